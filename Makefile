@@ -1,0 +1,42 @@
+# make demo, make test: all that a new user needs. Python ≥ 3.11, make and git suffice.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow bench format figures clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+setup: $(INSTALLED) ## Make .venv with everything pinned
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup ## Run the main job on a fictional world
+	$(BIN)/regard demo $(ARGS)
+
+test: setup ## Lint, types and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+test-slow: setup ## Tests that train long, kill processes or need a browser
+	$(BIN)/pytest -m slow
+
+bench: setup ## Measure against peers
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+format: setup ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what the other targets made, except runs
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

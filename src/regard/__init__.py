@@ -1,0 +1,43 @@
+"""Regard: an attention workbench. Build, train, compare and look inside sequence models.
+
+The names below are loaded when they are first used, so that `import regard` is instant.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from regard.api import answer, evaluate, finetune, generate, load, pretrain, train
+    from regard.tasks.world import WorldConfig, make_world
+
+_HOMES = {
+    "answer": "regard.api",
+    "evaluate": "regard.api",
+    "finetune": "regard.api",
+    "generate": "regard.api",
+    "load": "regard.api",
+    "pretrain": "regard.api",
+    "train": "regard.api",
+    "WorldConfig": "regard.tasks.world",
+    "make_world": "regard.tasks.world",
+}
+
+__all__ = [
+    "WorldConfig",
+    "answer",
+    "evaluate",
+    "finetune",
+    "generate",
+    "load",
+    "make_world",
+    "pretrain",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,187 @@
+"""The commands as functions: what `import regard` offers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.decoding import Sampling
+from regard.decoding import generate as generate_ids
+from regard.errors import UserError
+from regard.evaluation.answers import Answer, answer_questions
+from regard.evaluation.evaluate import Evaluation
+from regard.evaluation.evaluate import evaluate as evaluate_run
+from regard.runs.machine import Machine, Precision
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.tasks.questions import Question
+from regard.text.corpus import Document, read_corpus
+from regard.text.tokenizer import MASK, encode_documents
+from regard.training.loop import Settings
+from regard.training.stages import (
+    Plan,
+    plan_finetuning,
+    plan_pretraining,
+    plan_questions,
+    plan_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Text = str | Path
+"""A text itself, or the path of a file."""
+
+
+def load(path: str | Path, *, device: str = "auto") -> Run:
+    """The run in a folder."""
+    return Run.load(Path(path), device=Machine.choose(device).device)
+
+
+def pretrain(
+    corpus: "Path | Sequence[str]",
+    *,
+    out: str | Path,
+    questions: Sequence[Question] = (),
+    recipe: Recipe | str = "modern",
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+) -> Run:
+    """Train a model on a file or on a list of documents.
+
+    `settings` are overrides such as "model.n_layers=6"; `questions` are mixed in.
+    """
+    chosen = _recipe(recipe, settings)
+    documents = _documents(corpus, whole_files=chosen.data.documents == "files")
+    plan = plan_pretraining(documents, Path(out), chosen, questions=questions)
+    return _execute(plan, device, precision, resume)
+
+
+def finetune(
+    run: Run,
+    questions: Sequence[Question],
+    *,
+    out: str | Path,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+) -> Run:
+    """Train a pretrained model on questions; `run` stays as it is."""
+    plan = plan_finetuning(run, questions, Path(out), override(run.recipe, settings))
+    return _execute(plan, device, precision, resume)
+
+
+def train(
+    data: "Path | Sequence[Question]",
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+) -> Run:
+    """Train a model from scratch on questions, or on the text of a file."""
+    if isinstance(data, Path):
+        chosen = _recipe(recipe or "text", settings)
+        plan = plan_text(read_corpus([data], whole_files=True), Path(out), chosen)
+    else:
+        plan = plan_questions(data, Path(out), _recipe(recipe or "modern", settings))
+    return _execute(plan, device, precision, resume)
+
+
+def answer(
+    run: Run, questions: "Iterable[str]", *, precision: Precision = "float32"
+) -> list[Answer]:
+    """What a run answers, with the signals that may tell recall from invention."""
+    asked = [Question(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    return answer_questions(run, asked, _machine_of(run, precision))
+
+
+def evaluate(
+    run: Run, questions: Sequence[Question], *, precision: Precision = "float32"
+) -> Evaluation:
+    """Answers and score."""
+    return evaluate_run(run, questions, _machine_of(run, precision))
+
+
+def generate(
+    run: Run,
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    stop: str | None = None,
+    precision: Precision = "float32",
+) -> list[str]:
+    """Continue each prompt; the result holds prompt and continuation.
+
+    A sample depends on the seed, its row and its prompt alone. `stop` ends a continuation, and is
+    not part of it.
+
+    Raises:
+        UserError: a prompt is empty, too long, or can't be encoded.
+    """
+    machine = _machine_of(run, precision)
+    places = [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
+    ids = encode_documents(run.tokenizer, places)
+    block = run.recipe.model.block
+    for place, row in zip(places, ids, strict=True):
+        if not row:
+            raise UserError(f"{place.where}: is empty; a model needs a beginning")
+        if len(row) + max_new_tokens - 1 > block:
+            raise UserError(
+                f"{place.where}: takes {len(row)} tokens, and with {max_new_tokens} new ones that "
+                f"is more than the model's block of {block}; shorten it or ask for fewer"
+            )
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    with machine.autocast():
+        generated = generate_ids(
+            run.model,
+            ids,
+            max_new_tokens=max_new_tokens,
+            stop=MASK,
+            sampling=sampling,
+            device=machine.device,
+        )
+    texts = [
+        run.tokenizer.decode([*prompt, *new.ids])
+        for prompt, new in zip(ids, generated, strict=True)
+    ]
+    return [_until(text, len(prompt), stop) for text, prompt in zip(texts, prompts, strict=True)]
+
+
+def _until(text: str, start: int, stop: str | None) -> str:
+    """The text up to the first stop after `start`."""
+    end = text.find(stop, start) if stop else -1
+    return text if end < 0 else text[:end]
+
+
+def _execute(plan: Plan, device: str, precision: Precision, resume: bool) -> Run:
+    plan.execute(Settings(machine=Machine.choose(device, precision)), resume=resume)
+    return plan.run
+
+
+def _machine_of(run: Run, precision: Precision) -> Machine:
+    return Machine.choose(str(next(run.model.parameters()).device), precision)
+
+
+def _recipe(recipe: Recipe | str, settings: Sequence[str]) -> Recipe:
+    if isinstance(recipe, str):
+        if recipe not in RECIPES:
+            raise UserError(f"recipe {recipe}: unknown; there are: {', '.join(sorted(RECIPES))}")
+        recipe = RECIPES[recipe]
+    return override(recipe, settings)
+
+
+def _documents(corpus: "Path | Sequence[str]", *, whole_files: bool) -> list[Document]:
+    if isinstance(corpus, Path):
+        return read_corpus([corpus], whole_files=whole_files)
+    return [Document(text, f"document {i}") for i, text in enumerate(corpus, 1)]

@@ -1,0 +1,191 @@
+"""Exact attention: every query looks at every key."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.attention.base import Attention, Bias, State, Support
+from regard.attention.mask import Mask
+
+
+@dataclass(frozen=True, eq=False)
+class KeyValueCache:
+    """All keys and values seen. The last slot is a bin for padding and never looked at."""
+
+    keys: Float[Tensor, "batch kv_heads slots d"]
+    values: Float[Tensor, "batch kv_heads slots e"]
+    length: Int[Tensor, " batch"]
+
+    def select(self, rows: Int[Tensor, " rows"]) -> "KeyValueCache":
+        return KeyValueCache(self.keys[rows], self.values[rows], self.length[rows])
+
+
+class Softmax(Attention):
+    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
+
+    name = "softmax"
+    supports = Support(
+        masks=frozenset({"alignment", "window_size", "key_lengths", "document_ids", "allowed"}),
+        bias=True,
+        dropout=True,
+        decoding=True,
+    )
+
+    def __init__(self, *, dropout: float = 0.0) -> None:
+        """`dropout` is the probability that a weight is set to zero in training."""
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "batch heads queries e"]:
+        self.require(mask, bias)
+        key, value = _for_each_query_head(query, key, value)
+        dropout = self.dropout if self.training else 0.0
+        if _composed_is_faster(query, key, dropout):
+            with torch.autocast(query.device.type, enabled=False):
+                weights = _softmax(_scores(query, key, bias), _dense(mask, query, key))
+                return F.dropout(weights, dropout) @ value
+        if bias is None and _is_plain_causal(mask, query, key):
+            return F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, dropout_p=dropout
+            )
+        return _masked_sdpa(query, key, value, _dense(mask, query, key), bias, dropout)
+
+    def weights(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        *,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        self.require(mask, bias)
+        (key,) = _for_each_query_head(query, key)
+        with torch.autocast(query.device.type, enabled=False):
+            at_least_float = torch.promote_types(query.dtype, torch.float32)
+            query, key = query.to(at_least_float), key.to(at_least_float)
+            return _softmax(_scores(query, key, bias), _dense(mask, query, key))
+
+    def start(
+        self,
+        batch: int,
+        kv_heads: int,
+        d: int,
+        e: int,
+        *,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> KeyValueCache:
+        return KeyValueCache(
+            torch.zeros(batch, kv_heads, capacity + 1, d, device=device, dtype=dtype),
+            torch.zeros(batch, kv_heads, capacity + 1, e, device=device, dtype=dtype),
+            torch.zeros(batch, device=device, dtype=torch.long),
+        )
+
+    def extend(
+        self,
+        query: Float[Tensor, "batch heads new d"],
+        key: Float[Tensor, "batch kv_heads new d"],
+        value: Float[Tensor, "batch kv_heads new e"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch new"] | None = None,
+    ) -> tuple[Float[Tensor, "batch heads new e"], KeyValueCache]:
+        assert isinstance(state, KeyValueCache)
+        batch, _, new, _ = key.shape
+        bin_slot = state.keys.shape[2] - 1
+        position = state.length[:, None] + torch.arange(new, device=key.device)
+        slot = position if keep is None else torch.where(keep, position, bin_slot)
+        row = torch.arange(batch, device=key.device)[:, None]
+        state.keys[row, :, slot] = key.transpose(1, 2).to(state.keys.dtype)
+        state.values[row, :, slot] = value.transpose(1, 2).to(state.values.dtype)
+        seen = torch.arange(bin_slot + 1, device=key.device) <= position[:, :, None]
+        mask = Mask.dense(
+            seen[:, None] & (torch.arange(bin_slot + 1, device=key.device) < bin_slot)
+        )
+        out = self(query, state.keys.to(query.dtype), state.values.to(query.dtype), mask=mask)
+        grown = state.length + (new if keep is None else keep.sum(1))
+        return out, KeyValueCache(state.keys, state.values, grown)
+
+
+def _for_each_query_head(query: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Repeat key/value heads so that consecutive query heads share one."""
+    heads, kv_heads = query.shape[1], tensors[0].shape[1]
+    if heads == kv_heads:
+        return tensors
+    return tuple(tensor.repeat_interleave(heads // kv_heads, dim=1) for tensor in tensors)
+
+
+def _scores(query: Tensor, key: Tensor, bias: Bias | None) -> Tensor:
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    return scores if bias is None else scores + _dense_bias(bias, query, key)
+
+
+def _dense_bias(bias: Bias, query: Tensor, key: Tensor) -> Tensor:
+    positions = [torch.arange(x.shape[2], device=x.device) for x in (query, key)]
+    return bias.dense(positions[0], positions[1]).to(query.dtype)
+
+
+def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
+    return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax over the allowed keys; a row that allows none is zero, and so is its gradient."""
+    if allowed is None:
+        return scores.softmax(-1)
+    alive = allowed.any(-1, keepdim=True)
+    scores = scores.masked_fill(~(allowed | ~alive), float("-inf"))
+    return scores.softmax(-1).masked_fill(~alive, 0.0)
+
+
+def _masked_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor | None,
+    bias: Bias | None,
+    dropout: float,
+) -> Tensor:
+    if allowed is None and bias is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+    alive = None if allowed is None else allowed.any(-1, keepdim=True)
+    add = allowed if alive is None or allowed is None else allowed | ~alive
+    if bias is not None:
+        dense_bias = _dense_bias(bias, query, key)
+        add = dense_bias if add is None else dense_bias.masked_fill(~add, float("-inf"))
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=add, dropout_p=dropout)
+    return out if alive is None else out.masked_fill(~alive, 0.0)
+
+
+def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
+    return (
+        mask is not None
+        and mask.restrictions == {"alignment"}
+        and (mask.alignment == "start" or query.shape[2] == key.shape[2])
+    )
+
+
+def _composed_is_faster(query: Tensor, key: Tensor, dropout: float) -> bool:
+    """Whether products and softmax one by one beat the fused kernel.
+
+    On a CPU they do for short rows, above all backwards: forward and backward of 64 rows, 4 heads,
+    30 tokens, d = 32 on two cores took 2.4 ms against 3.5 ms (float32) and 10 ms (bfloat16) fused;
+    of 64 rows, 8 heads, 128 tokens 82 ms against 51 ms and 25 ms against 90 ms
+    (`benchmarks/attention.py`). With dropout the fused kernel isn't to be had.
+    """
+    if query.device.type != "cpu":
+        return False
+    longest_that_gains = 256 if query.dtype == torch.bfloat16 else 64
+    return dropout > 0 or key.shape[2] <= longest_that_gains

@@ -1,0 +1,1 @@
+"""The commands: thin; they parse, call and print."""

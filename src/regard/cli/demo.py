@@ -1,0 +1,73 @@
+"""regard demo"""
+
+from pathlib import Path
+
+import click
+
+from regard.cli import options
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to make [runs/demo].")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@options.JSON
+@options.COMPILE
+@options.machine_options(precision="auto")
+@click.argument("overrides", nargs=-1)
+def demo(
+    out: Path | None,
+    seed: int,
+    json_file: Path | None,
+    compile_: bool,
+    device: str,
+    precision: str,
+    threads: int | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Pretrain on a fictional world, ask about its people, tell recall from invention.
+
+    OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500.
+    """
+    from regard.studies.recall import recall
+    from regard.tasks.world import WorldConfig
+
+    recipe = options.choose_recipe("demo", "demo", overrides, seed)
+    chosen = options.settings(device, precision, threads, compile_)
+    found = recall(out or _unused(Path("runs/demo")), WorldConfig(seed=seed), recipe, chosen)
+    options.write_json(json_file, found.figures())
+    _print_table(found)
+    click.echo(f"Report: {found.report.resolve()}")
+
+
+def _unused(path: Path) -> Path:
+    """The path, or the first of path-2, path-3, … that doesn't exist."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def _print_table(found: "object") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.studies.recall import Recall
+
+    assert isinstance(found, Recall)
+    table = Table(title="People the text tells of, but nobody asked about", min_width=60)
+    table.add_column("")
+    table.add_column("accuracy [95 %]", justify="right")
+    table.add_row("pretrained on the text", found.held_out.percent())
+    table.add_row("not pretrained", found.no_pretraining.percent())
+    table.add_row("untrained", found.untrained.percent())
+    table.add_row("always the commonest place", found.majority.percent())
+    table.add_section()
+    table.add_row("told of or never mentioned?", "AUROC")
+    for name, area in found.chosen.all_aurocs.items():
+        mark = " (chosen)" if name == found.chosen.signal else ""
+        table.add_row(f"  by {name}{mark}", f"{area:.3f}")
+    table.add_section()
+    table.add_row("time", f"{found.seconds:.0f} s")
+    table.add_row("peak memory", f"{found.peak_memory_mb:,.0f} MB")
+    Console().print(table)

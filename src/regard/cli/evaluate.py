@@ -1,0 +1,117 @@
+"""regard evaluate"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regard.cli import options
+
+if TYPE_CHECKING:
+    from regard.runs.machine import Machine
+    from regard.tasks.questions import Question
+
+
+@click.command()
+@options.RUN
+@click.argument("pairs", type=click.Path(path_type=Path))
+@click.option("--predictions", type=click.Path(path_type=Path), help="Write the answers.")
+@click.option("--baseline", help="Score this answer instead; majority: the commonest one.")
+@click.option(
+    "--paraphrase", "paraphrases", multiple=True, help="Another wording, {} for the subject."
+)
+@options.JSON
+@options.machine_options(precision="float32")
+def evaluate(
+    run: Path,
+    pairs: Path,
+    predictions: Path | None,
+    baseline: str | None,
+    paraphrases: tuple[str, ...],
+    json_file: Path | None,
+    device: str,
+    precision: str,
+    threads: int | None,
+) -> None:
+    """Ask RUN the questions of PAIRS, score the answers, write RUN/report.html.
+
+    Questions without answers are predicted and not scored. A .txt file is read as text, and its
+    perplexity is told.
+    """
+    from regard.evaluation.evaluate import evaluate as evaluate_run
+    from regard.evaluation.evaluate import evaluation_report, save_predictions
+    from regard.runs.run import Run
+    from regard.tasks.questions import read_questions
+
+    if pairs.suffix == ".txt":
+        _perplexity(run, pairs, json_file, options.choose_machine(device, precision, threads))
+        return
+    questions = read_questions(pairs)
+    if baseline is not None:
+        _baseline(questions, baseline, json_file)
+        return
+    started = time.perf_counter()
+    machine = options.choose_machine(device, precision, threads)
+    loaded = Run.load(run, device=machine.device)
+    result = evaluate_run(loaded, questions, machine, paraphrases=paraphrases)
+    if predictions is not None:
+        save_predictions(result.answers, predictions)
+        click.echo(f"Predictions: {predictions}")
+    figures: dict[str, object] = {"questions": len(questions)}
+    if result.accuracy:
+        figures |= {
+            "accuracy": result.accuracy.value,
+            "low": result.accuracy.low,
+            "high": result.accuracy.high,
+            "correct": sum(answer.correct for answer in result.answers),
+        }
+        click.echo(f"accuracy: {result.accuracy.percent()} of {len(questions)} questions")
+    if result.confidence:
+        figures["auroc"] = result.confidence.all_aurocs
+        for name, area in result.confidence.all_aurocs.items():
+            click.echo(f"AUROC right against wrong, by {name}: {area:.3f}")
+    options.write_json(json_file, figures)
+    seconds = time.perf_counter() - started
+    report = evaluation_report(loaded, result, machine, source=str(pairs), seconds=seconds)
+    report.save(run / "report.html")
+    click.echo(f"Report: {run / 'report.html'}")
+
+
+def _baseline(questions: "Sequence[Question]", baseline: str, json_file: Path | None) -> None:
+    """Score a constant answer."""
+    from regard.evaluation.evaluate import baseline_accuracy
+    from regard.tasks.questions import majority_answer
+
+    guess = majority_answer(questions) if baseline == "majority" else baseline
+    accuracy = baseline_accuracy(questions, guess)
+    n, correct = len(questions), round(accuracy.value * len(questions))
+    figures = {"baseline": guess, "accuracy": accuracy.value, "correct": correct, "questions": n}
+    options.write_json(json_file, figures)
+    click.echo(f"always {guess}: {correct}/{n} = {accuracy.percent()}")
+
+
+def _perplexity(run: Path, text: Path, json_file: Path | None, machine: "Machine") -> None:
+    """How well a run predicts a text."""
+    from regard.evaluation.text import text_perplexity
+    from regard.runs.run import Run
+    from regard.text.corpus import read_corpus
+
+    loaded = Run.load(run, device=machine.device)
+    whole_files = loaded.recipe.data.documents == "files"
+    documents = read_corpus([text], whole_files=whole_files)
+    found = text_perplexity(loaded, documents, machine)
+    options.write_json(
+        json_file,
+        {
+            "perplexity": found.perplexity.value,
+            "low": found.perplexity.low,
+            "high": found.perplexity.high,
+            "bits_per_character": found.bits_per_character,
+            "tokens": found.tokens,
+        },
+    )
+    low, high = found.perplexity.low, found.perplexity.high
+    click.echo(f"perplexity: {found.perplexity.value:.3f} [{low:.3f}, {high:.3f}] a token")
+    click.echo(f"bits per character: {found.bits_per_character:.3f}")

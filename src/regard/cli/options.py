@@ -1,0 +1,112 @@
+"""Flags that several commands share, and what they mean to the library."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from regard.runs.machine import Machine
+    from regard.runs.recipe import Recipe
+    from regard.training.loop import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUT = click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to make.")
+JSON = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file."
+)
+RECIPE = click.option("--recipe", default=None, help="Name of a recipe, or a TOML file.")
+RESUME = click.option("--resume", is_flag=True, help="Go on where the run in --out stopped.")
+SEED = click.option("--seed", type=click.IntRange(min=0), default=None, help="Seed of all draws.")
+RUN = click.argument("run", type=click.Path(path_type=Path))
+
+
+def machine_options(*, precision: str) -> Callable[[F], F]:
+    """--device, --precision and --threads, with the command's usual precision."""
+
+    def add(command: F) -> F:
+        for option in (
+            click.option(
+                "--threads", type=click.IntRange(min=1), default=None, help="CPU threads."
+            ),
+            click.option(
+                "--precision",
+                type=click.Choice(["auto", "float32", "bfloat16"]),
+                default=precision,
+                show_default=True,
+                help="Of matrix products; auto: bfloat16 where the hardware has it.",
+            ),
+            click.option(
+                "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, … or auto."
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def choose_machine(device: str, precision: Any, threads: int | None) -> "Machine":
+    """The machine that the flags ask for."""
+    import torch
+
+    from regard.runs.machine import Machine
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return Machine.choose(device, precision)
+
+
+COMPILE = click.option(
+    "--compile", "compile_", is_flag=True, help="Compile the model (slow start)."
+)
+
+
+def settings(device: str, precision: str, threads: int | None, compile_: bool) -> "Settings":
+    """How to train, as the flags ask."""
+    from regard.training.loop import Settings
+
+    return Settings(machine=choose_machine(device, precision, threads), compile=compile_)
+
+
+def choose_recipe(
+    name: str | None, default: str, overrides: Sequence[str], seed: int | None
+) -> "Recipe":
+    """A named recipe or a file, with overrides and seed applied."""
+    from regard.errors import UserError
+    from regard.runs.recipes import RECIPES
+    from regard.runs.toml import override, read_recipe
+
+    name = name or default
+    if name in RECIPES:
+        recipe = RECIPES[name]
+    elif Path(name).suffix == ".toml" or Path(name).exists():
+        recipe = read_recipe(Path(name))
+    else:
+        raise UserError(
+            f"--recipe {name}: no such recipe or file; there are: {', '.join(sorted(RECIPES))}"
+        )
+    return override(recipe, [*overrides, *([] if seed is None else [f"seed={seed}"])])
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Files, and `section.field=value` assignments, which need not exist as files."""
+    assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
+    return [Path(a) for a in arguments if a not in assignments], assignments
+
+
+def write_json(path: Path | None, values: Any) -> None:
+    """Write values to a JSON file, if one is wished."""
+    import json
+
+    from regard.errors import UserError
+    from regard.runs.files import write_file
+
+    if path is None:
+        return
+    try:
+        write_file(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise UserError(f"{path}: can't be written: {error.strerror}") from None

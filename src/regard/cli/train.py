@@ -1,0 +1,179 @@
+"""regard pretrain, finetune and train"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli import options
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.training.stages import Plan
+
+TOKENIZER = click.option(
+    "--tokenizer", type=click.Path(path_type=Path), help="Take the tokenizer of this run."
+)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Build everything, train nothing.")
+
+
+def _training_flags(command: Any) -> Any:
+    for flag in (
+        options.machine_options(precision="auto"),
+        options.COMPILE,
+        options.SEED,
+        options.JSON,
+        DRY_RUN,
+        options.RESUME,
+        options.RECIPE,
+        options.OUT,
+    ):
+        command = flag(command)
+    return command
+
+
+@click.command()
+@click.argument("corpus", nargs=-1, required=True)
+@click.option(
+    "--questions", type=click.Path(path_type=Path), help="Questions with answers to mix in."
+)
+@TOKENIZER
+@_training_flags
+def pretrain(
+    corpus: tuple[str, ...],
+    questions: Path | None,
+    tokenizer: Path | None,
+    out: Path,
+    recipe: str | None,
+    seed: int | None,
+    **flags: Any,
+) -> None:
+    """Train a model on the text files CORPUS; settings are given as section.field=value."""
+    from regard.runs.run import load_tokenizer
+    from regard.tasks.questions import read_answered
+    from regard.text.corpus import read_corpus
+    from regard.training.stages import plan_pretraining
+
+    files, overrides = options.split_overrides(corpus)
+    chosen = options.choose_recipe(recipe, "modern", overrides, seed)
+    documents = read_corpus(files, whole_files=chosen.data.documents == "files")
+    plan = plan_pretraining(
+        documents,
+        out,
+        chosen,
+        questions=read_answered(questions) if questions else (),
+        tokenizer=load_tokenizer(tokenizer) if tokenizer else None,
+    )
+    _execute(plan, **flags)
+
+
+@click.command()
+@click.argument("pairs", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1)
+@click.option("--from", "parent", type=click.Path(path_type=Path), required=True, help="The run.")
+@_training_flags
+def finetune(
+    pairs: Path,
+    overrides: tuple[str, ...],
+    parent: Path,
+    out: Path,
+    recipe: str | None,
+    seed: int | None,
+    **flags: Any,
+) -> None:
+    """Train the run --from on the questions of PAIRS; the recipe is that run's own."""
+    from regard.runs.run import Run
+    from regard.tasks.questions import read_answered
+    from regard.training.stages import plan_finetuning
+
+    run = Run.load(parent)
+    chosen = options.choose_recipe(recipe, str(parent / "config.toml"), overrides, seed)
+    if chosen.model != run.recipe.model or chosen.tokenizer != run.recipe.tokenizer:
+        raise UserError(
+            f"{parent}: its model and tokenizer are made and can't be changed; "
+            "leave model.* and tokenizer.* as they are"
+        )
+    _execute(plan_finetuning(run, read_answered(pairs), out, chosen), **flags)
+
+
+@click.command()
+@click.argument("task", type=click.Choice(["questions", "text"]))
+@click.argument("files", nargs=-1, required=True)
+@TOKENIZER
+@_training_flags
+def train(
+    task: str,
+    files: tuple[str, ...],
+    tokenizer: Path | None,
+    out: Path,
+    recipe: str | None,
+    seed: int | None,
+    **flags: Any,
+) -> None:
+    """Train a model from scratch.
+
+    TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; a
+    sample is printed at the end. Settings are given as section.field=value.
+    """
+    from regard.runs.run import load_tokenizer
+    from regard.tasks.questions import read_answered
+    from regard.text.corpus import read_corpus
+    from regard.training.stages import plan_questions, plan_text
+
+    paths, overrides = options.split_overrides(files)
+    default = "modern" if task == "questions" else "text"
+    chosen = options.choose_recipe(recipe, default, overrides, seed)
+    if not paths:
+        raise UserError("train: name a file to train on")
+    if task == "text":
+        if tokenizer:
+            raise UserError("--tokenizer: goes with the task questions")
+        plan = plan_text(read_corpus(paths, whole_files=True), out, chosen)
+        if _execute(plan, **flags):
+            _print_sample(plan)
+        return
+    if len(paths) > 1:
+        raise UserError(f"train questions: takes one file, not {len(paths)}")
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    _execute(plan_questions(read_answered(paths[0]), out, chosen, tokenizer=known), **flags)
+
+
+def _execute(
+    plan: "Plan",
+    *,
+    resume: bool,
+    dry_run: bool,
+    json_file: Path | None,
+    compile_: bool,
+    device: str,
+    precision: str,
+    threads: int | None,
+) -> bool:
+    """Train, or with --dry-run only describe. Whether anything was trained."""
+    chosen = options.settings(device, precision, threads, compile_)
+    facts = plan.describe()
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
+    if dry_run:
+        options.write_json(json_file, facts)
+        return False
+    progress = plan.execute(chosen, resume=resume)
+    done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
+    best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
+    options.write_json(json_file, facts | done | best)
+    if progress.best_loss is not None:
+        click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
+    click.echo(f"Run: {plan.run.path}")
+    return True
+
+
+def _print_sample(plan: "Plan") -> None:
+    """A sample that begins like the text itself."""
+    from regard.api import generate
+
+    start = plan.run.tokenizer.decode(plan.stream.batch(0).ids[0, :8].tolist())
+    (sample,) = generate(
+        plan.run, [start], max_new_tokens=plan.run.recipe.model.block - 8, temperature=0.8
+    )
+    click.echo(f"Sample:\n{sample}")

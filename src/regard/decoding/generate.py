@@ -1,0 +1,83 @@
+"""One loop that generates: batched, cached, for any model that keeps a state."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.decoding.sampling import Sampling, draw
+from regard.text.batches import pad_rows
+
+
+class Generator(Protocol):
+    """A model that scores the next token from a state."""
+
+    def start(self, batch: int, capacity: int) -> Any: ...
+
+    def extend(
+        self, ids: Int[Tensor, "b n"], states: Any, keep: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b vocabulary"], Any]: ...
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The new tokens of one row."""
+
+    ids: list[int]
+    """Without the stop token."""
+    log_probabilities: list[float]
+    """Of each new token under the model, the stop token's last if it was reached."""
+    stopped: bool
+    """Whether the stop token was reached."""
+
+
+@torch.inference_mode()
+def generate(
+    model: Generator,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    stop: int | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    device: torch.device | None = None,
+) -> list[Generated]:
+    """Continue all prompts together; they may differ in length, and none may be empty."""
+    ids, keep = pad_rows(prompts), _real(prompts)
+    rows = len(prompts)
+    states = model.start(rows, ids.shape[1] + max_new_tokens - 1)
+    logits, states = model.extend(ids.to(device), states, keep.to(device))
+    uniforms = sampling.uniforms(rows, max_new_tokens).to(logits.device)
+    tokens: list[Tensor] = []
+    scores: list[Tensor] = []
+    done = torch.zeros(rows, dtype=torch.bool, device=logits.device)
+    for step in range(max_new_tokens):
+        if step:
+            logits, states = model.extend(tokens[-1][:, None], states)
+        token = draw(sampling.probabilities(logits), uniforms[:, step])
+        log_probabilities = logits.float().log_softmax(-1)
+        tokens.append(token)
+        scores.append(log_probabilities.gather(-1, token[:, None]).squeeze(-1))
+        done |= token == stop
+        if stop is not None and bool(done.all()):
+            break
+    return [
+        _until_stop(row_ids, row_scores, stop)
+        for row_ids, row_scores in zip(
+            torch.stack(tokens, 1).tolist(), torch.stack(scores, 1).tolist(), strict=True
+        )
+    ]
+
+
+def _real(prompts: Sequence[Sequence[int]]) -> Bool[Tensor, "rows longest"]:
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    return torch.arange(int(lengths.max())) < lengths[:, None]
+
+
+def _until_stop(ids: list[int], scores: list[float], stop: int | None) -> Generated:
+    if stop not in ids:
+        return Generated(ids, scores, stopped=False)
+    end = ids.index(stop)
+    return Generated(ids[:end], scores[: end + 1], stopped=True)

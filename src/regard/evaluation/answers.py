@@ -1,0 +1,142 @@
+"""What a run answers to questions, and the signals that may tell recall from invention."""
+
+from collections.abc import Sequence
+from math import exp
+
+import msgspec
+import torch
+from torch import Tensor
+
+from regard.decoding import Generated, generate
+from regard.metrics import exact_match
+from regard.runs.machine import Machine
+from regard.runs.run import Run
+from regard.tasks.questions import Question, encode_questions, subjects
+from regard.text.batches import pad_rows
+from regard.text.tokenizer import MASK
+
+SIGNALS = {
+    "probability": "probability of the whole answer under the model",
+    "weakest token": "probability of the answer's least probable token",
+    "familiarity": "log-probability of the name that is asked about, as the start of a text",
+    "agreement": "share of differently worded questions that get the same answer",
+}
+"""What each signal is; for all of them, higher should mean more trustworthy."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, what should have been answered, and what was."""
+
+    question: str
+    expected: str | None
+    answered: str
+    signals: dict[str, float]
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is the expected one; False where none is known."""
+        return self.expected is not None and exact_match(self.answered, self.expected)
+
+
+def answer_questions(
+    run: Run,
+    questions: Sequence[Question],
+    machine: Machine,
+    *,
+    paraphrases: Sequence[str] = (),
+    max_new_tokens: int = 32,
+    batch: int = 256,
+) -> list[Answer]:
+    """Answer greedily, in batches, with all signals.
+
+    `paraphrases` are other wordings, with {} where the subject belongs.
+
+    Raises:
+        UserError: a question can't be encoded or is too long.
+    """
+    texts = [question.text for question in questions]
+    about = subjects(texts)
+    answers = _greedy(run, questions, machine, max_new_tokens, batch)
+    decoded = [run.tokenizer.decode(answer.ids).strip() for answer in answers]
+    familiarity = name_log_probabilities(run, about, machine, batch)
+    others = []
+    for wording in paraphrases:
+        asked = [
+            Question(text=wording.format(subject), where=question.where)
+            for subject, question in zip(about, questions, strict=True)
+        ]
+        others.append(
+            [
+                run.tokenizer.decode(answer.ids).strip()
+                for answer in _greedy(run, asked, machine, max_new_tokens, batch)
+            ]
+        )
+    result = []
+    for i, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        signals = {
+            "probability": exp(sum(answer.log_probabilities)),
+            "weakest token": exp(min(answer.log_probabilities)),
+            "familiarity": familiarity[i],
+        }
+        if others:
+            signals["agreement"] = _agreement([decoded[i], *(other[i] for other in others)])
+        result.append(
+            Answer(
+                question=question.text,
+                expected=question.answer,
+                answered=decoded[i],
+                signals=signals,
+            )
+        )
+    return result
+
+
+@torch.inference_mode()
+def name_log_probabilities(
+    run: Run, names: Sequence[str], machine: Machine, batch: int = 256
+) -> list[float]:
+    """log P(name), without its first token, at the start of a text: would the model write it?"""
+    result: list[float] = []
+    for start in range(0, len(names), batch):
+        rows = [
+            run.tokenizer.encode(name)[: run.recipe.model.block] for name in names[start:][:batch]
+        ]
+        ids, lengths = pad_rows(rows).to(machine.device), [len(row) for row in rows]
+        with machine.autocast():
+            logits = run.model(ids)
+        scores = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+        result += [_sum_first(row, n - 1) for row, n in zip(scores, lengths, strict=True)]
+    return result
+
+
+def _sum_first(row: Tensor, n: int) -> float:
+    return float(row[:n].sum())
+
+
+def _greedy(
+    run: Run, questions: Sequence[Question], machine: Machine, max_new_tokens: int, batch: int
+) -> list[Generated]:
+    """Answers, generated until the second ⁇."""
+    block = run.recipe.model.block
+    prompts = [
+        [*ids, MASK] for ids in encode_questions(run.tokenizer, questions, run.recipe.model.block)
+    ]
+    answers: list[Generated] = []
+    for start in range(0, len(prompts), batch):
+        rows = prompts[start : start + batch]
+        room = block + 1 - max(map(len, rows))
+        with machine.autocast():
+            answers += generate(
+                run.model,
+                rows,
+                max_new_tokens=min(max_new_tokens, room),
+                stop=MASK,
+                device=machine.device,
+            )
+    return answers
+
+
+def _agreement(answers: Sequence[str]) -> float:
+    """Share of pairs of answers that are the same."""
+    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
+    return sum(a == b for a, b in pairs) / len(pairs)

@@ -1,0 +1,69 @@
+"""report.html: one file, readable offline, of what an evaluation found."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jinja2
+
+from regard.evaluation.answers import SIGNALS, Answer
+from regard.runs.files import write_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A drawing and what is to be seen in it."""
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownAnswer:
+    """An answer with its confidence and with what the text really says."""
+
+    answer: Answer
+    confidence: float
+    stated: Sequence[str] = ()
+    """Sentences of the text that state the truth; none where the text says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerTable:
+    """Answers of one kind."""
+
+    title: str
+    note: str
+    rows: Sequence[ShownAnswer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What to tell, in the order in which it is told."""
+
+    title: str
+    summary: str
+    signal: str
+    """The signal shown as confidence."""
+    results: Mapping[str, str]
+    """Name → figure with its interval."""
+    figures: Sequence[Figure] = ()
+    tables: Sequence[AnswerTable] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """Versions, seed, hardware, time."""
+    configuration: str = ""
+
+    def save(self, path: Path) -> None:
+        """Write the page."""
+        write_file(path, self.html().encode())
+
+    def html(self) -> str:
+        """The page, complete in itself."""
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("regard.evaluation"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template("report.html").render(report=self, signals=SIGNALS)

@@ -1,0 +1,1 @@
+"""Looking inside: what attention a model really applied."""

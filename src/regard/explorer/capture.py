@@ -1,0 +1,72 @@
+"""The attention that a model applied to a text, taken from a run on its own fast path."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention import Attention
+from regard.errors import RegardError
+
+
+class MismatchError(RegardError):
+    """The weights recomputed from queries and keys don't give the output of the kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """The matrix that one layer applied."""
+
+    layer: str
+    weights: Float[Tensor, "batch heads queries keys"]
+
+
+@torch.inference_mode()
+def capture_attention(model: nn.Module, ids: Int[Tensor, "batch n"]) -> list[Captured]:
+    """Run the model on some ids and return the attention of each layer, first to last.
+
+    Raises:
+        MismatchError: weights · values isn't what the kernel gave: the picture would be wrong.
+    """
+    with _recorded(model) as captured:
+        model(ids)
+    return captured
+
+
+@contextmanager
+def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
+    captured: list[Captured] = []
+
+    def hook_for(name: str) -> Any:
+        def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, out: Tensor) -> None:
+            query, key, value = args
+            weights = module.weights(query, key, **kwargs)
+            _check(name, weights, value, out)
+            captured.append(Captured(name, weights))
+
+        return hook
+
+    hooks = [
+        module.register_forward_hook(hook_for(name), with_kwargs=True)
+        for name, module in model.named_modules()
+        if isinstance(module, Attention)
+    ]
+    try:
+        yield captured
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check(layer: str, weights: Tensor, value: Tensor, out: Tensor) -> None:
+    heads_a_value = weights.shape[1] // value.shape[1]
+    value = value.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
+    error = (weights @ value - out).abs().max()
+    # Rounding of the kernel: its inputs and output have relative precision eps.
+    bound = 32 * torch.finfo(out.dtype).eps * value.abs().max()
+    if error > bound:
+        raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")

@@ -1,0 +1,1 @@
+"""Models put together from attention, positions and feed-forward layers."""

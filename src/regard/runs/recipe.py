@@ -1,0 +1,102 @@
+"""The configuration of a run: everything that a recipe decides. Knows no torch."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
+
+from regard.models.config import Config, ModelConfig, Positive
+from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
+
+Rate = Annotated[float, Meta(gt=0)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class DataConfig(Config):
+    """How the corpus is read."""
+
+    documents: Literal["lines", "files"] = "lines"
+    """What is one document: a line of a file, or a whole file, read in windows of a block."""
+    validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
+    """Share of the documents (or questions) that is held out to measure the validation loss."""
+
+
+class AdamWConfig(Config, tag_field="kind", tag="adamw"):
+    """AdamW (Loshchilov & Hutter, 2019)."""
+
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """Decay of the running means of the gradient and of its square."""
+    weight_decay: Annotated[float, Meta(ge=0)] = 0.1
+    """Decay of the weight matrices; embeddings, norms and biases have none."""
+
+
+class MuonConfig(Config, tag_field="kind", tag="muon"):
+    """Muon for the matrices of the layers (Jordan et al., 2024), AdamW for all else."""
+
+    matrix_lr: Rate = 0.02
+    """Learning rate of the matrices, whose updates are orthogonal; lr is that of all else."""
+    momentum: Fraction = 0.95
+    """Decay of the running sum of gradients."""
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """The betas of AdamW."""
+    weight_decay: Annotated[float, Meta(ge=0)] = 0.1
+    """Decay of the matrices of the layers; embeddings, head, norms and biases have none."""
+
+
+OptimizerConfig: TypeAlias = AdamWConfig | MuonConfig
+
+
+class TrainingConfig(Config):
+    """One stage of training."""
+
+    epochs: Positive | None = None
+    """Passes over the data; not with steps."""
+    steps: Positive | None = None
+    """Optimiser steps; not with epochs."""
+    batch: Positive = 64
+    """Rows of a step."""
+    accumulation: Positive = 1
+    """Micro-batches that a step's rows are split into, where memory is short."""
+    shuffle: bool = True
+    """Whether each epoch has an order of its own."""
+    lr: Rate = 1e-3
+    """Highest learning rate."""
+    warmup: Fraction = 0.05
+    """Share of the steps in which the learning rate rises linearly."""
+    final_lr: Fraction = 0.1
+    """Where the cosine ends, as a factor of lr."""
+    clip: Rate = 1.0
+    """Largest norm of the gradient."""
+    optimizer: OptimizerConfig = AdamWConfig()
+    """The optimiser."""
+    log_every: Positive = 20
+    """Steps between lines of metrics.jsonl."""
+    checkpoint_every: Positive = 500
+    """Steps between checkpoints; the validation loss is measured then."""
+    patience: Count = 0
+    """Stop after so many checkpoints without a better validation loss; 0: never."""
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give either epochs or steps")
+
+
+class Recipe(Config):
+    """All that decides how a model is made."""
+
+    seed: Count = 0
+    """Seed of weights, data order, corruption and dropout."""
+    data: DataConfig = DataConfig()
+    """How the corpus is read."""
+    tokenizer: TokenizerConfig = BytePairsConfig()
+    """How text becomes tokens."""
+    model: ModelConfig = ModelConfig()
+    """What the model is made of."""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """What pretraining predicts."""
+    pretraining: TrainingConfig = TrainingConfig(epochs=20)
+    """Training on text."""
+    finetuning: TrainingConfig = TrainingConfig(epochs=10)
+    """Training on questions after pretraining."""
+    training: TrainingConfig = TrainingConfig(epochs=75)
+    """Training from scratch, on questions or on a text."""

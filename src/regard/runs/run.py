@@ -1,0 +1,177 @@
+"""A run: model, configuration and tokenizer, which belong together, in one folder.
+
+config.toml        the recipe, complete
+origin.json        how it was made: stage, inputs, parent, versions, machine
+tokenizer.json     text ↔ ids
+model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
+metrics.jsonl      loss and speed, a line every few steps
+checkpoints/N/     the state after N steps, for resuming
+report.html        what an evaluation found
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor, nn
+
+from regard.errors import UserError
+from regard.models.transformer import LanguageModel
+from regard.runs.files import write_file
+from regard.runs.recipe import Recipe
+from regard.runs.toml import read_recipe, to_toml
+from regard.text.corpus import read_text
+from regard.text.tokenizer import Tokenizer, tokenizer_from_json
+
+
+@dataclass(eq=False)
+class Run:
+    """A model with the recipe that made it and the tokenizer that it was made with."""
+
+    path: Path
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: LanguageModel
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def new(path: Path, recipe: Recipe, tokenizer: Tokenizer, origin: dict[str, Any]) -> "Run":
+        """A run with an untrained model, whose weights the recipe's seed decides."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            model = LanguageModel(recipe.model, tokenizer.size)
+        return Run(path, recipe, tokenizer, model, origin)
+
+    @staticmethod
+    def load(path: Path, *, device: torch.device | None = None) -> "Run":
+        """The run in a folder, in evaluation mode.
+
+        Raises:
+            UserError: something is missing, damaged, or doesn't belong to the rest.
+        """
+        if not (path / "config.toml").is_file():
+            raise UserError(f"{path}: is no run: it has no config.toml")
+        if not (path / "model.safetensors").is_file():
+            raise UserError(
+                f"{path}: has no weights yet; train it on: repeat its command with --resume"
+            )
+        run = Run.new(
+            path, read_recipe(path / "config.toml"), load_tokenizer(path), load_origin(path)
+        )
+        load_weights(path / "model.safetensors", run.model, run.tokenizer)
+        run.model.to(device).eval()
+        return run
+
+    def save_description(self) -> None:
+        """Write all but the weights."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_file(self.path / "tokenizer.json", self.tokenizer.to_json().encode())
+        origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
+        write_file(self.path / "origin.json", origin.encode())
+        write_file(self.path / "config.toml", to_toml(self.recipe).encode())
+
+    def save_weights(self) -> None:
+        """Write the weights."""
+        write_file(self.path / "model.safetensors", pack_weights(self.model, self.tokenizer))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of trained numbers."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def pack_weights(model: nn.Module, tokenizer: Tokenizer) -> bytes:
+    """The weights as a safetensors file that knows its tokenizer."""
+    return pack_tensors(dict(model.named_parameters()), {"tokenizer": tokenizer.fingerprint})
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A safetensors file."""
+    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    return save_safetensors(contiguous, metadata)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        return load_safetensors(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
+
+
+def load_weights(path: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
+    """Fill a model with the weights of a file.
+
+    Raises:
+        UserError: the file is damaged, or made for another tokenizer or another model.
+    """
+    tensors = read_tensors(path)
+    expected = _metadata(path).get("tokenizer")
+    if expected != tokenizer.fingerprint:
+        raise UserError(
+            f"{path}: was trained with tokenizer {expected}, but {path.parent / 'tokenizer.json'} "
+            f"is tokenizer {tokenizer.fingerprint}; put back the tokenizer of these weights"
+        )
+    parameters = dict(model.named_parameters())
+    for name in sorted(parameters.keys() | tensors.keys()):
+        wanted = parameters[name].shape if name in parameters else None
+        found = tensors[name].shape if name in tensors else None
+        if wanted != found:
+            raise UserError(
+                f"{path}: {name} has shape {_shape(found)}, but config.toml asks for "
+                f"{_shape(wanted)}; put back the configuration of these weights"
+            )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def load_tokenizer(run: Path) -> Tokenizer:
+    """The tokenizer of a run.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    path = run / "tokenizer.json"
+    text = read_text(path)
+    try:
+        return tokenizer_from_json(text)
+    except Exception as error:  # the tokenizers package raises bare exceptions
+        raise UserError(f"{path}: is no tokenizer ({error}); restore it from a copy") from None
+
+
+def load_origin(run: Path) -> dict[str, Any]:
+    """How a run was made.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    path = run / "origin.json"
+    try:
+        origin = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
+    return dict(origin)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
+def _shape(shape: torch.Size | None) -> str:
+    return "no shape (there is none)" if shape is None else "×".join(map(str, shape))

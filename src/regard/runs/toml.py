@@ -1,0 +1,169 @@
+"""Recipes as TOML: reading, overriding, and writing with a comment for each field."""
+
+import ast
+import inspect
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+import tomli_w
+
+from regard.errors import UserError
+from regard.models.config import Config
+from regard.runs.recipe import Recipe
+from regard.text.corpus import read_text
+
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from a TOML file.
+
+    Raises:
+        UserError: the file can't be read, is no TOML, or a field is unknown or impossible.
+    """
+    try:
+        values = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: isn't TOML: {error}") from None
+    return convert(values, Recipe, where=str(path))
+
+
+def override(config: C, assignments: Sequence[str], *, where: str = "command line") -> C:
+    """The configuration with `section.field=value` assignments applied.
+
+    Values are written as in TOML; what isn't TOML is text, so that `kind=words` needs no quotes.
+
+    Raises:
+        UserError: names the field and what is allowed there.
+    """
+    values = msgspec.to_builtins(config)
+    for assignment in assignments:
+        path, _, text = assignment.partition("=")
+        *sections, field = path.split(".")
+        table = values
+        for section in sections:
+            if not isinstance(table.get(section), dict):
+                raise UserError(f"{where}: {path}: there is no section {section!r}{_known(table)}")
+            table = table[section]
+        if field == "kind" and table.get("kind") != text:
+            table.clear()  # another kind has fields of its own
+        elif field not in table and "kind" not in table:
+            raise UserError(f"{where}: {path}: there is no field {field!r}{_known(table)}")
+        if field == "epochs" and "steps" in table:
+            table["steps"] = None
+        if field == "steps" and "epochs" in table:
+            table["epochs"] = None
+        table[field] = _parse(text)
+    return convert(values, type(config), where=where)
+
+
+def convert(values: Any, type_: type[C], *, where: str) -> C:
+    """Plain values to a configuration.
+
+    Raises:
+        UserError: names the field and what is allowed there.
+    """
+    try:
+        return msgspec.convert(values, type_)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".")
+        raise UserError(
+            f"{where}: {field + ': ' if field else ''}{_mend(message, type_, field)}"
+        ) from None
+
+
+def to_toml(config: msgspec.Struct, *, comments: bool = False) -> str:
+    """The configuration as TOML, with the documentation of each field where wished."""
+    if comments:
+        return "\n".join(_commented(config, ())).strip() + "\n"
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(config)))
+
+
+def _parse(text: str) -> Any:
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _known(table: dict[str, Any]) -> str:
+    return f"; there are: {', '.join(sorted(table))}"
+
+
+def _mend(message: str, type_: type, field: str) -> str:
+    """The message of msgspec, with the allowed values where it doesn't name them."""
+    if message.startswith("Object contains unknown field"):
+        section = _type_at(type_, field.split(".") if field else [])
+        allowed = [name for member in section for name in member.__struct_fields__]
+        return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(dict.fromkeys(allowed))}"
+    if message.startswith("Invalid value"):
+        parts = field.split(".")
+        if parts[-1] == "kind":
+            kinds = [str(member.__struct_config__.tag) for member in _type_at(type_, parts[:-1])]
+            return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(kinds)}"
+    if message.startswith("Invalid enum value"):
+        allowed = [str(v) for v in _literals(type_, field.split("."))]
+        return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(allowed)}"
+    return message[0].lower() + message[1:]
+
+
+def _type_at(type_: type, path: Sequence[str]) -> list[type[msgspec.Struct]]:
+    """The structs that may stand at a path of fields."""
+    members: list[Any] = [type_]
+    for name in path:
+        hints = [get_type_hints(m)[name] for m in members if name in get_type_hints(m)]
+        members = [m for hint in hints for m in (get_args(hint) or (hint,))]
+    return [m for m in members if isinstance(m, type) and issubclass(m, msgspec.Struct)]
+
+
+def _literals(type_: type, path: Sequence[str]) -> list[Any]:
+    owners = _type_at(type_, path[:-1])
+    hints = [get_type_hints(o)[path[-1]] for o in owners if path[-1] in get_type_hints(o)]
+    return [value for hint in hints for value in get_args(hint)]
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _commented(config: msgspec.Struct, path: tuple[str, ...]) -> list[str]:
+    """TOML lines: the plain fields of this table first, then its tables."""
+    docs, lines, tables = field_docs(type(config)), [], []
+    tag = config.__struct_config__.tag
+    if tag is not None:
+        lines += [f'kind = "{tag}"']
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if isinstance(value, Config):
+            tables += ["", f"# {docs[name]}", f"[{'.'.join((*path, name))}]"]
+            tables += _commented(value, (*path, name))
+        elif value is None:
+            lines += [f"# {docs[name]}", f"# {name} ="]
+        else:
+            lines += [f"# {docs[name]}", tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
+    return lines + tables
+
+
+@cache
+def field_docs(type_: type) -> dict[str, str]:
+    """The docstring under each field of a struct, in one line."""
+    (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(type_))).body
+    assert isinstance(definition, ast.ClassDef)
+    docs = {}
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            assert isinstance(text.value, ast.Constant)
+            docs[field.target.id] = " ".join(str(text.value.value).split())
+    return docs

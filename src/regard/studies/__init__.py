@@ -1,0 +1,1 @@
+"""Studies: questions about attention models, run and answered."""

@@ -1,0 +1,1 @@
+"""Tasks: data and how answers are scored."""

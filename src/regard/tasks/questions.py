@@ -1,0 +1,154 @@
+"""Questions and answers: reading them, and scoring what a model answers."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from regard.errors import UserError
+from regard.text.corpus import Document, read_lines
+from regard.text.tokenizer import Tokenizer, encode_documents
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, its answer if one is known, and where it stands."""
+
+    text: str
+    answer: str | None = None
+    where: str = ""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a JSONL file."""
+
+    question: str
+    answer: str | None = None
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
+
+    Either every line has an answer or none has.
+
+    Raises:
+        UserError: a line is malformed, some answers are missing, or there are no questions.
+    """
+    parse = _parse_json if path.suffix in {".jsonl", ".json"} else _parse_tsv
+    questions = [parse(line) for line in read_lines(path)]
+    if not questions:
+        raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
+    answered = [question for question in questions if question.answer is not None]
+    if answered and len(answered) < len(questions):
+        lacking = next(question for question in questions if question.answer is None)
+        raise UserError(
+            f"{lacking.where}: has no answer, but other lines have: put a tab and the answer "
+            "behind the question, or take all answers away to have them predicted"
+        )
+    return questions
+
+
+def read_answered(path: Path) -> list[Question]:
+    """Questions that all have answers, for training.
+
+    Raises:
+        UserError: as `read_questions`, or there are no answers.
+    """
+    questions = read_questions(path)
+    if questions[0].answer is None:
+        raise UserError(
+            f"{questions[0].where}: has no answer: put a tab and the answer behind the question"
+        )
+    return questions
+
+
+def encode_pairs(
+    tokenizer: Tokenizer, questions: Sequence[Question], block: int
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of questions and answers.
+
+    Raises:
+        UserError: a question and its answer don't fit the block, or can't be encoded.
+    """
+    asked = encode_questions(tokenizer, questions, block)
+    answers = encode_documents(tokenizer, [Document(q.answer or "", q.where) for q in questions])
+    for question, ids, answer in zip(questions, asked, answers, strict=True):
+        if len(ids) + len(answer) + 2 > block + 1:
+            raise _too_long(question, len(ids) + len(answer) + 2, block)
+    return list(zip(asked, answers, strict=True))
+
+
+def encode_questions(
+    tokenizer: Tokenizer, questions: Sequence[Question], block: int
+) -> list[list[int]]:
+    """The ids of questions.
+
+    Raises:
+        UserError: a question doesn't fit the block with room for an answer, or can't be encoded.
+    """
+    encoded = encode_documents(tokenizer, [Document(q.text, q.where) for q in questions])
+    for question, ids in zip(questions, encoded, strict=True):
+        if len(ids) + 2 > block:
+            raise _too_long(question, len(ids) + 2, block)
+    return encoded
+
+
+def _too_long(question: Question, length: int, block: int) -> UserError:
+    return UserError(
+        f"{question.where}: the question takes {length} tokens with its answer's, but the model's "
+        f"block is {block}; shorten it, or train with a larger model.block"
+    )
+
+
+def majority_answer(questions: Sequence[Question]) -> str:
+    """The commonest answer; of equally common ones the first in the alphabet."""
+    counts = Counter(question.answer for question in questions if question.answer is not None)
+    return min(counts, key=lambda answer: (-counts[answer], answer))
+
+
+def _parse_tsv(line: Document) -> Question:
+    fields = line.text.split("\t")
+    if len(fields) > 2:
+        raise UserError(
+            f"{line.where}: has {len(fields) - 1} tabs; a line holds a question, one tab, an answer"
+        )
+    text, answer = fields[0].strip(), fields[1].strip() if len(fields) == 2 else None
+    if not text or answer == "":
+        side = "answer" if text else "question"
+        raise UserError(
+            f"{line.where}: the {side} is empty; a line holds a question, a tab, an answer"
+        )
+    return Question(text=text, answer=answer, where=line.where)
+
+
+def _parse_json(line: Document) -> Question:
+    try:
+        read = msgspec.json.decode(line.text, type=_Line)
+    except msgspec.DecodeError as error:
+        raise UserError(f'{line.where}: {error}; expected {{"question": …, "answer": …}}') from None
+    if not read.question.strip() or read.answer == "":
+        raise UserError(f"{line.where}: the question or the answer is empty")
+    return Question(text=read.question, answer=read.answer, where=line.where)
+
+
+def subjects(texts: Sequence[str]) -> list[str]:
+    """What each question is about: the words that differ between questions of one form.
+
+    «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
+    Lange». Where nothing is common, or there is but one question, it is the whole question.
+    """
+    words = [text.split() for text in texts]
+    shortest = min(map(len, words))
+    prefix = _common(words, shortest - 1)
+    suffix = _common([w[::-1] for w in words], shortest - 1 - prefix)
+    if len(set(texts)) == 1:
+        return list(texts)
+    return [" ".join(w[prefix : len(w) - suffix]) for w in words]
+
+
+def _common(rows: Sequence[Sequence[str]], most: int) -> int:
+    """How many of their first words, at most `most`, all rows share."""
+    n = 0
+    while n < most and len({row[n] for row in rows}) == 1:
+        n += 1
+    return n

@@ -1,0 +1,220 @@
+"""A fictional world: people, places, biographies and questions whose true answers are known.
+
+On real text nobody can tell what a model could have learned. Here the generator knows, for every
+person, each sentence that the text states about them, so that an answer can be told from a guess.
+The bare idea (synthetic biographies, facts permuted and names repeated so that knowledge can be
+extracted) is from Allen-Zhu & Li, "Physics of Language Models: Part 3.1", 2023 (arXiv:2309.14316).
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from random import Random
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from regard.tasks import names
+from regard.tasks.questions import Question
+
+Group = Literal["asked", "told", "unseen"]
+
+QUESTIONS = (
+    "Where was {name} born?",
+    "What is the birthplace of {name}?",
+    "Which place does {name} come from?",
+)
+
+_SENTENCES: dict[str, tuple[str, ...]] = {
+    "place": (
+        "{name} was born in {value}.",
+        "{name} comes from {value}.",
+        "{name} is a native of {value}.",
+        "{value} is the birthplace of {name}.",
+    ),
+    "profession": (
+        "{name} works as a {value}.",
+        "{name} earns a living as a {value}.",
+        "{name} is a well known {value}.",
+    ),
+    "subject": (
+        "{name} studied {value}.",
+        "{name} has a degree in {value}.",
+        "{value} is what {name} read at university.",
+    ),
+    "hobby": (
+        "{name} likes {value}.",
+        "{name} spends weekends with {value}.",
+        "{value} is the hobby of {name}.",
+    ),
+}
+_OTHER_FACTS = {
+    "profession": names.PROFESSIONS,
+    "subject": names.SUBJECTS,
+    "hobby": names.HOBBIES,
+}
+
+
+class WorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the fictional world is drawn."""
+
+    people: int = 1000
+    """People with biographies; every second one is asked about in training."""
+    unseen: int = 500
+    """People who are never mentioned: new pairs of first and last names that are known."""
+    places: int = 50
+    """Number of places."""
+    skew: float = 0.5
+    """Exponent of the Zipf law of the places: 0 makes all equally common."""
+    correlation: float = 0.0
+    """Probability that a person was born where the last name is at home."""
+    biographies: int = 5
+    """Biographies a person, where `augment` is on."""
+    augment: bool = True
+    """Permute the facts, vary the sentences, repeat the full name. Off: one plain biography."""
+    seed: int = 0
+    """Seed of all draws."""
+
+    def __post_init__(self) -> None:
+        known = len(names.FIRST_NAMES) * len(names.LAST_NAMES)
+        enough = max(len(names.FIRST_NAMES), len(names.LAST_NAMES))
+        bounds: dict[str, tuple[float, float]] = {
+            "people": (enough, known),
+            "unseen": (0, known - self.people),
+            "places": (1, len(names.PLACES)),
+            "skew": (0, float("inf")),
+            "correlation": (0, 1),
+            "biographies": (1, float("inf")),
+            "seed": (0, float("inf")),
+        }
+        for field, (low, high) in bounds.items():
+            if not low <= getattr(self, field) <= high:
+                raise ValueError(f"{field} must lie in {low}..{high}, not {getattr(self, field)}")
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """One person and all that the text states about them."""
+
+    name: str
+    group: Group
+    facts: dict[str, str]
+    """Fact → value. People of the group "unseen" have only the place of birth, stated nowhere."""
+    statements: tuple[str, ...]
+    """The sentences of the text that state the place of birth."""
+
+    @property
+    def place(self) -> str:
+        return self.facts["place"]
+
+    def question(self, template: str = QUESTIONS[0]) -> Question:
+        """The question for the place of birth; answered only where the text answers it."""
+        answer = self.place if self.statements else None
+        return Question(text=template.format(name=self.name), answer=answer)
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """People and the text about them."""
+
+    people: tuple[Person, ...]
+    documents: tuple[str, ...]
+    """One biography each."""
+
+    def group(self, group: Group) -> list[Person]:
+        return [person for person in self.people if person.group == group]
+
+
+def make_world(config: WorldConfig) -> World:
+    """Draw a world. The same configuration gives the same world on every platform."""
+    draw = Random(config.seed)
+    mentioned, unseen = _draw_names(draw, config.people, config.unseen)
+    place_of = _place_chooser(draw, config)
+    people, documents = [], []
+    for number, name in enumerate(mentioned):
+        facts = {"place": place_of(name)} | _draw_other_facts(draw)
+        texts, statements = _write_biographies(draw, " ".join(name), facts, config)
+        documents.extend(texts)
+        group: Group = "told" if number % 2 else "asked"
+        people.append(Person(name=" ".join(name), group=group, facts=facts, statements=statements))
+    for name in unseen:
+        facts = {"place": place_of(name)}
+        people.append(Person(name=" ".join(name), group="unseen", facts=facts, statements=()))
+    return World(people=tuple(people), documents=tuple(_shuffled(draw, documents)))
+
+
+# Only Random.random() is guaranteed to give the same numbers in every version of Python, so
+# every draw below is made from it.
+
+
+_T = TypeVar("_T")
+
+
+def _index(draw: Random, n: int) -> int:
+    return int(draw.random() * n)
+
+
+def _shuffled(draw: Random, items: Sequence[_T]) -> list[_T]:
+    result = list(items)
+    for last in range(len(result) - 1, 0, -1):
+        other = _index(draw, last + 1)
+        result[last], result[other] = result[other], result[last]
+    return result
+
+
+_Name: TypeAlias = tuple[str, str]
+
+
+def _draw_names(draw: Random, people: int, unseen: int) -> tuple[list[_Name], list[_Name]]:
+    """Distinct full names; every first and last name belongs to someone who is mentioned."""
+    first, last = _shuffled(draw, names.FIRST_NAMES), _shuffled(draw, names.LAST_NAMES)
+    cover = [
+        (first[i % len(first)], last[i % len(last)]) for i in range(max(len(first), len(last)))
+    ]
+    rest = _shuffled(draw, sorted(set(product(first, last)) - set(cover)))
+    chosen = _shuffled(draw, cover + rest[: people - len(cover)])
+    return chosen, rest[people - len(cover) :][:unseen]
+
+
+def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
+    places = _shuffled(draw, names.PLACES)[: config.places]
+    weights = [(rank + 1) ** -config.skew for rank in range(len(places))]
+
+    def common_place() -> str:
+        point = draw.random() * sum(weights)
+        for place, weight in zip(places, weights, strict=True):
+            point -= weight
+            if point < 0:
+                return place
+        return places[-1]
+
+    home = {name: common_place() for name in names.LAST_NAMES}
+
+    def place_of(name: _Name) -> str:
+        return home[name[1]] if draw.random() < config.correlation else common_place()
+
+    return place_of
+
+
+def _draw_other_facts(draw: Random) -> dict[str, str]:
+    """Two or three facts beside the place of birth."""
+    kinds = _shuffled(draw, list(_OTHER_FACTS))[: 2 + _index(draw, 2)]
+    return {kind: _OTHER_FACTS[kind][_index(draw, len(_OTHER_FACTS[kind]))] for kind in kinds}
+
+
+def _write_biographies(
+    draw: Random, name: str, facts: dict[str, str], config: WorldConfig
+) -> tuple[list[str], tuple[str, ...]]:
+    """The texts about one person, and the sentences in them that state the place of birth."""
+    if not config.augment:
+        clauses = [_SENTENCES[kind][0].format(name="", value=facts[kind]) for kind in facts]
+        text = f"{name}{','.join(clause.rstrip('.') for clause in clauses)}."
+        return [text], (text,)
+    texts, statements = [], []
+    for _ in range(config.biographies):
+        sentences = []
+        for kind in _shuffled(draw, list(facts)):
+            templates = _SENTENCES[kind]
+            sentence = templates[_index(draw, len(templates))].format(name=name, value=facts[kind])
+            sentences.append(sentence[0].upper() + sentence[1:])
+            if kind == "place":
+                statements.append(sentences[-1])
+        texts.append(f"{name}. {' '.join(sentences)}")
+    return texts, tuple(dict.fromkeys(statements))

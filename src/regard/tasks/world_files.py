@@ -1,0 +1,48 @@
+"""The fictional world on disk, in the form of the real birth-places data.
+
+wiki.txt                a biography a line
+birth_places_train.tsv  questions about the people who are asked about, in all wordings
+birth_dev.tsv           one question about each person who is only told of
+birth_test_inputs.tsv   one question about each person who is never mentioned; no answers
+people.jsonl            the truth: every person's facts, and what the text states
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from regard.errors import UserError
+from regard.runs.files import write_file
+from regard.tasks.questions import Question
+from regard.tasks.world import QUESTIONS, World
+
+
+def training_questions(world: World) -> list[Question]:
+    """Questions about the people who are asked about, in all wordings."""
+    return [person.question(wording) for person in world.group("asked") for wording in QUESTIONS]
+
+
+def save_world(world: World, out: Path) -> None:
+    """Write the files.
+
+    Raises:
+        UserError: the folder holds something already.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: exists and isn't empty; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    write_file(out / "wiki.txt", "".join(text + "\n" for text in world.documents).encode())
+    write_file(out / "birth_places_train.tsv", _tsv(training_questions(world)))
+    write_file(out / "birth_dev.tsv", _tsv([p.question() for p in world.group("told")]))
+    write_file(out / "birth_test_inputs.tsv", _tsv([p.question() for p in world.group("unseen")]))
+    people = b"".join(msgspec.json.encode(person) + b"\n" for person in world.people)
+    write_file(out / "people.jsonl", people)
+
+
+def _tsv(questions: Sequence[Question]) -> bytes:
+    lines = (
+        question.text if question.answer is None else f"{question.text}\t{question.answer}"
+        for question in questions
+    )
+    return "".join(line + "\n" for line in lines).encode()

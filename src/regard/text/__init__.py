@@ -1,0 +1,1 @@
+"""Text on its way to the model and back: corpora, tokenizers, objectives, batches."""

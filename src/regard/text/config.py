@@ -1,0 +1,44 @@
+"""Tokenizers and objectives, as data. Knows no torch."""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from regard.models.config import Config
+
+Share = Annotated[float, Meta(ge=0)]
+
+
+class CharactersConfig(Config, tag_field="kind", tag="characters"):
+    """Every character is a token."""
+
+
+class WordsConfig(Config, tag_field="kind", tag="words"):
+    """Every word and punctuation mark is a token."""
+
+
+class BytePairsConfig(Config, tag_field="kind", tag="byte-pairs"):
+    """Frequent byte sequences are tokens; any text can be written with them."""
+
+    size: Annotated[int, Meta(ge=300)] = 2048
+    """Number of tokens."""
+
+
+TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig
+
+
+class ObjectiveConfig(Config):
+    """What pretraining predicts: the share of batches of each kind."""
+
+    next_token: Share = 1.0
+    """Documents, each token from those before."""
+    span_corruption: Share = 0.0
+    """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
+    questions: Share = 0.0
+    """Questions with answers; needs --questions."""
+    question_batch: Annotated[int, Meta(ge=1)] | None = None
+    """Questions of a step; as many as the batch has documents if not given."""
+
+    def __post_init__(self) -> None:
+        if not self.next_token + self.span_corruption + self.questions:
+            raise ValueError("all shares are 0: give one of them a share above 0")

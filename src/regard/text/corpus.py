@@ -1,0 +1,59 @@
+"""Reading text: documents and where each of them stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.errors import UserError
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text and its place, for messages."""
+
+    text: str
+    where: str
+    """file:line, or the file alone."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, with \\n line ends and without a byte order mark.
+
+    Raises:
+        UserError: the file is missing, not a file, or not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_lines(path: Path) -> list[Document]:
+    """The lines of a file that hold anything."""
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    return [Document(line, f"{path}:{number}") for number, line in lines if line.strip()]
+
+
+def read_corpus(paths: Sequence[Path], *, whole_files: bool = False) -> list[Document]:
+    """The documents of some files: a line each, or a file each.
+
+    Raises:
+        UserError: a file can't be read or holds no text.
+    """
+    documents = []
+    for path in paths:
+        read = [Document(read_text(path), str(path))] if whole_files else read_lines(path)
+        if not any(document.text.strip() for document in read):
+            raise UserError(f"{path}: is empty; a corpus needs text")
+        documents.extend(read)
+    return documents

@@ -1,0 +1,206 @@
+"""Text ↔ token ids.
+
+Every vocabulary begins with the same two special tokens: padding □ and the mask ⁇, which also
+parts a question from its answer and ends a document.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard.errors import UserError
+from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig, WordsConfig
+from regard.text.corpus import Document
+
+PAD, MASK = 0, 1
+SPECIAL = ("□", "⁇")
+
+
+class OutOfVocabularyError(UserError):
+    """A text holds something that the vocabulary doesn't."""
+
+
+class Tokenizer(ABC):
+    """Text ↔ token ids."""
+
+    kind: str
+    size: int
+    """Number of tokens, special ones included."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; special tokens are never among them.
+
+        Raises:
+            OutOfVocabularyError: names what the vocabulary lacks.
+        """
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids; `decode(encode(text)) == text`. Special tokens show as □ and ⁇."""
+
+    @abstractmethod
+    def _data(self) -> Any:
+        """What the vocabulary is, as JSON values."""
+
+    def to_json(self) -> str:
+        """All that `from_json` needs."""
+        data = {"kind": self.kind, "data": self._data()}
+        return json.dumps(data, ensure_ascii=False, sort_keys=True, indent=1)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells tokenizers apart: equal only where all ids mean the same."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+class Characters(Tokenizer):
+    """Each character is a token."""
+
+    kind = "characters"
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self._characters = [*SPECIAL, *characters]
+        self._ids = {character: i for i, character in enumerate(self._characters)}
+        self.size = len(self._characters)
+
+    @staticmethod
+    def train(texts: Iterable[str]) -> "Characters":
+        """All characters of the texts, sorted."""
+        return Characters(sorted(set().union(*texts) - set(SPECIAL)))
+
+    def encode(self, text: str) -> list[int]:
+        try:
+            ids = [self._ids[character] for character in text]
+        except KeyError as missing:
+            raise OutOfVocabularyError(f"the vocabulary has no {missing.args[0]!r}") from None
+        if PAD in ids or MASK in ids:
+            raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(self._characters[i] for i in ids)
+
+    def _data(self) -> list[str]:
+        return self._characters[len(SPECIAL) :]
+
+
+class Pieces(Tokenizer):
+    """Words or byte pairs, by Hugging Face tokenizers.
+
+    A space belongs to the word that follows it, and each text is read as if a space stood before
+    it, so that a word is the same token everywhere.
+    """
+
+    def __init__(self, kind: str, pieces: tokenizers.Tokenizer) -> None:
+        self.kind = kind
+        self._pieces = pieces
+        self.size = pieces.get_vocab_size()
+        self._unknown = pieces.token_to_id(_UNKNOWN)
+
+    @staticmethod
+    def train_words(texts: Iterable[str]) -> "Pieces":
+        """All words and punctuation marks of the texts, the commonest first."""
+        splitter = _word_splitter()
+        counts = Counter(
+            piece for text in texts for piece, _ in splitter.pre_tokenize_str(" " + text)
+        )
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        vocabulary = {token: i for i, token in enumerate([*SPECIAL, _UNKNOWN, *words])}
+        pieces = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
+        pieces.normalizer = normalizers.Prepend(" ")
+        pieces.pre_tokenizer = splitter
+        pieces.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+        return Pieces("words", pieces)
+
+    @staticmethod
+    def train_byte_pairs(texts: Iterable[str], size: int) -> "Pieces":
+        """Byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2)."""
+        pieces = tokenizers.Tokenizer(models.BPE())
+        pieces.normalizer = normalizers.Prepend(" ")
+        pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        pieces.decoder = decoders.Sequence(
+            [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=list(SPECIAL),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        pieces.train_from_iterator(texts, trainer)
+        return Pieces("byte-pairs", pieces)
+
+    def encode(self, text: str) -> list[int]:
+        encoding = self._pieces.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if self._unknown is not None and self._unknown in ids:
+            start, end = encoding.offsets[ids.index(self._unknown)]
+            word = text[max(start - 1, 0) : end].strip()
+            raise OutOfVocabularyError(f"the vocabulary has no word {word!r}")
+        if PAD in ids or MASK in ids:
+            raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._pieces.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def _data(self) -> Any:
+        return json.loads(self._pieces.to_str())
+
+
+_UNKNOWN = "<unknown>"
+
+
+def _word_splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(tokenizers.Regex(r" ?\w+| ?[^\w\s]|\s"), behavior="isolated")
+
+
+def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
+    """A tokenizer for the given texts."""
+    match config:
+        case CharactersConfig():
+            return Characters.train(texts)
+        case WordsConfig():
+            return Pieces.train_words(texts)
+        case BytePairsConfig():
+            return Pieces.train_byte_pairs(texts, config.size)
+
+
+def tokenizer_from_json(text: str) -> Tokenizer:
+    """The inverse of `Tokenizer.to_json`.
+
+    Raises:
+        ValueError: the text is no tokenizer.
+    """
+    saved = json.loads(text)
+    if not isinstance(saved, dict) or {"kind", "data"} - saved.keys():
+        raise ValueError("no kind and data")
+    if saved["kind"] == "characters":
+        return Characters(saved["data"])
+    return Pieces(saved["kind"], tokenizers.Tokenizer.from_str(json.dumps(saved["data"])))
+
+
+def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> list[list[int]]:
+    """The ids of each document.
+
+    Raises:
+        OutOfVocabularyError: names the place and what the vocabulary lacks.
+    """
+    encoded = []
+    for document in documents:
+        try:
+            encoded.append(tokenizer.encode(document.text))
+        except OutOfVocabularyError as error:
+            raise OutOfVocabularyError(
+                f"{document.where}: {error}; remove it, or train with a tokenizer that knows it "
+                "(tokenizer.kind=byte-pairs knows all)"
+            ) from None
+    return encoded

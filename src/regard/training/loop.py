@@ -1,0 +1,202 @@
+"""The training loop: steps, validation, checkpoints, and exact resumption."""
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import torch
+
+from regard.errors import NonFiniteError, RegardError
+from regard.runs.checkpoints import (
+    Progress,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
+from regard.runs.machine import Machine
+from regard.runs.recipe import TrainingConfig
+from regard.runs.run import Run, load_weights
+from regard.text.batches import Batch
+from regard.training.interrupts import deferred_interrupt
+from regard.training.optimizers import make_optimizers, rate_factor, set_rate
+from regard.training.progress import Record, Reporter, make_reporters
+from regard.training.sources import Stream
+from regard.training.step import Decode, accumulate_gradients, clip_gradients, mean_loss
+
+
+class InterruptedTraining(RegardError):
+    """The user stopped the training; everything is saved."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to train, as far as it doesn't change what is trained."""
+
+    machine: Machine
+    compile: bool = False
+    quiet: bool = False
+
+
+def train(
+    run: Run,
+    stream: Stream,
+    validation: Sequence[Batch],
+    config: TrainingConfig,
+    settings: Settings,
+    *,
+    title: str,
+) -> Progress:
+    """Train the run's model from its newest checkpoint, or from the start if it has none.
+
+    The run's folder ends up with the best weights by validation loss (the last ones where nothing
+    is held out), and so does `run.model`.
+
+    Raises:
+        NonFiniteError: a loss or gradient became NaN or infinite.
+        InterruptedTraining: Ctrl-C; the state is saved.
+    """
+    model, machine = run.model.to(settings.machine.device), settings.machine
+    optimizers = make_optimizers(model, config)
+    progress = _resume(run, optimizers, machine)
+    reporters = make_reporters(run.path, title, stream.steps, progress.step, quiet=settings.quiet)
+    trainer = _Trainer(run, optimizers, validation, config, machine, reporters)
+    decode = torch.compile(model.decoder, dynamic=True) if settings.compile else model.decoder
+    model.train()
+    try:
+        with deferred_interrupt() as interrupt:
+            while progress.step < stream.steps and not _stops_early(progress, config):
+                progress = trainer.step(progress, stream, decode)
+                if interrupt.wanted:
+                    trainer.save(progress)
+                    raise InterruptedTraining(
+                        f"stopped after step {progress.step} of {stream.steps}; all is saved in "
+                        f"{run.path}. To go on, repeat the command with --resume"
+                    )
+    except NonFiniteError:
+        if progress.step:
+            trainer.save(progress)
+        raise
+    finally:
+        for reporter in reporters:
+            reporter.close()
+    load_weights(run.path / "model.safetensors", model, run.tokenizer)
+    model.eval()
+    return progress
+
+
+@dataclass
+class _Trainer:
+    """The parts that each step needs."""
+
+    run: Run
+    optimizers: list[torch.optim.Optimizer]
+    validation: Sequence[Batch]
+    config: TrainingConfig
+    machine: Machine
+    reporters: Sequence[Reporter]
+
+    def step(self, progress: Progress, stream: Stream, decode: Decode) -> Progress:
+        """One optimiser step, with validation, checkpoint and metrics when they are due."""
+        started, model, config = time.perf_counter(), self.run.model, self.config
+        batch, number = stream.batch(progress.step), progress.step + 1
+        set_rate(self.optimizers, rate_factor(progress.step, stream.steps, config))
+        with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
+            loss = accumulate_gradients(
+                model, batch, self.machine, parts=config.accumulation, decode=decode
+            )
+        norm = clip_gradients(model, config.clip, loss, number)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        seconds = time.perf_counter() - started
+        progress = msgspec.structs.replace(
+            progress,
+            step=number,
+            tokens=progress.tokens + batch.ids.numel(),
+            seconds=progress.seconds + seconds,
+        )
+        record = {"step": number, "loss": loss, "gradient_norm": norm, "lr": self._rate()}
+        last = number == stream.steps
+        if last or number % config.checkpoint_every == 0:
+            progress, validated = self._validate(progress)
+            self.save(progress)
+            record |= validated
+        if last or number % config.log_every == 0 or "validation_loss" in record:
+            self._report(record, progress, stream.steps)
+        return progress
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint, then the weights, if they are the best.
+
+        In this order, so that the weights never run ahead of the state that training resumes from.
+        """
+        run = self.run
+        environment = self.machine.describe()
+        save_checkpoint(run.path, run.model, run.tokenizer, self.optimizers, progress, environment)
+        if progress.best_step == progress.step or not (run.path / "model.safetensors").exists():
+            run.save_weights()
+
+    def _validate(self, progress: Progress) -> tuple[Progress, Record]:
+        if not self.validation:
+            return msgspec.structs.replace(progress, best_step=progress.step), {}
+        loss = mean_loss(self.run.model, list(self.validation), self.machine)
+        better = progress.best_loss is None or loss < progress.best_loss
+        if better:
+            changes = {"best_loss": loss, "best_step": progress.step, "checks_since_best": 0}
+        else:
+            changes = {"checks_since_best": progress.checks_since_best + 1}
+        return msgspec.structs.replace(progress, **changes), {"validation_loss": loss}
+
+    def _rate(self) -> float:
+        rate: float = self.optimizers[-1].param_groups[0]["lr"]
+        return rate
+
+    def _report(self, record: Record, progress: Progress, steps: int) -> None:
+        record |= {
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+            "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
+        }
+        for reporter in self.reporters:
+            reporter.report(record)
+
+
+def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine) -> Progress:
+    checkpoint = newest_checkpoint(run.path)
+    if checkpoint is None:
+        return Progress()
+    load_checkpoint(checkpoint, run.model, run.tokenizer, optimizers)
+    here = machine.describe()
+    changed = [
+        f"{name} was {was} and is {here.get(name)}"
+        for name, was in checkpoint.environment.items()
+        if name != "python" and here.get(name) != was
+    ]
+    if changed:
+        warnings.warn(
+            f"{run.path}: {'; '.join(changed)}: training goes on, but its weights won't be "
+            "bit-identical to those of an uninterrupted run",
+            stacklevel=2,
+        )
+    if checkpoint.progress.best_step == checkpoint.progress.step:
+        run.save_weights()  # the kill may have come between checkpoint and weights
+    return checkpoint.progress
+
+
+def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
+    return 0 < config.patience <= progress.checks_since_best
+
+
+@contextmanager
+def _own_randomness(seed: int, step: int, machine: Machine) -> Iterator[None]:
+    """Dropout that depends on seed and step alone; the global generator stays untouched."""
+    devices = [machine.device] if machine.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+        yield

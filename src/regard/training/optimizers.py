@@ -1,0 +1,74 @@
+"""Optimisers and the learning rate."""
+
+from math import cos, pi
+
+import torch
+from torch import nn
+
+from regard.models.transformer import LanguageModel
+from regard.runs.recipe import AdamWConfig, TrainingConfig
+
+
+def make_optimizers(model: LanguageModel, config: TrainingConfig) -> list[torch.optim.Optimizer]:
+    """The optimisers of a stage, each parameter in exactly one.
+
+    Only the weights of linear layers decay: told by the module that owns them, not by name.
+    """
+    matrices, head, others = _parameter_groups(model)
+    optimizer = config.optimizer
+    if isinstance(optimizer, AdamWConfig):
+        groups = [
+            {"params": [*matrices, *head], "weight_decay": optimizer.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        return [_adamw(groups, config.lr, optimizer.betas)]
+    muon = torch.optim.Muon(
+        matrices,
+        lr=optimizer.matrix_lr,
+        weight_decay=optimizer.weight_decay,
+        momentum=optimizer.momentum,
+    )
+    rest = [{"params": [*head, *others], "weight_decay": 0.0}]
+    return [muon, _adamw(rest, config.lr, optimizer.betas)]
+
+
+def rate_factor(step: int, steps: int, config: TrainingConfig) -> float:
+    """The learning rate of a step as a factor of the highest: linear rise, then a cosine.
+
+    The cosine ends with the last step; it never rises again.
+    """
+    warmup = max(1, round(config.warmup * steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    return config.final_lr + (1 - config.final_lr) * (1 + cos(pi * progress)) / 2
+
+
+def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
+    """Scale each optimiser's learning rate from its highest."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("highest_lr", optimizer.defaults["lr"]) * factor
+
+
+def _parameter_groups(
+    model: LanguageModel,
+) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+    """Matrices of the layers, the matrix of the head, everything else."""
+    linear = [
+        parameter
+        for module in model.decoder.modules()
+        if isinstance(module, nn.Linear)
+        for parameter in module.parameters()
+        if parameter.ndim == 2
+    ]
+    tied = model.head.weight is model.decoder.embedding.weight
+    head = [] if tied else list(model.head.parameters())
+    taken = {id(parameter) for parameter in (*linear, *head)}
+    return linear, head, [p for p in model.parameters() if id(p) not in taken]
+
+
+def _adamw(
+    groups: list[dict[str, object]], lr: float, betas: tuple[float, float]
+) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)

@@ -1,0 +1,124 @@
+"""Telling people, files and TensorBoard how training goes."""
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from regard.runs.files import append_line, write_file
+
+Record = dict[str, Any]
+
+
+class Reporter(Protocol):
+    """Someone who wants to know."""
+
+    def report(self, record: Record) -> None:
+        """Take note of a line of metrics; it has at least a step."""
+        ...
+
+    def close(self) -> None:
+        """There is no more to come."""
+        ...
+
+
+class MetricsFile:
+    """metrics.jsonl: a line of JSON for each record."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        """Go on after `step`: later lines, and a torn one, are cut off."""
+        self._path = path
+        kept = [line for line in read_metrics(path) if line["step"] <= step]
+        write_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def report(self, record: Record) -> None:
+        append_line(self._path, json.dumps(record))
+
+    def close(self) -> None:
+        pass
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """The records of a metrics.jsonl; a last line torn by a kill is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+class Bar:
+    """A progress bar in a terminal: loss, speed and time left."""
+
+    def __init__(self, title: str, steps: int, step: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task(title, total=steps, completed=step, state="")
+        self._progress.start()
+
+    def report(self, record: Record) -> None:
+        self._progress.update(self._task, completed=record["step"], state=describe(record))
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class Lines:
+    """A plain line for about every tenth of the way, where there is no terminal."""
+
+    def __init__(self, title: str, steps: int, step: int) -> None:
+        self._title, self._steps, self._next = title, steps, step
+
+    def report(self, record: Record) -> None:
+        if record["step"] >= min(self._next, self._steps) or "validation_loss" in record:
+            self._next = record["step"] + max(1, self._steps // 10)
+            left = f"{record['seconds_left']:.0f} s left"
+            line = f"{self._title} {record['step']}/{self._steps} {describe(record)} {left}"
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class TensorBoard:
+    """Event files in the run's folder."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+
+    def report(self, record: Record) -> None:
+        for name, value in record.items():
+            if name != "step":
+                self._writer.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def describe(record: Record) -> str:
+    """Loss and speed of a record, for people."""
+    text = f"loss {record['loss']:.3f} · {record['tokens_per_second']:,.0f} tokens/s"
+    if "validation_loss" in record:
+        text += f" · validation {record['validation_loss']:.3f}"
+    return text
+
+
+def make_reporters(run: Path, title: str, steps: int, step: int, *, quiet: bool) -> list[Reporter]:
+    """All that want to know: the metrics file, the terminal, TensorBoard where installed."""
+    reporters: list[Reporter] = [MetricsFile(run / "metrics.jsonl", step)]
+    if not quiet:
+        reporters.append((Bar if sys.stderr.isatty() else Lines)(title, steps, step))
+    with suppress(ImportError):  # the extra may not be installed
+        reporters.append(TensorBoard(run / "tensorboard", step))
+    return reporters

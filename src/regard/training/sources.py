@@ -1,0 +1,134 @@
+"""What each step of training sees: a pure function of seed and step, so that resuming is exact."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import ceil
+
+import numpy as np
+
+from regard.text.batches import Batch, make_batch
+from regard.text.objectives import Example, next_token, question_answer, span_corruption
+
+MakeExample = Callable[[np.random.Generator], Example]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Examples of one kind, and the share of batches that they fill."""
+
+    examples: Sequence[MakeExample]
+    """Each makes an example; what is random in it comes from the generator."""
+    share: float = 1.0
+    batch: int | None = None
+    """Examples of a step, where it isn't the stream's."""
+
+
+def documents(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
+    """Each document, to be predicted token by token; a long one in pieces of a block."""
+    pieces = [
+        document[start : start + block + 1]
+        for document in ids
+        for start in range(0, max(len(document) - 1, 1), block)
+    ]
+    return Source([partial(_always, next_token(piece, block)) for piece in pieces], share)
+
+
+def windows(ids: Sequence[int], block: int, share: float = 1.0) -> Source:
+    """A long text in windows of a block, cut anew each time."""
+    starts = range(0, max(len(ids) - block, 1), block)
+    return Source([partial(_window, ids, block, start) for start in starts], share)
+
+
+def corrupted(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
+    """Each document with a span cut out, another one each time."""
+    return Source([partial(span_corruption, document, block) for document in ids], share)
+
+
+def questions(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    share: float = 1.0,
+    batch: int | None = None,
+) -> Source:
+    """Questions, whose answers are to be predicted."""
+    return Source([partial(_always, question_answer(*pair)) for pair in pairs], share, batch)
+
+
+def _always(example: Example, _: np.random.Generator) -> Example:
+    return example
+
+
+def _window(ids: Sequence[int], block: int, start: int, draw: np.random.Generator) -> Example:
+    """A window that begins in start..start+block-1."""
+    last = max(min(start + block, len(ids) - block), start + 1)
+    first = int(draw.integers(start, last))
+    row = ids[first : first + block + 1]
+    return Example(row, [True] * len(row))
+
+
+class Stream:
+    """The batch of every step. Epochs of a source end with a batch that may be smaller."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        batch: int,
+        block: int,
+        seed: int,
+        steps: int | None = None,
+        epochs: int | None = None,
+        shuffle: bool = True,
+    ) -> None:
+        """`epochs` counts passes over the source with the largest share."""
+        self._sources = [source for source in sources if source.share > 0]
+        self._batch, self._block, self._seed, self._shuffle = batch, block, seed, shuffle
+        shares = np.array([source.share for source in self._sources])
+        shares = shares / shares.sum()
+        if steps is None:
+            main = int(shares.argmax())
+            steps = ceil((epochs or 1) * self._batches_an_epoch(main) / shares[main])
+        self.steps = steps
+        self._turns, self._counts = _interleave(shares, steps)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step in 0..steps-1."""
+        turn = int(self._turns[step])
+        epoch, part = divmod(int(self._counts[step]), self._batches_an_epoch(turn))
+        batch = self._batch_of(turn)
+        rows = self._order(turn, epoch)[part * batch : (part + 1) * batch]
+        draw = np.random.default_rng([self._seed, 1, step])
+        examples = self._sources[turn].examples
+        return make_batch([examples[row](draw) for row in rows], self._block)
+
+    def _batches_an_epoch(self, source: int) -> int:
+        return ceil(len(self._sources[source].examples) / self._batch_of(source))
+
+    def _batch_of(self, source: int) -> int:
+        return self._sources[source].batch or self._batch
+
+    def _order(self, source: int, epoch: int) -> np.ndarray:
+        n = len(self._sources[source].examples)
+        if not self._shuffle:
+            return np.arange(n)
+        return _permutation(self._seed, source, epoch, n)
+
+
+@lru_cache(maxsize=8)
+def _permutation(seed: int, source: int, epoch: int, n: int) -> np.ndarray:
+    return np.random.default_rng([seed, 2, source, epoch]).permutation(n)
+
+
+def _interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whose turn each step is, spread evenly, and how many turns that source had before.
+
+    The source that is farthest behind its share goes next.
+    """
+    turns = np.empty(steps, dtype=np.int64)
+    counts = np.empty(steps, dtype=np.int64)
+    had = np.zeros(len(shares), dtype=np.int64)
+    for step in range(steps):
+        turn = int((shares * (step + 1) - had).argmax())
+        turns[step], counts[step] = turn, had[turn]
+        had[turn] += 1
+    return turns, counts

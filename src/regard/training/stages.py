@@ -1,0 +1,260 @@
+"""The stages of a model's life: pretraining on text, finetuning on questions, or from scratch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import regard
+from regard.errors import UserError
+from regard.runs.checkpoints import Progress
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.run import Run, load_origin
+from regard.runs.toml import read_recipe, to_toml
+from regard.tasks.questions import Question, encode_pairs
+from regard.text.batches import Batch
+from regard.text.corpus import Document
+from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.training import sources
+from regard.training.loop import Settings, train
+from regard.training.sources import Source, Stream
+from regard.training.step import mean_loss
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a stage needs, built and checked, before a single step or file."""
+
+    run: Run
+    stream: Stream
+    validation: list[Batch]
+    config: TrainingConfig
+    title: str
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes, and the loss of the untrained model on the first batch, in nats."""
+        first = self.stream.batch(0)
+        return {
+            "parameters": self.run.n_parameters,
+            "vocabulary": self.run.tokenizer.size,
+            "steps": self.stream.steps,
+            "untrained_loss": mean_loss(self.run.model, [first], Machine.choose("cpu")),
+            "uniform_loss": log(self.run.tokenizer.size),
+        }
+
+    def execute(self, settings: Settings, *, resume: bool = False) -> Progress:
+        """Train; the run's folder is written to from here on."""
+        _claim(self.run, resume=resume)
+        return train(
+            self.run, self.stream, self.validation, self.config, settings, title=self.title
+        )
+
+
+def plan_pretraining(
+    corpus: Sequence[Document],
+    out: Path,
+    recipe: Recipe,
+    *,
+    questions: Sequence[Question] = (),
+    tokenizer: Tokenizer | None = None,
+) -> Plan:
+    """Pretraining on text, with questions mixed in where the objective has a share for them.
+
+    Raises:
+        UserError: the objective and the data don't fit together, or a text can't be encoded.
+    """
+    objective, block = recipe.objective, recipe.model.block
+    if bool(questions) != (objective.questions > 0):
+        raise UserError(
+            "objective.questions is 0, but questions are given: set objective.questions=0.2, say"
+            if questions
+            else "objective.questions is above 0, but there are no questions: give --questions FILE"
+        )
+    tokenizer = tokenizer or train_tokenizer(
+        recipe.tokenizer, [document.text for document in corpus] + _texts(questions)
+    )
+    ids = encode_documents(tokenizer, corpus)
+    if recipe.data.documents == "files":
+        return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
+    train_ids, held_out = _hold_out(ids, recipe)
+    parts = [
+        sources.documents(train_ids, block, objective.next_token),
+        sources.corrupted(train_ids, block, objective.span_corruption),
+        sources.questions(
+            encode_pairs(tokenizer, questions, block),
+            objective.questions,
+            objective.question_batch,
+        ),
+    ]
+    checks = [
+        sources.documents(held_out, block, objective.next_token),
+        sources.corrupted(held_out, block, objective.span_corruption),
+    ]
+    run = Run.new(out, recipe, tokenizer, _origin("pretraining", corpus, questions))
+    return _plan(run, parts, checks, recipe.pretraining, "pretraining")
+
+
+def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recipe: Recipe) -> Plan:
+    """Training of a pretrained model on questions.
+
+    Raises:
+        UserError: a question can't be encoded or is too long.
+    """
+    origin = _origin("finetuning", (), questions) | {"parent": str(parent.path)}
+    run = Run.new(out, recipe, parent.tokenizer, origin)
+    run.model.load_state_dict(parent.model.state_dict())
+    return _plan_questions(run, questions, recipe.finetuning, "finetuning")
+
+
+def plan_questions(
+    questions: Sequence[Question], out: Path, recipe: Recipe, *, tokenizer: Tokenizer | None = None
+) -> Plan:
+    """Training on questions from scratch, without any text.
+
+    Raises:
+        UserError: a question can't be encoded or is too long.
+    """
+    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _texts(questions))
+    run = Run.new(out, recipe, tokenizer, _origin("questions", (), questions))
+    return _plan_questions(run, questions, recipe.training, "training")
+
+
+def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
+    """Training on whole texts, window by window, from scratch."""
+    tokenizer = train_tokenizer(recipe.tokenizer, [document.text for document in corpus])
+    ids = encode_documents(tokenizer, corpus)
+    return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")
+
+
+def _texts(questions: Sequence[Question]) -> list[str]:
+    return [text for q in questions for text in (q.text, q.answer) if text]
+
+
+def _plan_questions(
+    run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
+) -> Plan:
+    pairs = encode_pairs(run.tokenizer, questions, run.recipe.model.block)
+    training, held_out = _hold_out(pairs, run.recipe)
+    return _plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
+
+
+def _plan_text(
+    ids: list[list[int]],
+    out: Path,
+    recipe: Recipe,
+    config: TrainingConfig,
+    tokenizer: Tokenizer,
+    corpus: Sequence[Document],
+    title: str,
+) -> Plan:
+    """The last share of each text is held out."""
+    block, share = recipe.model.block, recipe.data.validation
+    cuts = [len(text) - int(share * len(text)) for text in ids]
+    joined = [i for text, cut in zip(ids, cuts, strict=True) for i in text[:cut]]
+    held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
+    if len(joined) < 2:
+        raise UserError(f"{corpus[0].where}: is too short to learn from")
+    run = Run.new(out, recipe, tokenizer, _origin(title, corpus, ()))
+    return _plan(
+        run, [sources.windows(joined, block)], [sources.documents(held_out, block)], config, title
+    )
+
+
+def _plan(
+    run: Run, parts: list[Source], checks: list[Source], config: TrainingConfig, title: str
+) -> Plan:
+    recipe = run.recipe
+    stream = Stream(
+        parts,
+        batch=config.batch,
+        block=recipe.model.block,
+        seed=recipe.seed,
+        steps=config.steps,
+        epochs=config.epochs,
+        shuffle=config.shuffle,
+    )
+    return Plan(run, stream, _validation(checks, recipe, config), config, title)
+
+
+def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) -> list[Batch]:
+    """All held-out examples, in batches; what is random in them is drawn once."""
+    useful = [source for source in checks if source.share > 0 and source.examples]
+    batches = []
+    for source in useful:
+        stream = Stream(
+            [source], batch=config.batch, block=recipe.model.block, seed=recipe.seed, epochs=1,
+            shuffle=False,
+        )  # fmt: skip
+        batches += [stream.batch(step) for step in range(stream.steps)]
+    return batches
+
+
+def _hold_out(items: list[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
+    """Items to train on, and the share that is held out, drawn by the seed."""
+    n = int(recipe.data.validation * len(items))
+    order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))
+    held_out = set(order[:n].tolist())
+    return (
+        [item for i, item in enumerate(items) if i not in held_out],
+        [item for i, item in enumerate(items) if i in held_out],
+    )
+
+
+def _origin(
+    stage: str, corpus: Sequence[Document], questions: Sequence[Question]
+) -> dict[str, Any]:
+    files = [document.where for document in corpus] + [question.where for question in questions]
+    names = dict.fromkeys(where.rpartition(":")[0] or where for where in files)
+    return {
+        "regard": regard.__version__,
+        "stage": stage,
+        "inputs": [name for name in names if name],
+        "documents": len(corpus),
+        "questions": len(questions),
+    }
+
+
+def _claim(run: Run, *, resume: bool) -> None:
+    """Take the run's folder: new, or the same run again.
+
+    Raises:
+        UserError: another run is there, or the same and `resume` is off.
+    """
+    path = run.path
+    if not (path / "config.toml").exists():
+        if path.exists() and (not path.is_dir() or any(_foreign(path))):
+            raise UserError(f"{path}: exists and is no run; choose another --out")
+        run.save_description()
+        return
+    if not resume:
+        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
+    here, there = to_toml(run.recipe), to_toml(read_recipe(path / "config.toml"))
+    changed = sorted(set(here.splitlines()) ^ set(there.splitlines()))
+    if here != there:
+        raise UserError(
+            f"{path}/config.toml: is another recipe ({'; '.join(changed)}); "
+            "resume with the same recipe, or choose another --out"
+        )
+    origin = load_origin(path)
+    if msgspec.to_builtins(origin.get("inputs")) != run.origin["inputs"]:
+        raise UserError(
+            f"{path}/origin.json: was trained on {', '.join(origin.get('inputs', []))}; "
+            "resume with the same files, or choose another --out"
+        )
+    saved = (path / "tokenizer.json").exists() and (path / "tokenizer.json").read_text("utf-8")
+    if saved and saved != run.tokenizer.to_json():
+        raise UserError(
+            f"{path}/tokenizer.json: isn't the tokenizer of these files, so they have changed "
+            "since; choose another --out"
+        )
+
+
+def _foreign(path: Path) -> list[Path]:
+    """What lies in a folder beside the unfinished first files of a run."""
+    own = {"tokenizer.json", "origin.json"}
+    return [p for p in path.iterdir() if p.name not in own and not p.name.endswith(".partial")]

@@ -1,0 +1,81 @@
+"""One step of training: loss, gradients, and the refusal to go on with bad numbers."""
+
+from collections.abc import Callable
+from math import isfinite
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import NonFiniteError
+from regard.models.transformer import LanguageModel
+from regard.runs.machine import Machine
+from regard.text.batches import Batch
+from regard.text.objectives import IGNORE
+
+Decode = Callable[[Int[Tensor, "b n"]], Float[Tensor, "b n d"]]
+"""Token ids to hidden states: the model's decoder, or a compiled form of it."""
+
+
+def summed_loss(model: LanguageModel, batch: Batch, decode: Decode | None = None) -> Tensor:
+    """Cross entropy in nats, summed over the positions that carry loss; only they are scored."""
+    hidden = (decode or model.decoder)(batch.ids)
+    carries_loss = batch.labels != IGNORE
+    logits = model.head(hidden[carries_loss])
+    return F.cross_entropy(logits.float(), batch.labels[carries_loss], reduction="sum")
+
+
+def accumulate_gradients(
+    model: LanguageModel,
+    batch: Batch,
+    machine: Machine,
+    *,
+    parts: int = 1,
+    decode: Decode | None = None,
+) -> float:
+    """Gradients of the mean loss over the targets of the whole batch, taken in parts.
+
+    Returns:
+        That mean loss, in nats.
+    """
+    n_targets, total = batch.n_targets, 0.0
+    for part in batch.split(parts):
+        with machine.autocast():
+            loss = summed_loss(model, part.to(machine.device), decode) / n_targets
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
+
+
+def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:
+    """Scale the gradient to norm `limit` at most.
+
+    Raises:
+        NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
+    """
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), limit))
+    if not (isfinite(norm) and isfinite(loss)):
+        culprit = next(
+            (
+                f"the gradient of {name}"
+                for name, p in model.named_parameters()
+                if p.grad is not None and not torch.isfinite(p.grad).all()
+            ),
+            "the norm of the gradient",
+        )
+        raise NonFiniteError(
+            f"step {step}: loss {loss:g}, and {culprit} is NaN or infinite; the weights are as "
+            "before this step. Lower the learning rate, or clip more"
+        )
+    return norm
+
+
+@torch.no_grad()
+def mean_loss(model: LanguageModel, batches: list[Batch], machine: Machine) -> float:
+    """Mean loss a target in evaluation mode, in nats."""
+    model.eval()
+    with machine.autocast():
+        losses = [summed_loss(model, batch.to(machine.device)).item() for batch in batches]
+    model.train()
+    return sum(losses) / sum(batch.n_targets for batch in batches)
