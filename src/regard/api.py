@@ -17,7 +17,8 @@ from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.tasks.questions import Question
 from regard.text.corpus import Document, read_corpus
-from regard.text.tokenizer import MASK, encode_documents
+from regard.text.tokenizer import encode_documents
+from regard.text.vocabulary import MASK
 from regard.training.loop import Settings
 from regard.training.stages import (
     Plan,
@@ -131,10 +132,10 @@ def generate(
     """
     machine = _machine_of(run, precision)
     places = [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
-    ids = encode_documents(run.tokenizer, places)
+    ids = [run.prefix + row for row in encode_documents(run.tokenizer, places)]
     block = run.recipe.model.block
     for place, row in zip(places, ids, strict=True):
-        if not row:
+        if len(row) == len(run.prefix):
             raise UserError(f"{place.where}: is empty; a model needs a beginning")
         if len(row) + max_new_tokens - 1 > block:
             raise UserError(
@@ -152,7 +153,7 @@ def generate(
             device=machine.device,
         )
     texts = [
-        run.tokenizer.decode([*prompt, *new.ids])
+        run.tokenizer.decode([*prompt[len(run.prefix) :], *new.ids])
         for prompt, new in zip(ids, generated, strict=True)
     ]
     return [_until(text, len(prompt), stop) for text, prompt in zip(texts, prompts, strict=True)]

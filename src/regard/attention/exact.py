@@ -128,7 +128,7 @@ def _for_each_query_head(query: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _scores(query: Tensor, key: Tensor, bias: Bias | None) -> Tensor:
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    scores: Tensor = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     return scores if bias is None else scores + _dense_bias(bias, query, key)
 
 

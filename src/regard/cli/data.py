@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--number", type=click.IntRange(min=1), default=4, show_default=True)
 @click.option("--block", type=click.IntRange(min=8), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 def data(kind: str, file: Path, number: int, block: int, seed: int) -> None:
     """Print examples of FILE as a model sees them: x, and y, what it should predict, below.
 

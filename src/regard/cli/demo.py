@@ -9,7 +9,7 @@ from regard.cli import options
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to make [runs/demo].")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @options.JSON
 @options.COMPILE
 @options.machine_options(precision="auto")
@@ -31,6 +31,7 @@ def demo(
     from regard.studies.recall import recall
     from regard.tasks.world import WorldConfig
 
+    options.check_places(json_file)
     recipe = options.choose_recipe("demo", "demo", overrides, seed)
     chosen = options.settings(device, precision, threads, compile_)
     found = recall(out or _unused(Path("runs/demo")), WorldConfig(seed=seed), recipe, chosen)

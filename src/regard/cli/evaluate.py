@@ -45,6 +45,7 @@ def evaluate(
     from regard.runs.run import Run
     from regard.tasks.questions import read_questions
 
+    options.check_places(predictions, json_file)
     if pairs.suffix == ".txt":
         _perplexity(run, pairs, json_file, options.choose_machine(device, precision, threads))
         return

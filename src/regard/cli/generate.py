@@ -3,11 +3,15 @@
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from regard.cli import options
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.runs.machine import Precision
 
 
 @click.command()
@@ -19,7 +23,7 @@ from regard.errors import UserError
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option("--stop", help="End the continuation before this text.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each sample.")
 @options.machine_options(precision="float32")
 def generate(
@@ -34,7 +38,7 @@ def generate(
     seed: int,
     as_json: bool,
     device: str,
-    precision: str,
+    precision: "Precision",
     threads: int | None,
 ) -> None:
     """Continue each of PROMPTS with the model of RUN; - reads prompts from lines of the input."""

@@ -57,8 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a command; its exit code. A failure is told in one line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        regard.main(arguments, standalone_mode=False, prog_name="regard")
+        regard.main(arguments or ["--help"], standalone_mode=False, prog_name="regard")
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -76,8 +77,17 @@ def _explain(error: OSError) -> tuple[str, int]:
     """A message and exit code for a failure of the system."""
     place = f"{error.filename}: " if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{place}the disk is full; make room and repeat with --resume", 1
-    mistakes = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+        return (
+            f"{place}the disk is full; make room and repeat the command, training with --resume",
+            1,
+        )
+    mistakes = (
+        FileExistsError,
+        FileNotFoundError,
+        IsADirectoryError,
+        NotADirectoryError,
+        PermissionError,
+    )
     if isinstance(error, mistakes) or error.errno == errno.EROFS:
         return f"{place}can't be written: {error.strerror}; choose another place", 2
     return f"{place}{error.strerror or error}", 1

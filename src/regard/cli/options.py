@@ -19,7 +19,9 @@ JSON = click.option(
 )
 RECIPE = click.option("--recipe", default=None, help="Name of a recipe, or a TOML file.")
 RESUME = click.option("--resume", is_flag=True, help="Go on where the run in --out stopped.")
-SEED = click.option("--seed", type=click.IntRange(min=0), default=None, help="Seed of all draws.")
+SEED = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=None, help="Seed of all draws."
+)
 RUN = click.argument("run", type=click.Path(path_type=Path))
 
 
@@ -93,7 +95,11 @@ def choose_recipe(
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Files, and `section.field=value` assignments, which need not exist as files."""
+    from regard.errors import UserError
+
     assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
+    if len(assignments) == len(arguments):
+        raise UserError("there is no file to train on; name one")
     return [Path(a) for a in arguments if a not in assignments], assignments
 
 
@@ -101,12 +107,16 @@ def write_json(path: Path | None, values: Any) -> None:
     """Write values to a JSON file, if one is wished."""
     import json
 
-    from regard.errors import UserError
     from regard.runs.files import write_file
 
-    if path is None:
-        return
-    try:
+    if path is not None:
         write_file(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise UserError(f"{path}: can't be written: {error.strerror}") from None
+
+
+def check_places(*paths: Path | None) -> None:
+    """Refuse files that can't be written, before the work rather than after it."""
+    from regard.errors import UserError
+
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise UserError(f"{path}: can't be written; name a file in a folder that exists")

@@ -123,8 +123,6 @@ def train(
     paths, overrides = options.split_overrides(files)
     default = "modern" if task == "questions" else "text"
     chosen = options.choose_recipe(recipe, default, overrides, seed)
-    if not paths:
-        raise UserError("train: name a file to train on")
     if task == "text":
         if tokenizer:
             raise UserError("--tokenizer: goes with the task questions")
@@ -150,6 +148,7 @@ def _execute(
     threads: int | None,
 ) -> bool:
     """Train, or with --dry-run only describe. Whether anything was trained."""
+    options.check_places(json_file)
     chosen = options.settings(device, precision, threads, compile_)
     facts = plan.describe()
     for name, value in facts.items():
@@ -169,11 +168,16 @@ def _execute(
 
 
 def _print_sample(plan: "Plan") -> None:
-    """A sample that begins like the text itself."""
-    from regard.api import generate
+    """A sample that begins with a few tokens of the text itself."""
+    from regard.decoding import Sampling, generate
 
-    start = plan.run.tokenizer.decode(plan.stream.batch(0).ids[0, :8].tolist())
+    run = plan.run
+    start = plan.stream.batch(0).ids[0, : run.recipe.model.block // 8].tolist()
     (sample,) = generate(
-        plan.run, [start], max_new_tokens=plan.run.recipe.model.block - 8, temperature=0.8
+        run.model,
+        [start],
+        max_new_tokens=run.recipe.model.block - len(start),
+        sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
+        device=next(run.model.parameters()).device,
     )
-    click.echo(f"Sample:\n{sample}")
+    click.echo(f"Sample:\n{run.tokenizer.decode([*start, *sample.ids])}")

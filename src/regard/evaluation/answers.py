@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from regard.decoding import Generated, generate
+from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.machine import Machine
 from regard.runs.run import Run
 from regard.tasks.questions import Question, encode_questions, subjects
 from regard.text.batches import pad_rows
-from regard.text.tokenizer import MASK
+from regard.text.vocabulary import MASK
 
 SIGNALS = {
     "probability": "probability of the whole answer under the model",
@@ -54,6 +55,9 @@ def answer_questions(
     Raises:
         UserError: a question can't be encoded or is too long.
     """
+    for wording in paraphrases:
+        if "{}" not in wording:
+            raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
     texts = [question.text for question in questions]
     about = subjects(texts)
     answers = _greedy(run, questions, machine, max_new_tokens, batch)
@@ -62,7 +66,7 @@ def answer_questions(
     others = []
     for wording in paraphrases:
         asked = [
-            Question(text=wording.format(subject), where=question.where)
+            Question(text=wording.replace("{}", subject), where=question.where)
             for subject, question in zip(about, questions, strict=True)
         ]
         others.append(
@@ -95,12 +99,14 @@ def answer_questions(
 def name_log_probabilities(
     run: Run, names: Sequence[str], machine: Machine, batch: int = 256
 ) -> list[float]:
-    """log P(name), without its first token, at the start of a text: would the model write it?"""
+    """log P(name) at the start of a text: would the model write it?
+
+    Where nothing begins a text, the first token can't be predicted and is left out.
+    """
     result: list[float] = []
     for start in range(0, len(names), batch):
-        rows = [
-            run.tokenizer.encode(name)[: run.recipe.model.block] for name in names[start:][:batch]
-        ]
+        chosen = names[start : start + batch]
+        rows = [run.prefix + run.tokenizer.encode(name)[: run.room] for name in chosen]
         ids, lengths = pad_rows(rows).to(machine.device), [len(row) for row in rows]
         with machine.autocast():
             logits = run.model(ids)
@@ -119,7 +125,7 @@ def _greedy(
     """Answers, generated until the second ⁇."""
     block = run.recipe.model.block
     prompts = [
-        [*ids, MASK] for ids in encode_questions(run.tokenizer, questions, run.recipe.model.block)
+        [*run.prefix, *ids, MASK] for ids in encode_questions(run.tokenizer, questions, run.room)
     ]
     answers: list[Generated] = []
     for start in range(0, len(prompts), batch):

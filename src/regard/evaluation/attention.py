@@ -7,7 +7,7 @@ from regard.evaluation.figures import attention_maps
 from regard.explorer.capture import capture_attention
 from regard.runs.machine import Machine
 from regard.runs.run import Run
-from regard.text.tokenizer import MASK
+from regard.text.vocabulary import MASK
 
 LONGEST = 48
 """Tokens shown; a longer question keeps its end."""
@@ -15,7 +15,7 @@ LONGEST = 48
 
 def attention_figure(run: Run, answer: Answer, machine: Machine) -> str:
     """All heads while the model reads a question and begins its answer, as SVG."""
-    ids = [*run.tokenizer.encode(answer.question), MASK][-LONGEST:]
+    ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK][-LONGEST:]
     captured = capture_attention(run.model, torch.tensor([ids], device=machine.device))
     return attention_maps(
         [layer.weights[0].float().cpu().numpy() for layer in captured],

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ _STYLE: Any = {
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": matplotlib.cycler(color=_COLOURS),
+    "axes.prop_cycle": cycler(color=_COLOURS),
     "figure.facecolor": "none",
     "legend.frameon": False,
     "savefig.facecolor": "none",

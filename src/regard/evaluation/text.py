@@ -13,13 +13,13 @@ from regard.runs.machine import Machine
 from regard.runs.run import Run
 from regard.text.batches import make_batch
 from regard.text.corpus import Document
-from regard.text.objectives import IGNORE, next_token
+from regard.text.objectives import IGNORE, begin, next_token, pieces
 from regard.text.tokenizer import encode_documents
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextScore:
-    """How well a text is predicted, its first token aside."""
+    """How well a text is predicted."""
 
     perplexity: Interval
     """exp of the mean loss a token; the interval is over documents (or their pieces)."""
@@ -37,11 +37,10 @@ def text_perplexity(
         UserError: a document can't be encoded, or there is nothing to predict.
     """
     block = run.recipe.model.block
-    encoded = encode_documents(run.tokenizer, documents)
     examples = [
-        next_token(ids[start : start + block + 1], block)
-        for ids in encoded
-        for start in range(0, max(len(ids) - 1, 1), block)
+        begin(run.prefix, next_token(piece, run.room))
+        for ids in encode_documents(run.tokenizer, documents)
+        for piece in pieces(ids, run.room)
     ]
     losses: list[float] = []
     counts: list[int] = []

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 Positive = Annotated[int, Meta(ge=1)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Probability = Annotated[float, Meta(ge=0, lt=1)]
 
 
@@ -13,35 +14,35 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The base of all configuration: frozen, by keyword, unknown fields refused."""
 
 
-class SoftmaxConfig(Config, tag_field="kind", tag="softmax"):
+class SoftmaxConfig(Config, frozen=True, tag_field="kind", tag="softmax"):
     """Exact attention."""
 
 
 AttentionConfig: TypeAlias = SoftmaxConfig
 
 
-class LearnedConfig(Config, tag_field="kind", tag="learned"):
+class LearnedConfig(Config, frozen=True, tag_field="kind", tag="learned"):
     """One learned vector a position, added to the embeddings."""
 
 
-class RotaryConfig(Config, tag_field="kind", tag="rotary"):
+class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
     """Queries and keys turned by their positions."""
 
     base: Annotated[float, Meta(gt=1)] = 10_000.0
     """The longest wavelength is about 2π times this."""
 
 
-class NoPositionsConfig(Config, tag_field="kind", tag="none"):
+class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
     """No positions: only the causal mask tells the order."""
 
 
 PositionsConfig: TypeAlias = LearnedConfig | RotaryConfig | NoPositionsConfig
 
 
-class ModelConfig(Config):
+class ModelConfig(Config, frozen=True):
     """A decoder-only Transformer."""
 
-    block: Positive = 128
+    block: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
     n_layers: Positive = 4
     """Number of layers."""

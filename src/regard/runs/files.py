@@ -3,17 +3,22 @@
 Every change to a run goes through these few functions.
 """
 
+import errno
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file as a whole: written beside it, flushed, then renamed."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.partial")
-    _write(temporary, data)
-    _rename(temporary, path)
+    with _cleared_up(temporary, path):
+        _write(temporary, data)
+        _rename(temporary, path)
     _flush_folder(path.parent)
 
 
@@ -22,11 +27,12 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     if temporary.exists():
         shutil.rmtree(temporary)
-    temporary.mkdir(parents=True)
-    for name, data in files.items():
-        _write(temporary / name, data)
-    _flush_folder(temporary)
-    _rename(temporary, path)
+    with _cleared_up(temporary, path):
+        temporary.mkdir(parents=True)
+        for name, data in files.items():
+            _write(temporary / name, data)
+        _flush_folder(temporary)
+        _rename(temporary, path)
     _flush_folder(path.parent)
 
 
@@ -34,6 +40,21 @@ def append_line(path: Path, line: str) -> None:
     """Add a line to a file; after a kill its last line may be torn."""
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
+
+
+@contextmanager
+def _cleared_up(temporary: Path, path: Path) -> Iterator[None]:
+    """If writing fails, take away what was begun; the error names the file that was meant."""
+    try:
+        yield
+    except OSError as error:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                temporary.unlink()
+        error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -32,6 +32,8 @@ class Machine:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             chosen = torch.device(device)
+            if chosen.type not in ("cpu", "cuda", "mps", "xpu"):
+                raise RuntimeError("models don't run on it")
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]

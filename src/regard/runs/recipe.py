@@ -4,24 +4,32 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import Config, ModelConfig, Positive
+from regard.models.config import Config, ModelConfig, Positive, Seed
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
+from regard.text.vocabulary import MASK
 
-Rate = Annotated[float, Meta(gt=0)]
+Rate = Annotated[float, Meta(gt=0, le=1000)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class DataConfig(Config):
+class DataConfig(Config, frozen=True):
     """How the corpus is read."""
 
     documents: Literal["lines", "files"] = "lines"
     """What is one document: a line of a file, or a whole file, read in windows of a block."""
+    begin_mark: bool = True
+    """Whether ⁇ begins each line and question: a place to look at where nothing else is of use."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
     """Share of the documents (or questions) that is held out to measure the validation loss."""
 
+    @property
+    def prefix(self) -> list[int]:
+        """The ids that begin each text. Windows of a file begin anywhere, so they have none."""
+        return [MASK] if self.begin_mark and self.documents == "lines" else []
 
-class AdamWConfig(Config, tag_field="kind", tag="adamw"):
+
+class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
     """AdamW (Loshchilov & Hutter, 2019)."""
 
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
@@ -30,7 +38,7 @@ class AdamWConfig(Config, tag_field="kind", tag="adamw"):
     """Decay of the weight matrices; embeddings, norms and biases have none."""
 
 
-class MuonConfig(Config, tag_field="kind", tag="muon"):
+class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
     """Muon for the matrices of the layers (Jordan et al., 2024), AdamW for all else."""
 
     matrix_lr: Rate = 0.02
@@ -46,7 +54,7 @@ class MuonConfig(Config, tag_field="kind", tag="muon"):
 OptimizerConfig: TypeAlias = AdamWConfig | MuonConfig
 
 
-class TrainingConfig(Config):
+class TrainingConfig(Config, frozen=True):
     """One stage of training."""
 
     epochs: Positive | None = None
@@ -65,8 +73,8 @@ class TrainingConfig(Config):
     """Share of the steps in which the learning rate rises linearly."""
     final_lr: Fraction = 0.1
     """Where the cosine ends, as a factor of lr."""
-    clip: Rate = 1.0
-    """Largest norm of the gradient."""
+    clip: Annotated[float, Meta(gt=0)] = 1.0
+    """Largest norm of the gradient; inf: no limit."""
     optimizer: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     log_every: Positive = 20
@@ -81,10 +89,10 @@ class TrainingConfig(Config):
             raise ValueError("give either epochs or steps")
 
 
-class Recipe(Config):
+class Recipe(Config, frozen=True):
     """All that decides how a model is made."""
 
-    seed: Count = 0
+    seed: Seed = 0
     """Seed of weights, data order, corruption and dropout."""
     data: DataConfig = DataConfig()
     """How the corpus is read."""

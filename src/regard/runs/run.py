@@ -68,6 +68,16 @@ class Run:
         run.model.to(device).eval()
         return run
 
+    @property
+    def prefix(self) -> list[int]:
+        """The ids that begin each text that this model reads."""
+        return self.recipe.data.prefix
+
+    @property
+    def room(self) -> int:
+        """The longest text that the model reads, in tokens, without what begins it."""
+        return self.recipe.model.block - len(self.prefix)
+
     def save_description(self) -> None:
         """Write all but the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -163,7 +173,9 @@ def load_origin(run: Path) -> dict[str, Any]:
         origin = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
-    return dict(origin)
+    if not isinstance(origin, dict):
+        raise UserError(f"{path}: holds no table; restore it from a copy")
+    return origin
 
 
 def _metadata(path: Path) -> dict[str, str]:

@@ -1,18 +1,16 @@
 """Recipes as TOML: reading, overriding, and writing with a comment for each field."""
 
-import ast
-import inspect
 import tomllib
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 import tomli_w
 
 from regard.errors import UserError
 from regard.models.config import Config
+from regard.runs.fields import allowed_fields, allowed_values, field_docs
 from regard.runs.recipe import Recipe
 from regard.text.corpus import read_text
 
@@ -57,7 +55,7 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
             table["steps"] = None
         if field == "steps" and "epochs" in table:
             table["epochs"] = None
-        table[field] = _parse(text)
+        table[field] = text if field == "kind" else _parse(text)
     return convert(values, type(config), where=where)
 
 
@@ -73,7 +71,7 @@ def convert(values: Any, type_: type[C], *, where: str) -> C:
         message, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".")
         raise UserError(
-            f"{where}: {field + ': ' if field else ''}{_mend(message, type_, field)}"
+            f"{where}: {field + ': ' if field else ''}{_mend(message, type_, values, field)}"
         ) from None
 
 
@@ -97,36 +95,15 @@ def _known(table: dict[str, Any]) -> str:
     return f"; there are: {', '.join(sorted(table))}"
 
 
-def _mend(message: str, type_: type, field: str) -> str:
-    """The message of msgspec, with the allowed values where it doesn't name them."""
-    if message.startswith("Object contains unknown field"):
-        section = _type_at(type_, field.split(".") if field else [])
-        allowed = [name for member in section for name in member.__struct_fields__]
-        return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(dict.fromkeys(allowed))}"
-    if message.startswith("Invalid value"):
-        parts = field.split(".")
-        if parts[-1] == "kind":
-            kinds = [str(member.__struct_config__.tag) for member in _type_at(type_, parts[:-1])]
-            return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(kinds)}"
-    if message.startswith("Invalid enum value"):
-        allowed = [str(v) for v in _literals(type_, field.split("."))]
-        return f"{message[0].lower()}{message[1:]}; allowed: {', '.join(allowed)}"
-    return message[0].lower() + message[1:]
-
-
-def _type_at(type_: type, path: Sequence[str]) -> list[type[msgspec.Struct]]:
-    """The structs that may stand at a path of fields."""
-    members: list[Any] = [type_]
-    for name in path:
-        hints = [get_type_hints(m)[name] for m in members if name in get_type_hints(m)]
-        members = [m for hint in hints for m in (get_args(hint) or (hint,))]
-    return [m for m in members if isinstance(m, type) and issubclass(m, msgspec.Struct)]
-
-
-def _literals(type_: type, path: Sequence[str]) -> list[Any]:
-    owners = _type_at(type_, path[:-1])
-    hints = [get_type_hints(o)[path[-1]] for o in owners if path[-1] in get_type_hints(o)]
-    return [value for hint in hints for value in get_args(hint)]
+def _mend(message: str, type_: type[msgspec.Struct], values: Any, field: str) -> str:
+    """The message of msgspec, with what is allowed where it doesn't say that."""
+    path = field.split(".") if field else []
+    message = message[0].lower() + message[1:]
+    if message.startswith("object contains unknown field"):
+        return f"{message}; allowed: {', '.join(allowed_fields(type_, values, path))}"
+    if message.startswith(("invalid value", "invalid enum value")):
+        return f"{message}; allowed: {', '.join(allowed_values(type_, path))}"
+    return message
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -153,17 +130,3 @@ def _commented(config: msgspec.Struct, path: tuple[str, ...]) -> list[str]:
         else:
             lines += [f"# {docs[name]}", tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
     return lines + tables
-
-
-@cache
-def field_docs(type_: type) -> dict[str, str]:
-    """The docstring under each field of a struct, in one line."""
-    (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(type_))).body
-    assert isinstance(definition, ast.ClassDef)
-    docs = {}
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            assert isinstance(text.value, ast.Constant)
-            docs[field.target.id] = " ".join(str(text.value.value).split())
-    return docs

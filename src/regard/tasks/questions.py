@@ -101,8 +101,14 @@ def _too_long(question: Question, length: int, block: int) -> UserError:
 
 
 def majority_answer(questions: Sequence[Question]) -> str:
-    """The commonest answer; of equally common ones the first in the alphabet."""
+    """The commonest answer; of equally common ones the first in the alphabet.
+
+    Raises:
+        UserError: there are no answers.
+    """
     counts = Counter(question.answer for question in questions if question.answer is not None)
+    if not counts:
+        raise UserError(f"{questions[0].where}: a baseline needs questions with answers")
     return min(counts, key=lambda answer: (-counts[answer], answer))
 
 

@@ -84,7 +84,7 @@ class WorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "skew": (0, float("inf")),
             "correlation": (0, 1),
             "biographies": (1, float("inf")),
-            "seed": (0, float("inf")),
+            "seed": (0, 2**32 - 1),
         }
         for field, (low, high) in bounds.items():
             if not low <= getattr(self, field) <= high:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from regard.errors import UserError
-from regard.runs.files import write_file
+from regard.runs.files import write_folder
 from regard.tasks.questions import Question
 from regard.tasks.world import QUESTIONS, World
 
@@ -31,13 +31,18 @@ def save_world(world: World, out: Path) -> None:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and isn't empty; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    write_file(out / "wiki.txt", "".join(text + "\n" for text in world.documents).encode())
-    write_file(out / "birth_places_train.tsv", _tsv(training_questions(world)))
-    write_file(out / "birth_dev.tsv", _tsv([p.question() for p in world.group("told")]))
-    write_file(out / "birth_test_inputs.tsv", _tsv([p.question() for p in world.group("unseen")]))
-    people = b"".join(msgspec.json.encode(person) + b"\n" for person in world.people)
-    write_file(out / "people.jsonl", people)
+    if out.exists():
+        out.rmdir()
+    write_folder(
+        out,
+        {
+            "wiki.txt": "".join(text + "\n" for text in world.documents).encode(),
+            "birth_places_train.tsv": _tsv(training_questions(world)),
+            "birth_dev.tsv": _tsv([person.question() for person in world.group("told")]),
+            "birth_test_inputs.tsv": _tsv([person.question() for person in world.group("unseen")]),
+            "people.jsonl": b"".join(msgspec.json.encode(p) + b"\n" for p in world.people),
+        },
+    )
 
 
 def _tsv(questions: Sequence[Question]) -> bytes:

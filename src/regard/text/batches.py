@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.text.objectives import IGNORE, Example
-from regard.text.tokenizer import PAD
+from regard.text.vocabulary import PAD
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,18 +6,18 @@ from msgspec import Meta
 
 from regard.models.config import Config
 
-Share = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-class CharactersConfig(Config, tag_field="kind", tag="characters"):
+class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
     """Every character is a token."""
 
 
-class WordsConfig(Config, tag_field="kind", tag="words"):
+class WordsConfig(Config, frozen=True, tag_field="kind", tag="words"):
     """Every word and punctuation mark is a token."""
 
 
-class BytePairsConfig(Config, tag_field="kind", tag="byte-pairs"):
+class BytePairsConfig(Config, frozen=True, tag_field="kind", tag="byte-pairs"):
     """Frequent byte sequences are tokens; any text can be written with them."""
 
     size: Annotated[int, Meta(ge=300)] = 2048
@@ -27,7 +27,7 @@ class BytePairsConfig(Config, tag_field="kind", tag="byte-pairs"):
 TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig
 
 
-class ObjectiveConfig(Config):
+class ObjectiveConfig(Config, frozen=True):
     """What pretraining predicts: the share of batches of each kind."""
 
     next_token: Share = 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.text.tokenizer import MASK
+from regard.text.vocabulary import MASK
 
 IGNORE = -100
 """The label of a position that carries no loss (as in torch's cross entropy)."""
@@ -27,6 +27,21 @@ def next_token(document: Sequence[int], block: int) -> Example:
     """Every token from those before; ⁇ ends the document, if it fits."""
     ids = [*document, MASK][: block + 1]
     return Example(ids, [True] * len(ids))
+
+
+def pieces(document: Sequence[int], block: int) -> list[Sequence[int]]:
+    """A long document in pieces of a block, each beginning with the last token of the one before.
+
+    So every token but the first is predicted once.
+    """
+    return [
+        document[start : start + block + 1] for start in range(0, max(len(document) - 1, 1), block)
+    ]
+
+
+def begin(prefix: Sequence[int], example: Example) -> Example:
+    """The example behind a prefix, which isn't predicted."""
+    return Example([*prefix, *example.ids], [*[False] * len(prefix), *example.targets])
 
 
 def span_corruption(document: Sequence[int], block: int, draw: np.random.Generator) -> Example:

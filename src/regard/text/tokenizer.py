@@ -1,7 +1,6 @@
 """Text ↔ token ids.
 
-Every vocabulary begins with the same two special tokens: padding □ and the mask ⁇, which also
-parts a question from its answer and ends a document.
+Every vocabulary begins with the same two special tokens: padding □ and the mask ⁇.
 """
 
 import hashlib
@@ -17,9 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from regard.errors import UserError
 from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig, WordsConfig
 from regard.text.corpus import Document
-
-PAD, MASK = 0, 1
-SPECIAL = ("□", "⁇")
+from regard.text.vocabulary import MASK, PAD, SPECIAL
 
 
 class OutOfVocabularyError(UserError):
@@ -109,7 +106,10 @@ class Pieces(Tokenizer):
         """All words and punctuation marks of the texts, the commonest first."""
         splitter = _word_splitter()
         counts = Counter(
-            piece for text in texts for piece, _ in splitter.pre_tokenize_str(" " + text)
+            piece
+            for text in texts
+            for piece, _ in splitter.pre_tokenize_str(" " + text)
+            if piece.strip() not in SPECIAL
         )
         words = sorted(counts, key=lambda word: (-counts[word], word))
         vocabulary = {token: i for i, token in enumerate([*SPECIAL, _UNKNOWN, *words])}
@@ -138,12 +138,12 @@ class Pieces(Tokenizer):
         return Pieces("byte-pairs", pieces)
 
     def encode(self, text: str) -> list[int]:
-        encoding = self._pieces.encode(text, add_special_tokens=False)
-        ids: list[int] = encoding.ids
+        try:
+            ids: list[int] = self._pieces.encode(text, add_special_tokens=False).ids
+        except TypeError:  # lone surrogates, from bytes that aren't UTF-8
+            raise OutOfVocabularyError("the text isn't valid Unicode") from None
         if self._unknown is not None and self._unknown in ids:
-            start, end = encoding.offsets[ids.index(self._unknown)]
-            word = text[max(start - 1, 0) : end].strip()
-            raise OutOfVocabularyError(f"the vocabulary has no word {word!r}")
+            raise OutOfVocabularyError(f"the vocabulary has no word {self._first_unknown(text)!r}")
         if PAD in ids or MASK in ids:
             raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
         return ids
@@ -151,6 +151,11 @@ class Pieces(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._pieces.decode(list(ids), skip_special_tokens=False)
         return text
+
+    def _first_unknown(self, text: str) -> str:
+        pieces = (piece for piece, _ in _word_splitter().pre_tokenize_str(" " + text))
+        unknown = next(p for p in pieces if self._pieces.token_to_id(p) in (None, self._unknown))
+        return unknown.strip() or unknown
 
     def _data(self) -> Any:
         return json.loads(self._pieces.to_str())

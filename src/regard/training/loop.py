@@ -122,12 +122,14 @@ class _Trainer:
         )
         record = {"step": number, "loss": loss, "gradient_norm": norm, "lr": self._rate()}
         last = number == stream.steps
-        if last or number % config.checkpoint_every == 0:
+        checkpoint_due = last or number % config.checkpoint_every == 0
+        if checkpoint_due:
             progress, validated = self._validate(progress)
-            self.save(progress)
             record |= validated
-        if last or number % config.log_every == 0 or "validation_loss" in record:
+        if checkpoint_due or number % config.log_every == 0:
             self._report(record, progress, stream.steps)
+        if checkpoint_due:
+            self.save(progress)  # last, for resuming cuts the metrics back to it
         return progress
 
     def save(self, progress: Progress) -> None:

@@ -8,7 +8,14 @@ from math import ceil
 import numpy as np
 
 from regard.text.batches import Batch, make_batch
-from regard.text.objectives import Example, next_token, question_answer, span_corruption
+from regard.text.objectives import (
+    Example,
+    begin,
+    next_token,
+    pieces,
+    question_answer,
+    span_corruption,
+)
 
 MakeExample = Callable[[np.random.Generator], Example]
 
@@ -26,12 +33,8 @@ class Source:
 
 def documents(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
     """Each document, to be predicted token by token; a long one in pieces of a block."""
-    pieces = [
-        document[start : start + block + 1]
-        for document in ids
-        for start in range(0, max(len(document) - 1, 1), block)
-    ]
-    return Source([partial(_always, next_token(piece, block)) for piece in pieces], share)
+    examples = [next_token(piece, block) for document in ids for piece in pieces(document, block)]
+    return Source([partial(_always, example) for example in examples], share)
 
 
 def windows(ids: Sequence[int], block: int, share: float = 1.0) -> Source:
@@ -79,8 +82,13 @@ class Stream:
         steps: int | None = None,
         epochs: int | None = None,
         shuffle: bool = True,
+        prefix: Sequence[int] = (),
     ) -> None:
-        """`epochs` counts passes over the source with the largest share."""
+        """`epochs` counts passes over the source with the largest share.
+
+        `prefix` begins each row, and is never predicted.
+        """
+        self._prefix = prefix
         self._sources = [source for source in sources if source.share > 0]
         self._batch, self._block, self._seed, self._shuffle = batch, block, seed, shuffle
         shares = np.array([source.share for source in self._sources])
@@ -99,7 +107,8 @@ class Stream:
         rows = self._order(turn, epoch)[part * batch : (part + 1) * batch]
         draw = np.random.default_rng([self._seed, 1, step])
         examples = self._sources[turn].examples
-        return make_batch([examples[row](draw) for row in rows], self._block)
+        made = [begin(self._prefix, examples[row](draw)) for row in rows]
+        return make_batch(made, self._block)
 
     def _batches_an_epoch(self, source: int) -> int:
         return ceil(len(self._sources[source].examples) / self._batch_of(source))

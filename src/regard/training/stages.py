@@ -68,7 +68,7 @@ def plan_pretraining(
     Raises:
         UserError: the objective and the data don't fit together, or a text can't be encoded.
     """
-    objective, block = recipe.objective, recipe.model.block
+    objective = recipe.objective
     if bool(questions) != (objective.questions > 0):
         raise UserError(
             "objective.questions is 0, but questions are given: set objective.questions=0.2, say"
@@ -80,8 +80,14 @@ def plan_pretraining(
     )
     ids = encode_documents(tokenizer, corpus)
     if recipe.data.documents == "files":
+        if objective.questions or objective.span_corruption:
+            raise UserError(
+                "data.documents=files is read in windows, which only objective.next_token can use; "
+                "set the other shares to 0, or data.documents=lines"
+            )
         return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
     train_ids, held_out = _hold_out(ids, recipe)
+    block = _room(recipe)
     parts = [
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
@@ -131,6 +137,11 @@ def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
     return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")
 
 
+def _room(recipe: Recipe) -> int:
+    """The block without what begins each text."""
+    return recipe.model.block - len(recipe.data.prefix)
+
+
 def _texts(questions: Sequence[Question]) -> list[str]:
     return [text for q in questions for text in (q.text, q.answer) if text]
 
@@ -138,7 +149,7 @@ def _texts(questions: Sequence[Question]) -> list[str]:
 def _plan_questions(
     run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
 ) -> Plan:
-    pairs = encode_pairs(run.tokenizer, questions, run.recipe.model.block)
+    pairs = encode_pairs(run.tokenizer, questions, _room(run.recipe))
     training, held_out = _hold_out(pairs, run.recipe)
     return _plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
 
@@ -177,6 +188,7 @@ def _plan(
         steps=config.steps,
         epochs=config.epochs,
         shuffle=config.shuffle,
+        prefix=recipe.data.prefix,
     )
     return Plan(run, stream, _validation(checks, recipe, config), config, title)
 
@@ -188,7 +200,7 @@ def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) ->
     for source in useful:
         stream = Stream(
             [source], batch=config.batch, block=recipe.model.block, seed=recipe.seed, epochs=1,
-            shuffle=False,
+            shuffle=False, prefix=recipe.data.prefix,
         )  # fmt: skip
         batches += [stream.batch(step) for step in range(stream.steps)]
     return batches

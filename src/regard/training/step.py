@@ -54,7 +54,9 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
     Raises:
         NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
     """
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), limit))
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    total = nn.utils.get_total_norm(gradients)
+    norm = float(total)
     if not (isfinite(norm) and isfinite(loss)):
         culprit = next(
             (
@@ -68,6 +70,7 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
             f"step {step}: loss {loss:g}, and {culprit} is NaN or infinite; the weights are as "
             "before this step. Lower the learning rate, or clip more"
         )
+    nn.utils.clip_grads_with_norm_(model.parameters(), limit, total)
     return norm
 
 

@@ -1,0 +1,83 @@
+"""Who decays, and how the learning rate runs."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard.models.config import ModelConfig
+from regard.models.transformer import LanguageModel
+from regard.runs.recipe import AdamWConfig, MuonConfig, OptimizerConfig, TrainingConfig
+from regard.training.optimizers import make_optimizers, rate_factor, set_rate
+
+
+def make_model(*, tie_head: bool = False) -> LanguageModel:
+    config = ModelConfig(block=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
+    return LanguageModel(config, 11)
+
+
+@pytest.mark.parametrize("tie_head", [False, True])
+@pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()])
+def test_every_parameter_is_trained_once(optimizer: OptimizerConfig, tie_head: bool) -> None:
+    model = make_model(tie_head=tie_head)
+    made = make_optimizers(model, TrainingConfig(steps=1, optimizer=optimizer))
+    trained = [id(p) for o in made for group in o.param_groups for p in group["params"]]
+    assert sorted(trained) == sorted(id(p) for p in model.parameters())
+
+
+def test_only_matrices_of_linear_layers_decay() -> None:
+    model = make_model()
+    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
+    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            matrix = isinstance(module, nn.Linear) and name == "weight"
+            assert decays[id(parameter)] == (0.1 if matrix else 0.0)
+
+
+def test_a_tied_head_does_not_decay_the_embedding() -> None:
+    model = make_model(tie_head=True)
+    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
+    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+    assert decays[id(model.head.weight)] == 0.0
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
+def test_the_rate_rises_once_and_never_again(steps: int, warmup: float, final: float) -> None:
+    config = TrainingConfig(steps=steps, warmup=warmup, final_lr=final)
+    rates = [rate_factor(step, steps, config) for step in range(steps + 50)]
+    top = rates.index(max(rates))
+    assert all(a <= b for a, b in pairwise(rates[: top + 1]))
+    assert all(a >= b - 1e-12 for a, b in pairwise(rates[top:]))
+    assert 0 < rates[0] <= 1
+    assert max(rates) <= 1 + 1e-12
+
+
+def test_the_cosine_passes_through_its_known_points() -> None:
+    config = TrainingConfig(steps=110, warmup=10 / 110, final_lr=0.2)
+    assert rate_factor(9, 110, config) == 1
+    assert rate_factor(60, 110, config) == pytest.approx(0.6)
+    assert rate_factor(110, 110, config) == pytest.approx(0.2)
+
+
+def test_rates_are_scaled_from_the_highest() -> None:
+    config = TrainingConfig(steps=1, lr=0.5, optimizer=MuonConfig(matrix_lr=0.25))
+    made = make_optimizers(make_model(), config)
+    for factor in (0.5, 0.1):
+        set_rate(made, factor)
+        assert [o.param_groups[0]["lr"] for o in made] == [0.25 * factor, 0.5 * factor]
+
+
+def test_rates_survive_saving() -> None:
+    config = TrainingConfig(steps=1, lr=0.5)
+    (one,), (other,) = (make_optimizers(make_model(), config) for _ in range(2))
+    set_rate([one], 0.1)
+    state = one.state_dict()
+    other.load_state_dict(other.state_dict() | {"state": state["state"]})
+    set_rate([other], 1.0)
+    assert other.param_groups[0]["lr"] == 0.5
+    assert isinstance(other, torch.optim.AdamW)

@@ -1,0 +1,305 @@
+"""Training goes on after any interruption as if nothing had happened."""
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.errors import NonFiniteError
+from regard.runs import files
+from regard.runs.checkpoints import newest_checkpoint
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.tasks.world import WorldConfig, make_world
+from regard.text.corpus import Document
+from regard.training import loop, step
+from regard.training.loop import InterruptedTraining, Settings
+from regard.training.progress import read_metrics
+from regard.training.stages import Plan, plan_pretraining
+
+TINY = [
+    "model.n_layers=1",
+    "model.d_model=16",
+    "model.dropout=0.1",
+    "objective.questions=0",
+    "objective.next_token=0.5",
+    "objective.span_corruption=0.5",
+    "pretraining.batch=8",
+    "pretraining.accumulation=2",
+    "pretraining.log_every=1",
+    "data.validation=0.1",
+]
+SETTINGS = Settings(machine=Machine(torch.device("cpu"), torch.float32), quiet=True)
+
+
+class Killed(BaseException):
+    """Stands for the death of the process: nothing catches it."""
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Document]:
+    world = make_world(WorldConfig(people=80, unseen=0, biographies=1))
+    return [Document(text, f"world:{i}") for i, text in enumerate(world.documents)]
+
+
+def plan(corpus: list[Document], out: Path, *, steps: int = 7, every: int = 3) -> Plan:
+    recipe = override(
+        RECIPES["demo"],
+        [*TINY, f"pretraining.steps={steps}", f"pretraining.checkpoint_every={every}"],
+    )
+    return plan_pretraining(corpus, out, recipe)
+
+
+def final_state(out: Path) -> dict[str, torch.Tensor]:
+    """Everything that the next step would depend on."""
+    checkpoint = newest_checkpoint(out)
+    assert checkpoint is not None
+    state = {"step": torch.tensor(checkpoint.progress.step)}
+    for name in ("model", "optimizer"):
+        tensors = load_file(checkpoint.path / f"{name}.safetensors")
+        state |= {f"{name}.{key}": value for key, value in tensors.items()}
+    return state | {f"best.{k}": v for k, v in load_file(out / "model.safetensors").items()}
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    corpus: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """The final state and metrics of a run that nothing disturbed."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    plan(corpus, out).execute(SETTINGS)
+    return final_state(out), steps_and_losses(out)
+
+
+def steps_and_losses(out: Path) -> list[dict[str, Any]]:
+    kept = ("step", "loss", "validation_loss", "lr", "gradient_norm", "tokens")
+    return [
+        {name: line[name] for name in kept if name in line}
+        for line in read_metrics(out / "metrics.jsonl")
+    ]
+
+
+SEAMS = ("_write", "_rename", "_flush_folder", "append_line")
+
+
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, moment: int, failure: Callable[[], BaseException]
+) -> Iterator[None]:
+    """Let the given call of all that change the disk fail, half done where that is possible."""
+    calls = 0
+
+    def failing(name: str) -> Callable[..., None]:
+        original: Callable[..., None] = getattr(files, name)
+
+        def call(*args: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == moment:
+                if name == "_write":
+                    original(args[0], args[1][: len(args[1]) // 2])
+                if name == "append_line":
+                    with args[0].open("a", encoding="utf-8") as file:
+                        file.write(args[1][: len(args[1]) // 2])
+                raise failure()
+            original(*args)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in SEAMS:
+            patch.setattr(files, name, failing(name))
+        patch.setattr("regard.training.progress.append_line", failing("append_line"))
+        yield
+
+
+def count_moments(corpus: list[Document], out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    calls = 0
+
+    def counting(name: str) -> Callable[..., None]:
+        original: Callable[..., None] = getattr(files, name)
+
+        def call(*args: Any) -> None:
+            nonlocal calls
+            calls += 1
+            original(*args)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in SEAMS:
+            patch.setattr(files, name, counting(name))
+        patch.setattr("regard.training.progress.append_line", counting("append_line"))
+        plan(corpus, out).execute(SETTINGS)
+    return calls
+
+
+@pytest.mark.parametrize("failure", [Killed, lambda: OSError(errno.ENOSPC, "No space left")])
+def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
+    failure: Callable[[], BaseException],
+    corpus: list[Document],
+    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = count_moments(corpus, tmp_path / "count", monkeypatch)
+    assert moments > 40
+    for moment in range(1, moments + 1):
+        out = tmp_path / f"killed-{moment}"
+        for _ in fail_at(monkeypatch, moment, failure):
+            with pytest.raises((Killed, OSError)):
+                plan(corpus, out).execute(SETTINGS)
+        plan(corpus, out).execute(SETTINGS, resume=True)
+        assert_same(final_state(out), uninterrupted[0])
+        assert steps_and_losses(out) == uninterrupted[1]
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 4, 6])
+def test_a_stop_between_checkpoints_loses_nothing(
+    stop_after: int,
+    corpus: list[Document],
+    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also before the first checkpoint and in the middle of an epoch."""
+    original = step.clip_gradients
+
+    def stopping(*args: Any) -> float:
+        if args[3] > stop_after:
+            raise Killed
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "clip_gradients", stopping)
+        with pytest.raises(Killed):
+            plan(corpus, tmp_path / "run").execute(SETTINGS)
+    plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
+    assert_same(final_state(tmp_path / "run"), uninterrupted[0])
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    corpus: list[Document],
+    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import signal
+
+    original = step.clip_gradients
+
+    def pressing(*args: Any) -> float:
+        if args[3] == 2:
+            signal.raise_signal(signal.SIGINT)
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "clip_gradients", pressing)
+        with pytest.raises(InterruptedTraining, match="--resume") as stopped:
+            plan(corpus, tmp_path / "run").execute(SETTINGS)
+    assert stopped.value.exit_code == 130
+    checkpoint = newest_checkpoint(tmp_path / "run")
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 2
+    plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
+    assert_same(final_state(tmp_path / "run"), uninterrupted[0])
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_bad_numbers_stop_before_they_do_harm(
+    where: str,
+    value: float,
+    corpus: list[Document],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = plan(corpus, tmp_path / "run")
+    before: dict[str, torch.Tensor] = {}
+    original = step.accumulate_gradients
+
+    def poisoned(*args: Any, **kwargs: Any) -> float:
+        loss = original(*args, **kwargs)
+        seen.append(loss)
+        if len(seen) == 5:
+            parameters = dict(made.run.model.named_parameters())
+            before.update({name: p.detach().clone() for name, p in parameters.items()})
+            if where == "loss":
+                return value
+            gradient = parameters["decoder.layers.0.feed_forward.widen.weight"].grad
+            assert gradient is not None
+            gradient[0, 0] = value
+        return loss
+
+    seen: list[float] = []
+    monkeypatch.setattr(loop, "accumulate_gradients", poisoned)
+    named = "widen.weight" if where == "gradient" else "loss"
+    with pytest.raises(NonFiniteError, match=rf"step 5: .*{named}"):
+        made.execute(SETTINGS)
+    for name, parameter in made.run.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    checkpoint = newest_checkpoint(tmp_path / "run")
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 4
+    assert all(tensor.isfinite().all() for tensor in final_state(tmp_path / "run").values())
+
+
+def test_another_thread_count_warns(corpus: list[Document], tmp_path: Path) -> None:
+    out, threads = tmp_path / "run", torch.get_num_threads()
+    plan(corpus, out).execute(SETTINGS)
+    try:
+        torch.set_num_threads(threads + 1)
+        with pytest.warns(UserWarning, match=rf"threads was {threads} and is {threads + 1}"):
+            plan(corpus, out).execute(SETTINGS, resume=True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(corpus: list[Document], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    plan(corpus, out).execute(SETTINGS)
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 99, "loss": 0.0}) + "\n" + '{"step": 1')
+    plan(corpus, out).execute(SETTINGS, resume=True)
+    assert [line["step"] for line in read_metrics(out / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_early_stopping_waits_for_patience_and_keeps_the_best(
+    corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 2.0, 2.5, 2.6, 1.0])
+    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    recipe = override(
+        RECIPES["demo"],
+        [*TINY, "pretraining.steps=50", "pretraining.checkpoint_every=1", "pretraining.patience=2"],
+    )
+    made = plan_pretraining(corpus, tmp_path / "run", recipe)
+    progress = made.execute(SETTINGS)
+    assert (progress.step, progress.best_step, progress.best_loss) == (4, 2, 2.0)
+    kept = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(p, kept[name]) for name, p in made.run.model.named_parameters())
+
+
+def test_dropout_leaves_the_global_generator_alone(corpus: list[Document], tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    plan(corpus, tmp_path / "run", steps=2).execute(SETTINGS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_stage_needs_either_steps_or_epochs() -> None:
+    for bad in ({}, {"steps": 1, "epochs": 1}):
+        with pytest.raises(ValueError, match="either epochs or steps"):
+            TrainingConfig(**bad)  # type: ignore[arg-type]
+    assert isinstance(RECIPES["demo"], Recipe)

@@ -1,0 +1,75 @@
+"""The loss and gradients of a step."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.models.config import ModelConfig
+from regard.models.transformer import LanguageModel
+from regard.runs.machine import Machine
+from regard.text.batches import Batch, make_batch
+from regard.text.objectives import IGNORE, Example
+from regard.training.step import accumulate_gradients, clip_gradients, mean_loss, summed_loss
+
+CONFIG = ModelConfig(block=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
+MACHINE = Machine(torch.device("cpu"), torch.float32)
+
+
+def make_model() -> LanguageModel:
+    torch.manual_seed(0)
+    return LanguageModel(CONFIG, 11).double()
+
+
+def examples(lengths: list[int]) -> Batch:
+    """Rows of very different lengths, so that a mean of means would be wrong."""
+    draw = torch.Generator().manual_seed(1)
+    rows = [torch.randint(2, 11, (n,), generator=draw).tolist() for n in lengths]
+    return make_batch([Example(row, [i % 3 > 0 for i in range(len(row))]) for row in rows], 16)
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(st.lists(st.integers(3, 16), min_size=2, max_size=6), st.integers(2, 6))
+def test_accumulation_equals_one_big_batch(lengths: list[int], parts: int) -> None:
+    batch, whole, split = examples(lengths), make_model(), make_model()
+    loss = accumulate_gradients(whole, batch, MACHINE)
+    loss_in_parts = accumulate_gradients(split, batch, MACHINE, parts=parts)
+    assert loss_in_parts == pytest.approx(loss, rel=1e-6)  # summed in float32
+    for one, other in zip(whole.parameters(), split.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        torch.testing.assert_close(other.grad, one.grad, rtol=1e-5, atol=1e-8)
+
+
+def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
+    batch, model = examples([16, 5, 9]), make_model()
+    log_p = model(batch.ids).log_softmax(-1).detach()
+    losses = [
+        -float(log_p[r, t, batch.labels[r, t]])
+        for r in range(batch.ids.shape[0])
+        for t in range(batch.ids.shape[1])
+        if batch.labels[r, t] != IGNORE
+    ]
+    # The loss itself is taken in float32, whatever the model's precision.
+    assert accumulate_gradients(model, batch, MACHINE) == pytest.approx(
+        sum(losses) / len(losses), rel=1e-6
+    )
+    assert mean_loss(model, [batch], MACHINE) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
+
+
+def test_what_stands_in_the_padding_does_not_matter() -> None:
+    batch, model = examples([16, 5]), make_model()
+    other = batch.ids.clone()
+    other[1, 6:] = 7
+    changed = Batch(other, batch.labels)
+    assert torch.equal(summed_loss(model, batch), summed_loss(model, changed))
+
+
+def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
+    batch, model = examples([16, 9]), make_model()
+    loss = accumulate_gradients(model, batch, MACHINE)
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    norm = float(torch.stack([g.square().sum() for g in gradients]).sum().sqrt())
+    assert clip_gradients(model, norm / 10, loss, 1) == pytest.approx(norm)
+    after = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
+    assert after**0.5 == pytest.approx(norm / 10, rel=1e-4)
