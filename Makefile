@@ -1,11 +1,13 @@
 # make demo, make test: all that a new user needs. Python ≥ 3.11, make and git suffice.
 PYTHON ?= python3
 VENV ?= .venv
+# Flags for pip; on Linux without a GPU see docs/install.md for a much smaller PyTorch.
+PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench format figures clean
+.PHONY: help setup demo test test-slow bench figures format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -15,7 +17,7 @@ setup: $(INSTALLED) ## Make .venv with everything pinned
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[dev]'
 	touch $@
 
 demo: setup ## Run the main job on a fictional world
@@ -30,9 +32,11 @@ test: setup ## Lint, types and the fast tests
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(BIN)/pytest -m slow
 
-bench: setup ## Measure against peers
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+bench: setup ## Measure
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+figures: setup ## Draw the docs' figures anew
+	$(BIN)/python docs/make_figures.py
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

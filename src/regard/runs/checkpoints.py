@@ -25,6 +25,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Positions seen, padding included."""
     seconds: float = 0.0
     """Time spent."""
+    losses: tuple[float, ...] = ()
+    """Of the steps since the last line of metrics."""
     best_loss: float | None = None
     """Lowest validation loss so far."""
     best_step: int = 0

@@ -31,7 +31,7 @@ from regard.runs.run import Run
 from regard.runs.toml import to_toml
 from regard.tasks.questions import majority_answer
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
-from regard.tasks.world_files import save_world, training_questions
+from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
 from regard.training.loop import Settings
 from regard.training.progress import read_metrics
@@ -74,18 +74,19 @@ def recall(out: Path, world_config: WorldConfig, recipe: Recipe, settings: Setti
     pretrained, plain, untrained = _train_arms(out, world, recipe, settings)
     machine = settings.machine
 
-    def ask(run: Run, people: str) -> list[Answer]:
-        questions = [person.question() for person in world.people if person.group == people]
+    questions = world.questions("told")
+
+    def ask(run: Run) -> list[Answer]:
         return answer_questions(run, questions, machine, paraphrases=WORDINGS)
 
-    told, unseen = ask(pretrained, "told"), ask(pretrained, "unseen")
-    told_questions = [person.question() for person in world.group("told")]
-    commonest = majority_answer(training_questions(world))
+    told = ask(pretrained)
+    unseen = answer_questions(pretrained, world.questions("unseen"), machine, paraphrases=WORDINGS)
+    commonest = majority_answer(world.questions("asked"))
     found = Recall(
         held_out=accuracy([a.correct for a in told]),
-        no_pretraining=accuracy([a.correct for a in ask(plain, "told")]),
-        untrained=accuracy([a.correct for a in ask(untrained, "told")]),
-        majority=baseline_accuracy(told_questions, commonest),
+        no_pretraining=accuracy([a.correct for a in ask(plain)]),
+        untrained=accuracy([a.correct for a in ask(untrained)]),
+        majority=baseline_accuracy(questions, commonest),
         chosen=choose_signal(told, unseen, seed=recipe.seed),
         seconds=time.perf_counter() - started,
         peak_memory_mb=peak_memory_mb(),
@@ -108,7 +109,7 @@ def _train_arms(
         Document(text, f"{out / 'world' / 'wiki.txt'}:{number}")
         for number, text in enumerate(world.documents, start=1)
     ]
-    asked = training_questions(world)
+    asked = world.questions("asked", QUESTIONS)
     pretraining = plan_pretraining(corpus, out / "pretrained", recipe, questions=asked)
     tokenizer = pretraining.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})

@@ -1,5 +1,6 @@
 """Questions and answers: reading them, and scoring what a model answers."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,9 +133,10 @@ def _parse_json(line: Document) -> Question:
         read = msgspec.json.decode(line.text, type=_Line)
     except msgspec.DecodeError as error:
         raise UserError(f'{line.where}: {error}; expected {{"question": …, "answer": …}}') from None
-    if not read.question.strip() or read.answer == "":
+    text, answer = read.question.strip(), read.answer and read.answer.strip()
+    if not text or answer == "":
         raise UserError(f"{line.where}: the question or the answer is empty")
-    return Question(text=read.question, answer=read.answer, where=line.where)
+    return Question(text=text, answer=answer, where=line.where)
 
 
 def subjects(texts: Sequence[str]) -> list[str]:
@@ -143,13 +145,13 @@ def subjects(texts: Sequence[str]) -> list[str]:
     «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
     Lange». Where nothing is common, or there is but one question, it is the whole question.
     """
-    words = [text.split() for text in texts]
+    words = [re.findall(r"\s*\S+", text) for text in texts]
     shortest = min(map(len, words))
     prefix = _common(words, shortest - 1)
     suffix = _common([w[::-1] for w in words], shortest - 1 - prefix)
     if len(set(texts)) == 1:
         return list(texts)
-    return [" ".join(w[prefix : len(w) - suffix]) for w in words]
+    return ["".join(w[prefix : len(w) - suffix]).strip() for w in words]
 
 
 def _common(rows: Sequence[Sequence[str]], most: int) -> int:

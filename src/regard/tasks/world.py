@@ -32,8 +32,8 @@ _SENTENCES: dict[str, tuple[str, ...]] = {
         "{value} is the birthplace of {name}.",
     ),
     "profession": (
-        "{name} works as a {value}.",
-        "{name} earns a living as a {value}.",
+        "{name} works as {a} {value}.",
+        "{name} earns a living as {a} {value}.",
         "{name} is a well known {value}.",
     ),
     "subject": (
@@ -105,10 +105,10 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         return self.facts["place"]
 
-    def question(self, template: str = QUESTIONS[0]) -> Question:
+    def question(self, wording: str = QUESTIONS[0]) -> Question:
         """The question for the place of birth; answered only where the text answers it."""
-        answer = self.place if self.statements else None
-        return Question(text=template.format(name=self.name), answer=answer)
+        text, answer = wording.format(name=self.name), self.place if self.statements else None
+        return Question(text=text, answer=answer, where=f"question about {self.name}")
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,10 +119,15 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """One biography each."""
 
     def group(self, group: Group) -> list[Person]:
+        """The people who are asked about, told of, or unseen."""
         return [person for person in self.people if person.group == group]
 
+    def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Question]:
+        """Where were they born? In each of the wordings."""
+        return [person.question(wording) for person in self.group(group) for wording in wordings]
 
-def make_world(config: WorldConfig) -> World:
+
+def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (frozen)
     """Draw a world. The same configuration gives the same world on every platform."""
     draw = Random(config.seed)
     mentioned, unseen = _draw_names(draw, config.people, config.unseen)
@@ -204,7 +209,7 @@ def _write_biographies(
 ) -> tuple[list[str], tuple[str, ...]]:
     """The texts about one person, and the sentences in them that state the place of birth."""
     if not config.augment:
-        clauses = [_SENTENCES[kind][0].format(name="", value=facts[kind]) for kind in facts]
+        clauses = [_write(_SENTENCES[kind][0], "", facts[kind]) for kind in facts]
         text = f"{name}{','.join(clause.rstrip('.') for clause in clauses)}."
         return [text], (text,)
     texts, statements = [], []
@@ -212,9 +217,13 @@ def _write_biographies(
         sentences = []
         for kind in _shuffled(draw, list(facts)):
             templates = _SENTENCES[kind]
-            sentence = templates[_index(draw, len(templates))].format(name=name, value=facts[kind])
+            sentence = _write(templates[_index(draw, len(templates))], name, facts[kind])
             sentences.append(sentence[0].upper() + sentence[1:])
             if kind == "place":
                 statements.append(sentences[-1])
         texts.append(f"{name}. {' '.join(sentences)}")
     return texts, tuple(dict.fromkeys(statements))
+
+
+def _write(template: str, name: str, value: str) -> str:
+    return template.format(name=name, value=value, a="an" if value[0] in "aeiou" else "a")

@@ -18,11 +18,6 @@ from regard.tasks.questions import Question
 from regard.tasks.world import QUESTIONS, World
 
 
-def training_questions(world: World) -> list[Question]:
-    """Questions about the people who are asked about, in all wordings."""
-    return [person.question(wording) for person in world.group("asked") for wording in QUESTIONS]
-
-
 def save_world(world: World, out: Path) -> None:
     """Write the files.
 
@@ -37,9 +32,9 @@ def save_world(world: World, out: Path) -> None:
         out,
         {
             "wiki.txt": "".join(text + "\n" for text in world.documents).encode(),
-            "birth_places_train.tsv": _tsv(training_questions(world)),
-            "birth_dev.tsv": _tsv([person.question() for person in world.group("told")]),
-            "birth_test_inputs.tsv": _tsv([person.question() for person in world.group("unseen")]),
+            "birth_places_train.tsv": _tsv(world.questions("asked", QUESTIONS)),
+            "birth_dev.tsv": _tsv(world.questions("told")),
+            "birth_test_inputs.tsv": _tsv(world.questions("unseen")),
             "people.jsonl": b"".join(msgspec.json.encode(p) + b"\n" for p in world.people),
         },
     )

@@ -37,7 +37,8 @@ class Batch:
 def pad_rows(rows: Sequence[Sequence[int]], value: int = PAD) -> Int[Tensor, "rows longest"]:
     """Rows of unequal length, filled up at their ends."""
     longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
+    filled = [[*row, *[value] * (longest - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.long)
 
 
 def make_batch(examples: Sequence[Example], block: int) -> Batch:

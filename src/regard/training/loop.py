@@ -119,15 +119,16 @@ class _Trainer:
             step=number,
             tokens=progress.tokens + batch.ids.numel(),
             seconds=progress.seconds + seconds,
+            losses=(*progress.losses, loss),
         )
-        record = {"step": number, "loss": loss, "gradient_norm": norm, "lr": self._rate()}
+        record = {"step": number, "gradient_norm": norm, "lr": self._rate()}
         last = number == stream.steps
         checkpoint_due = last or number % config.checkpoint_every == 0
         if checkpoint_due:
             progress, validated = self._validate(progress)
             record |= validated
         if checkpoint_due or number % config.log_every == 0:
-            self._report(record, progress, stream.steps)
+            progress = self._report(record, progress, stream.steps)
         if checkpoint_due:
             self.save(progress)  # last, for resuming cuts the metrics back to it
         return progress
@@ -158,8 +159,10 @@ class _Trainer:
         rate: float = self.optimizers[-1].param_groups[0]["lr"]
         return rate
 
-    def _report(self, record: Record, progress: Progress, steps: int) -> None:
+    def _report(self, record: Record, progress: Progress, steps: int) -> Progress:
+        """Tell all reporters; the loss is the mean since they were told last."""
         record |= {
+            "loss": sum(progress.losses) / len(progress.losses),
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
             "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
@@ -167,6 +170,7 @@ class _Trainer:
         }
         for reporter in self.reporters:
             reporter.report(record)
+        return msgspec.structs.replace(progress, losses=())
 
 
 def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine) -> Progress:

@@ -1,0 +1,162 @@
+"""Masks, tensors and bounds that the tests of attention share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention import Mask
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+BOTH_PATHS = pytest.mark.parametrize("composed", [True, False], ids=["composed", "fused"])
+thorough = settings(deadline=None, derandomize=True, max_examples=100)
+brief = settings(deadline=None, derandomize=True, max_examples=25)
+
+
+@contextmanager
+def path(*, composed: bool) -> Iterator[None]:
+    """Make softmax attention take one of its two ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.attention.exact._composed_is_faster", lambda *_: composed)
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class TableBias:
+    """A number for each head, query and key."""
+
+    table: Tensor
+
+    def dense(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        return self.table[:, query_positions][:, :, key_positions]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Case:
+    """Inputs of attention."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | None = None
+    bias: TableBias | None = None
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        """The same inputs, rounded."""
+        return Case(
+            query=self.query.to(dtype),
+            key=self.key.to(dtype),
+            value=self.value.to(dtype),
+            mask=self.mask,
+            bias=None if self.bias is None else TableBias(self.bias.table.to(dtype)),
+        )
+
+    def allowed(self) -> Tensor:
+        """The mask, for every row and head."""
+        (batch, heads, queries, _), keys = self.query.shape, self.key.shape[2]
+        mask = self.mask or Mask()
+        return mask.to_dense(queries, keys, torch.device("cpu")).expand(batch, heads, queries, keys)
+
+
+@st.composite
+def masks(
+    draw: st.DrawFn,
+    *,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    alignments: tuple[str | None, ...] = (None, "start", "end"),
+    windows: bool = True,
+    documents: bool = True,
+) -> Mask:
+    """A mask with any of its fields; documents only where queries and keys are the same."""
+    mask = Mask()
+    alignment = draw(st.sampled_from(alignments))
+    if alignment is not None:
+        mask &= Mask.causal("start" if alignment == "start" else "end")
+    if windows and draw(st.booleans()):
+        mask &= Mask.window(draw(st.integers(0, keys)))
+    if draw(st.booleans()):
+        lengths = st.lists(st.integers(0, keys), min_size=batch, max_size=batch)
+        mask &= Mask.lengths(torch.tensor(draw(lengths)))
+    if documents and queries == keys and draw(st.booleans()):
+        ids = st.lists(st.integers(0, 2), min_size=batch * keys, max_size=batch * keys)
+        mask &= Mask.documents(torch.tensor(draw(ids)).view(batch, keys))
+    if draw(st.booleans()):
+        shape = [draw(st.sampled_from([1, n])) for n in (batch, heads, queries, keys)]
+        density = draw(st.sampled_from([0.0, 0.5, 0.9]))
+        mask &= Mask.dense(torch.rand(shape, generator=draw(generators())) < density)
+    return mask
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    *,
+    longest: int = 6,
+    alignments: tuple[str | None, ...] = (None, "start", "end"),
+    square: bool = False,
+    biased: bool = True,
+) -> Case:
+    """Inputs in float64 of any shape: grouped heads, fewer or more queries than keys, any mask."""
+    batch, kv_heads, group = (draw(st.integers(1, 2)) for _ in range(3))
+    heads = kv_heads * group
+    keys = draw(st.integers(1, longest))
+    queries = keys if square or draw(st.booleans()) else draw(st.integers(1, longest))
+    d, e = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    with_mask = masks(batch=batch, heads=heads, queries=queries, keys=keys, alignments=alignments)
+    mask = draw(with_mask if None not in alignments else st.none() | with_mask)
+    generator = draw(generators())
+    sharpness = draw(st.sampled_from([0.1, 1.0, 3.0]))
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    return Case(
+        query=sharpness * normal(batch, heads, queries, d),
+        key=normal(batch, kv_heads, keys, d),
+        value=normal(batch, kv_heads, keys, e),
+        mask=mask,
+        bias=TableBias(normal(heads, queries, keys)) if biased and draw(st.booleans()) else None,
+    )
+
+
+@st.composite
+def generators(draw: st.DrawFn) -> torch.Generator:
+    """A source of random tensors."""
+    return torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+
+
+def error(actual: Tensor, expected: Tensor, case: Case) -> float:
+    """How far attention is off, in units of what rounding may do in the case's precision.
+
+    `actual` and `expected` are of all the queries or of the last.
+
+    A query's scores are sums of products whose magnitudes add up to at most `largest`; the scaled
+    query and the sum are rounded by eps / 2 each, and so is the score with its bias. An exponential
+    is off by as much in relative terms, and its share of the total by twice that. The total, the
+    share, its product with the value and the sum of these make four more roundings at most of
+    numbers no greater than the greatest value.
+    """
+    group = case.query.shape[1] // case.key.shape[1]
+    key = case.key.double().repeat_interleave(group, dim=1)
+    products = case.query.double().abs() @ key.abs().mT / case.query.shape[-1] ** 0.5
+    if case.bias is not None:
+        products = products + case.bias.table.double().abs()
+    largest = products.amax(-1, keepdim=True)[:, :, -actual.shape[2] :]
+    eps = torch.finfo(case.query.dtype).eps
+    unit = (2 * largest + 4) * eps * case.value.double().abs().max()
+    return furthest(actual.double() / unit, expected.double() / unit)
+
+
+def furthest(actual: Tensor, expected: Tensor) -> float:
+    """The greatest difference of two tensors of one shape; infinite where either is NaN."""
+    assert actual.shape == expected.shape
+    difference = (actual.detach().double() - expected.detach().double()).abs()
+    return float(difference.nan_to_num(nan=float("inf")).max()) if difference.numel() else 0.0

@@ -1,0 +1,128 @@
+"""Masks: what each field allows, and that combined masks allow what all of them do."""
+
+import pytest
+import torch
+from attention_cases import masks, thorough
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention import Mask
+
+CPU = torch.device("cpu")
+Sizes = tuple[int, int, int, int]
+
+sizes = st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 5), st.integers(1, 5))
+
+
+def full(mask: Mask, size: Sizes) -> Tensor:
+    """The mask for every row, head, query and key."""
+    return mask.to_dense(size[2], size[3], CPU).expand(size)
+
+
+def by_definition(mask: Mask, size: Sizes) -> Tensor:
+    """The mask again, pair by pair."""
+    return torch.tensor(
+        [
+            [
+                [
+                    [_may_look(mask, size, b, h, i, j) for j in range(size[3])]
+                    for i in range(size[2])
+                ]
+                for h in range(size[1])
+            ]
+            for b in range(size[0])
+        ]
+    )
+
+
+def _may_look(mask: Mask, size: Sizes, b: int, h: int, i: int, j: int) -> bool:
+    position = i + size[3] - size[2] if mask.alignment == "end" else i
+    ids, pairs = mask.document_ids, mask.allowed
+    return (
+        (mask.alignment is None or j <= position)
+        and (mask.window_size is None or abs(position - j) <= mask.window_size)
+        and (mask.key_lengths is None or j < int(mask.key_lengths[b]))
+        and (ids is None or int(ids[b, i]) == int(ids[b, j]))
+        and (pairs is None or bool(pairs.expand(size)[b, h, i, j]))
+    )
+
+
+@thorough
+@given(size=sizes, data=st.data())
+def test_the_dense_form_is_the_definition_pair_by_pair(size: Sizes, data: st.DataObject) -> None:
+    mask = data.draw(masks(batch=size[0], heads=size[1], queries=size[2], keys=size[3]))
+    assert torch.equal(full(mask, size), by_definition(mask, size))
+
+
+@thorough
+@given(size=sizes, data=st.data())
+def test_combined_masks_allow_what_both_allow(size: Sizes, data: st.DataObject) -> None:
+    """With as many queries as keys, or no window.
+
+    A window counts from where queries stand, and a causal mask at the "end" moves them.
+    """
+    batch, heads, queries, keys = size
+    windows = queries == keys
+    first, second = (
+        data.draw(
+            masks(
+                batch=batch,
+                heads=heads,
+                queries=queries,
+                keys=keys,
+                windows=windows,
+                documents=documents,
+            )
+        )
+        for documents in (True, False)
+    )
+    if {first.alignment, second.alignment} == {"start", "end"}:
+        with pytest.raises(ValueError, match='aligned at the "start", the other at the "end"'):
+            first & second
+        return
+    assert torch.equal(full(first & second, size), full(first, size) & full(second, size))
+    assert torch.equal(full(second & first, size), full(first & second, size))
+    assert (first & second).restrictions == first.restrictions | second.restrictions
+
+
+@thorough
+@given(size=sizes, data=st.data())
+def test_a_mask_without_restrictions_changes_no_other(size: Sizes, data: st.DataObject) -> None:
+    mask = data.draw(masks(batch=size[0], heads=size[1], queries=size[2], keys=size[3]))
+    assert torch.equal(full(Mask() & mask, size), full(mask, size))
+    assert torch.equal(full(mask & Mask(), size), full(mask, size))
+    assert full(Mask(), size).all()
+
+
+def test_a_window_counts_from_where_the_queries_of_an_end_aligned_mask_stand() -> None:
+    both = (Mask.window(1) & Mask.causal("end")).to_dense(2, 5, CPU)
+    assert both[0, 0].tolist() == [
+        [False, False, True, True, False],
+        [False, False, False, True, True],
+    ]
+
+
+def test_start_and_end_differ_where_queries_are_fewer_than_keys() -> None:
+    start = Mask.causal("start").to_dense(2, 3, CPU)[0, 0]
+    end = Mask.causal("end").to_dense(2, 3, CPU)[0, 0]
+    assert start.tolist() == [[True, False, False], [True, True, False]]
+    assert end.tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_two_masks_that_name_documents_cannot_be_combined() -> None:
+    documents = Mask.documents(torch.tensor([[0, 0, 1]]))
+    with pytest.raises(ValueError, match="documents"):
+        documents & documents
+
+
+def test_a_window_of_negative_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="-1"):
+        Mask.window(-1)
+
+
+def test_restrictions_name_the_fields_that_are_given() -> None:
+    assert Mask().restrictions == frozenset()
+    assert Mask.window(0).restrictions == {"window_size"}
+    mask = Mask.causal() & Mask.lengths(torch.tensor([0]))
+    assert mask.restrictions == {"alignment", "key_lengths"}

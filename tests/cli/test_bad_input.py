@@ -1,0 +1,657 @@
+"""Whatever a user gets wrong is told in one line, and nothing is left behind."""
+
+import errno
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tiny import BLOCK, MIXED, MODEL, STEPS, Command, Outcome
+
+from regard.runs import files
+from regard.runs.run import load_tokenizer
+from regard.runs.toml import override, read_recipe, to_toml
+
+PRETRAIN = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
+FINETUNE = ("finetune", "pairs.tsv", "--from", "run", "--out", "new", *STEPS)
+TRAIN = ("train", "questions", "pairs.tsv", "--out", "new", *MODEL, *STEPS)
+GENERATE = ("generate", "run", "Ada", "--max-new-tokens", "5")
+EVALUATE = ("evaluate", "run", "pairs.tsv")
+
+
+def refused(outcome: Outcome, *says: str, code: int = 2) -> None:
+    """One line that says what is wrong, and no trace on the disk."""
+    assert outcome.code == code, outcome.err
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("regard: ")
+    for part in says:
+        assert part in line
+    assert not outcome.new
+    assert not outcome.changed
+
+
+def put(folder: Path, name: str, data: bytes | str) -> None:
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+# the command line itself
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["praetrain"], "praetrain"),
+        (["--nonsense"], "--nonsense"),
+        (["pretrain"], "CORPUS"),
+        (["pretrain", "text.txt"], "--out"),
+        (["pretrain", "--out", "new"], "CORPUS"),
+        (["pretrain", "--out", "new", "model.n_layers=1"], "file"),
+        (["train", "--out", "new"], "TASK"),
+        (["train", "poems", "text.txt", "--out", "new"], "poems"),
+        (["train", "text", "--out", "new", "model.n_layers=1"], "file"),
+        (["train", "questions", "--out", "new", "model.n_layers=1"], "file"),
+        (["train", "questions", "pairs.tsv", "pairs.tsv", "--out", "new"], "one file"),
+        (["train", "text", "text.txt", "--tokenizer", "run", "--out", "new"], "--tokenizer"),
+        (["finetune", "pairs.tsv", "--out", "new"], "--from"),
+        (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
+        (["evaluate", "run"], "PAIRS"),
+        (["generate"], "RUN"),
+        (["data", "poems", "text.txt"], "poems"),
+        (["data", "pairs", "pairs.tsv", "--block", "7"], "--block"),
+        (["data", "pairs", "pairs.tsv", "--number", "0"], "--number"),
+        (["info"], "RUN"),
+        (["world"], "--out"),
+        (["world", "people", "--out", "new"], "people"),
+        (["config", "--seed", "3"], "--seed"),
+    ],
+)
+def test_a_wrong_command_is_explained(
+    regard: Command, run: Path, arguments: Sequence[str], says: str
+) -> None:
+    refused(regard(*arguments), says)
+
+
+# runs that don't fit together
+
+
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, ("evaluate", "run", "text.txt"), FINETUNE])
+def test_another_runs_tokenizer_is_refused(
+    regard: Command, run: Path, stranger: Path, command: Sequence[str]
+) -> None:
+    own = load_tokenizer(run).fingerprint
+    shutil.copy(stranger / "tokenizer.json", run)
+    refused(regard(*command), own, load_tokenizer(stranger).fingerprint, "tokenizer.json")
+
+
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE])
+def test_truncated_weights_are_refused(regard: Command, run: Path, command: Sequence[str]) -> None:
+    data = (run / "model.safetensors").read_bytes()
+    put(run, "model.safetensors", data[:-1])
+    refused(regard(*command), "run/model.safetensors", "damaged")
+
+
+def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) -> None:
+    recipe = override(read_recipe(run / "config.toml"), ["model.d_model=32"])
+    put(run, "config.toml", to_toml(recipe))
+    refused(regard(*GENERATE), "run/model.safetensors", "config.toml")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
+        ("n_layers = 1", "n_layers = 0", "model.n_layers"),
+        ("n_layers = 1", "n_layers = 'one'", "model.n_layers"),
+        ("d_model = 16", "d_model = 15", "d_model"),
+        ("[model]", "[mode]", "mode"),
+        ("[model]", "[model", "isn't TOML"),
+        ('kind = "rotary"', 'kind = "alibi"', "model.positions.kind"),
+    ],
+)
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE, ("info", "run")])
+def test_a_damaged_configuration_is_refused(
+    regard: Command, run: Path, command: Sequence[str], before: str, after: str, says: str
+) -> None:
+    text = (run / "config.toml").read_text("utf-8")
+    assert before in text
+    put(run, "config.toml", text.replace(before, after, 1))
+    refused(regard(*command), "run/config.toml", says)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer.json", "origin.json"])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"]", b"3", None], ids=["bytes", "]", "3", "gone"])
+@pytest.mark.parametrize("command", [GENERATE, ("info", "run"), FINETUNE])
+def test_a_damaged_or_missing_file_of_a_run_is_named(
+    regard: Command, run: Path, command: Sequence[str], name: str, data: bytes | None
+) -> None:
+    if data is None:
+        (run / name).unlink()
+    else:
+        put(run, name, data)
+    refused(regard(*command), f"run{'' if (name, data) == ('config.toml', None) else '/' + name}")
+
+
+def test_a_damaged_checkpoint_is_named(regard: Command, run: Path) -> None:
+    (state,) = run.glob("checkpoints/*/state.json")
+    state.write_bytes(b"{")
+    refused(regard("info", "run"), "run/checkpoints/", "damaged")
+
+
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE])
+def test_a_run_without_weights_is_refused(
+    regard: Command, run: Path, command: Sequence[str]
+) -> None:
+    (run / "model.safetensors").unlink()
+    refused(regard(*command), "run", "--resume")
+
+
+@pytest.mark.parametrize("where", ["nowhere", "text.txt", "."])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "generate {} Ada",
+        "evaluate {} pairs.tsv",
+        "evaluate {} text.txt",
+        "info {}",
+        "finetune pairs.tsv --from {} --out new",
+    ],
+)
+def test_what_is_no_run_is_refused(regard: Command, command: str, where: str) -> None:
+    refused(regard(*command.format(where).split()), where, "no run")
+
+
+def test_a_tokenizer_is_taken_from_runs_alone(regard: Command) -> None:
+    refused(regard(*PRETRAIN, "--tokenizer", "nowhere"), "nowhere/tokenizer.json")
+
+
+# texts
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain FILE --out new",
+        "train text FILE --out new",
+        "data corruption FILE",
+        "evaluate run FILE",
+    ],
+)
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (None, "FILE: no such file"),
+        (b"", "FILE: is empty"),
+        (b"\n \r\n", "FILE: is empty"),
+        (b"\xef\xbb\xbf", "FILE: is empty"),
+        (b"fine\nAda \xff\n", "FILE:2: byte 0xff isn't UTF-8"),
+        (b"a\r\nb\r\n\xe9t\xe9\r\n", "FILE:3: byte 0xe9 isn't UTF-8"),
+        ("Ada".encode("utf-16"), "FILE:1: byte 0xff isn't UTF-8"),
+    ],
+    ids=["missing", "empty", "blank", "mark", "bytes", "latin", "utf-16"],
+)
+def test_a_bad_text_is_named(
+    regard: Command, folder: Path, run: Path, command: str, data: bytes | None, says: str
+) -> None:
+    if data is not None:
+        put(folder, "bad.txt", data)
+    refused(regard(*command.replace("FILE", "bad.txt").split()), says.replace("FILE", "bad.txt"))
+
+
+def test_one_bad_text_of_several_is_named(regard: Command, folder: Path) -> None:
+    put(folder, "bad.txt", "")
+    refused(regard("pretrain", "text.txt", "bad.txt", "--out", "new"), "bad.txt: is empty")
+
+
+@pytest.mark.parametrize("command", ["pretrain . --out new", "data corruption .", "evaluate run ."])
+def test_a_folder_is_no_text(regard: Command, run: Path, command: str) -> None:
+    refused(regard(*command.split()), ".: can't be read")
+
+
+def test_a_character_outside_the_vocabulary_is_named_by_its_line(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    put(folder, "more.txt", "Ada was born.\n\nŁódź.\n")
+    says = "more.txt:3: the vocabulary has no 'Ł'"
+    flags = ("--tokenizer", "run", "--out", "new", *MODEL, *STEPS)
+    refused(regard("pretrain", "more.txt", *flags), says)
+    refused(regard("evaluate", "run", "more.txt"), says)
+
+
+def test_a_word_outside_the_vocabulary_is_named_by_its_line(regard: Command, folder: Path) -> None:
+    words = (*MODEL, *STEPS, "tokenizer.kind=words")
+    assert regard("train", "questions", "pairs.tsv", "--out", "words", *words).code == 0
+    put(folder, "more.tsv", "Where was Ada Finch born?\nWhere was Zoe Finch born?\n")
+    refused(regard("evaluate", "words", "more.tsv"), "more.tsv:2: the vocabulary has no word 'Zoe'")
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "byte-pairs"])
+def test_reserved_characters_are_refused_by_their_line(
+    regard: Command, folder: Path, kind: str
+) -> None:
+    put(folder, "bad.txt", "Ada was born.\nBorn ⁇ in Rome.\n")
+    command = ("pretrain", "bad.txt", "--out", "new", *MODEL, *STEPS)
+    refused(regard(*command, f"tokenizer.kind={kind}"), "bad.txt:2: ", "⁇")
+
+
+# questions
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain text.txt --questions FILE --out new objective.questions=0.5",
+        "finetune FILE --from run --out new",
+        "train questions FILE --out new",
+        "data pairs FILE",
+        "evaluate run FILE",
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "bad.tsv: no such file"),
+        ("", "bad.tsv: is empty"),
+        ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
+        ("Where was Ada?\r\nWhere was Mia?\tOslo\r\n", "bad.tsv:1: has no answer"),
+        ("Where was Ada?\tRome\tOslo\n", "bad.tsv:1: has 2 tabs"),
+        ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
+        ("Ada?\tRome\n\tOslo\n", "bad.tsv:2: the question is empty"),
+        (b"Ada?\tRome\n\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
+    ],
+    ids=["missing", "empty", "no-tab", "no-answer", "two-tabs", "no-right", "no-left", "bytes"],
+)
+def test_bad_questions_are_named(
+    regard: Command, folder: Path, run: Path, command: str, text: str | bytes | None, says: str
+) -> None:
+    if text is not None:
+        put(folder, "bad.tsv", text)
+    refused(regard(*command.replace("FILE", "bad.tsv").split()), says)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain text.txt --questions inputs.tsv --out new objective.questions=0.5",
+        "finetune inputs.tsv --from run --out new",
+        "train questions inputs.tsv --out new",
+        "data pairs inputs.tsv",
+        "evaluate run inputs.tsv --baseline Rome",
+        "evaluate run inputs.tsv --baseline majority",
+    ],
+)
+def test_questions_without_answers_are_no_use_where_answers_are_needed(
+    regard: Command, run: Path, command: str
+) -> None:
+    refused(regard(*command.split()), "inputs.tsv:1: ")
+
+
+LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
+
+
+@pytest.mark.parametrize("answer", ["", "\tRome"])
+def test_a_question_longer_than_the_block_is_named(
+    regard: Command, folder: Path, run: Path, answer: str
+) -> None:
+    put(folder, "long.tsv", f"Where was Ada Finch born?{answer}\n{LONG}{answer}\n")
+    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"block is {BLOCK - 1}")
+    if answer:
+        refused(
+            regard("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS), "long.tsv:2: "
+        )
+        refused(
+            regard("finetune", "long.tsv", "--from", "run", "--out", "new", *STEPS), "long.tsv:2: "
+        )
+        refused(regard("data", "pairs", "long.tsv", "--block", BLOCK), "long.tsv:2: ")
+
+
+def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> None:
+    refused(regard(*PRETRAIN, "--questions", "pairs.tsv"), "objective.questions")
+    refused(regard(*PRETRAIN, *MIXED), "--questions")
+
+
+@pytest.mark.parametrize("wording", ["{name}?", "{", "{0}?", "Where?"])
+def test_a_wording_without_a_place_for_the_subject_is_refused(
+    regard: Command, run: Path, wording: str
+) -> None:
+    refused(regard(*EVALUATE, "--paraphrase", wording), repr(wording))
+
+
+def test_a_wording_with_unknown_characters_is_refused(regard: Command, run: Path) -> None:
+    refused(regard(*EVALUATE, "--paraphrase", "{} ✈?"), "✈")
+
+
+# recipes and settings
+
+
+@pytest.mark.parametrize("name", ["nonsense", "nowhere.toml", ".", "text.txt"])
+@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("config",)])
+def test_an_unknown_recipe_is_named(
+    regard: Command, run: Path, command: Sequence[str], name: str
+) -> None:
+    refused(regard(*command, "--recipe", name), name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("model.layers=2", "model.layers"),
+        ("model.n_layers=0", "model.n_layers"),
+        ("model.n_heads=3", "divisor of d_model"),
+        ("model.block=7", "model.block"),
+        ("tokenizer.kind=letters", "allowed: characters, words, byte-pairs"),
+        ("data.validation=nan", "data.validation"),
+        ("data.validation=1", "data.validation"),
+        ("objective.next_token=inf", "objective.next_token"),
+        ("objective.next_token=0", "above 0"),
+        ("pretraining.lr=inf", "pretraining.lr"),
+        ("pretraining.steps=0", "pretraining.steps"),
+        ("pretraining.steps=none", "either epochs or steps"),
+        ("seed=99999999999999999999", "seed"),
+        ("text.tsx", "text.tsx"),
+    ],
+)
+def test_a_bad_setting_is_named(regard: Command, setting: str, says: str) -> None:
+    refused(regard(*PRETRAIN, setting), says)
+
+
+@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, ("demo", "--out", "new")])
+@pytest.mark.parametrize("seed", ["-1", "1.5", "99999999999999999999"])
+def test_a_bad_seed_is_refused(
+    regard: Command, run: Path, command: Sequence[str], seed: str
+) -> None:
+    refused(regard(*command, "--seed", seed), "--seed")
+
+
+@pytest.mark.parametrize("setting", ["model.n_layers=2", "tokenizer.kind=words"])
+def test_finetuning_cannot_change_what_is_made(regard: Command, run: Path, setting: str) -> None:
+    refused(regard(*FINETUNE, setting), "can't be changed")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("objective.span_corruption=0.5",),
+        ("objective.questions=0.5", "--questions", "pairs.tsv"),
+    ],
+)
+def test_an_objective_that_windows_cannot_serve_is_refused(
+    regard: Command, settings: Sequence[str]
+) -> None:
+    refused(regard(*PRETRAIN, "data.documents=files", *settings), "data.documents")
+
+
+def test_the_smallest_block_serves_every_objective(regard: Command, folder: Path) -> None:
+    put(folder, "short.tsv", "A?\tB\n")
+    settings = ("model.block=8", "objective.span_corruption=0.5", *MIXED)
+    assert regard(*PRETRAIN, *settings, "--questions", "short.tsv").code == 0
+
+
+def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folder: Path) -> None:
+    put(folder, "a.txt", "a")
+    refused(regard("train", "text", "a.txt", "--out", "new"), "a.txt: is too short")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("people=5", "80..5600"),
+        ("unseen=1000000", "0..4600"),
+        ("places=0", "1..100"),
+        ("correlation=2", "0..1"),
+        ("nonsense=1", "allowed"),
+        ("seed=-1", "0..4294967295"),
+    ],
+)
+def test_a_bad_setting_of_the_world_is_named(regard: Command, setting: str, says: str) -> None:
+    outcome = regard("world", "--out", "new", setting)
+    refused(outcome, setting.partition("=")[0], says.replace("allowed", "there are: augment"))
+
+
+# places to write to
+
+
+@pytest.mark.parametrize(
+    "command", [PRETRAIN, FINETUNE, TRAIN, ("world", "--out", "new"), ("train", "text", "text.txt")]
+)
+@pytest.mark.parametrize("out", ["text.txt", "text.txt/new", "text.txt/deep/new", "full"])
+def test_an_out_that_cannot_be_made_is_named(
+    regard: Command, folder: Path, run: Path, command: Sequence[str], out: str
+) -> None:
+    (folder / "full").mkdir()
+    put(folder / "full", "mine.txt", "mine")
+    refused(regard(*command, "--out", out), out)
+
+
+@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("world",)])
+def test_an_out_that_holds_a_run_is_left_alone(
+    regard: Command, run: Path, command: Sequence[str]
+) -> None:
+    refused(regard(*command, "--out", "run"), "run: ", "choose another --out")
+
+
+def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command, run: Path) -> None:
+    refused(regard(*PRETRAIN, "--out", "run", "--resume", "seed=9"), "another recipe")
+
+
+@pytest.mark.parametrize("place", ["text.txt/x", "full", "nowhere/x", ".", "text.txt/deep/x"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*PRETRAIN, "--json"),
+        (*PRETRAIN, "--dry-run", "--json"),
+        (*FINETUNE, "--json"),
+        (*TRAIN, "--json"),
+        (*EVALUATE, "--json"),
+        (*EVALUATE, "--predictions"),
+        (*EVALUATE, "--baseline", "majority", "--json"),
+        ("evaluate", "run", "text.txt", "--json"),
+        ("demo", "--out", "new", "pretraining.steps=1", "--json"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_before_the_work(
+    regard: Command, folder: Path, run: Path, command: Sequence[str], place: str
+) -> None:
+    (folder / "full").mkdir()
+    outcome = regard(*command, place)
+    refused(outcome, place, "can't be written")
+    assert "accuracy" not in outcome.out
+
+
+# prompts and sampling
+
+
+@pytest.mark.parametrize(
+    ("prompts", "says"),
+    [
+        ([], "no prompt"),
+        ([""], "prompt 1: is empty"),
+        (["Ada", ""], "prompt 2: is empty"),
+        (["Ada" * BLOCK], f"block of {BLOCK}"),
+        (["Łódź"], "'Ł'"),
+        (["Ada", "Ada⁇"], "prompt 2: "),
+        (["Ada \udcff"], "prompt 1: "),
+    ],
+)
+def test_a_bad_prompt_is_named(
+    regard: Command, run: Path, prompts: Sequence[str], says: str
+) -> None:
+    refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "Ada\n\nMia\n"])
+def test_an_input_without_prompts_is_refused(
+    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    refused(regard("generate", "run", "-", "--max-new-tokens", 5), "prompt")
+
+
+def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -> None:
+    settings = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
+    assert regard(*PRETRAIN, *settings).code == 0
+    refused(regard("generate", "new", "Ada \udcff", "--max-new-tokens", 5), "prompt 1: ")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--temperature", "-1"),
+        ("--temperature", "nan"),
+        ("--temperature", "warm"),
+        ("--top-k", "0"),
+        ("--top-k", "1.5"),
+        ("--top-p", "0"),
+        ("--top-p", "1.1"),
+        ("--top-p", "nan"),
+        ("--samples", "0"),
+        ("--max-new-tokens", "0"),
+        ("--max-new-tokens", str(BLOCK)),
+        ("--precision", "float16"),
+        ("--threads", "0"),
+    ],
+)
+def test_bad_sampling_is_refused(regard: Command, run: Path, flag: str, value: str) -> None:
+    refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
+
+
+# machines
+
+
+@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, EVALUATE])
+@pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta", ""])
+def test_a_device_that_is_not_there_is_named(
+    regard: Command, run: Path, command: Sequence[str], device: str
+) -> None:
+    refused(regard(*command, "--device", device), f"--device {device}: ")
+
+
+# full disks
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
+    """The disk is full after so many files; what fits of the next one stays."""
+    numbers, write = count(), files._write
+
+    def torn(path: Path, data: bytes) -> None:
+        if next(numbers) < after:
+            return write(path, data)
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(files, "_write", torn)
+
+
+FILLED: dict[str, tuple[str, ...]] = {
+    "world": ("world", "--out", "new", "people=80"),
+    "pretrain": PRETRAIN,
+    "finetune": FINETUNE,
+    "train": TRAIN,
+    "dry run": (*PRETRAIN, "--dry-run", "--json", "facts.json"),
+    "report": EVALUATE,
+    "predictions": (*EVALUATE, "--predictions", "answers.txt"),
+    "figures": (*EVALUATE, "--json", "figures.json"),
+    "baseline": (*EVALUATE, "--baseline", "majority", "--json", "figures.json"),
+    "perplexity": ("evaluate", "run", "text.txt", "--json", "figures.json"),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_a_full_disk_is_told_and_no_file_is_half_written(
+    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    fill_disk(monkeypatch)
+    outcome = regard(*FILLED[name])
+    assert outcome.code == 1
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("regard: ")
+    assert "disk is full" in line
+    assert set(outcome.new) <= {"new"}  # the empty folder of a run
+    assert not outcome.changed
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_once_there_is_room_the_command_works(
+    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as full:
+        fill_disk(full)
+        assert regard(*FILLED[name]).code == 1
+    assert regard(*FILLED[name]).code == 0
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_training_goes_on_where_the_full_disk_stopped_it(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    command = (*PRETRAIN, "pretraining.checkpoint_every=2")
+    assert regard(*command, "--out", "undisturbed").code == 0
+    with monkeypatch.context() as full:
+        fill_disk(full, after)
+        outcome = regard(*command)
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].startswith("regard: ")
+    assert "Traceback" not in outcome.err
+    assert regard(*command, "--resume").code == 0
+    for name in ("model.safetensors", "config.toml", "tokenizer.json"):
+        assert (folder / "new" / name).read_bytes() == (folder / "undisturbed" / name).read_bytes()
+    steps = [json.loads(line)["step"] for line in (folder / "new/metrics.jsonl").open()]
+    assert steps == [1, 2, 3]
+
+
+def test_a_full_disk_at_a_line_of_metrics_is_told(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, line: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("regard.training.progress.append_line", full)
+    outcome = regard(*PRETRAIN)
+    assert outcome.code == 1
+    assert "disk is full" in outcome.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, 1),
+        (errno.EDQUOT, 1),
+        (errno.EIO, 1),
+        (errno.EACCES, 2),
+        (errno.EROFS, 2),
+        (errno.ENAMETOOLONG, 2),
+    ],
+)
+def test_failures_of_the_system_are_told_in_one_line(
+    regard: Command, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(files, "_write", fail)
+    outcome = regard("world", "--out", "new", "people=80")
+    refused(outcome, "new", code=code)
+
+
+def test_ctrl_c_is_told_in_one_line(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(path: Path, data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "_write", interrupt)
+    outcome = regard("world", "--out", "new", "people=80")
+    assert outcome.code == 130
+    assert outcome.err == "regard: stopped\n"
+
+
+@pytest.mark.parametrize("break_it", [lambda run: None], ids=["fine"])
+def test_a_good_run_is_not_refused(
+    regard: Command, run: Path, break_it: Callable[[Path], None]
+) -> None:
+    """The commands above fail for the reason that each test gives."""
+    break_it(run)
+    for command in (GENERATE, EVALUATE, FINETUNE, ("info", "run"), PRETRAIN[:3] + ("b", *MODEL)):
+        assert regard(*command, *(STEPS if command[0] == "pretrain" else ())).code == 0

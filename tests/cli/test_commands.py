@@ -1,0 +1,519 @@
+"""Every command does what it says, on the smallest data."""
+
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard import api
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import convert, override, to_toml
+from regard.tasks.world import WorldConfig, make_world
+from regard.text.vocabulary import MASK
+from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, Outcome
+
+FILES = {"config.toml", "origin.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
+ALPHABET = sorted(set("".join(BIOGRAPHIES)))
+
+
+def succeeded(outcome: Outcome) -> Outcome:
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+# world
+
+
+def test_world_writes_the_world_of_its_settings(regard: Command, folder: Path) -> None:
+    outcome = succeeded(
+        regard("world", "--out", "deep/world", "people=80", "unseen=5", "biographies=2", "seed=3")
+    )
+    made = make_world(WorldConfig(people=80, unseen=5, biographies=2, seed=3))
+    assert (folder / "deep/world/wiki.txt").read_text("utf-8").splitlines() == list(made.documents)
+    assert outcome.out.startswith("160 biographies; people: 40 asked, 40 told, 5 unseen\n")
+    assert len(outcome.new) == 7
+    assert not outcome.changed
+
+
+# pretrain
+
+
+def test_a_dry_run_tells_sizes_and_leaves_nothing(regard: Command, folder: Path) -> None:
+    flags = ("--out", "new", "--dry-run", "--json", "facts.json")
+    outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
+    assert outcome.new == ["facts.json"]
+    facts = read_json(folder / "facts.json")
+    assert facts["vocabulary"] == len(ALPHABET) + 2
+    assert facts["steps"] == 3
+    assert facts["uniform_loss"] == pytest.approx(math.log(len(ALPHABET) + 2))
+    assert facts["untrained_loss"] == pytest.approx(facts["uniform_loss"], abs=0.2)
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+        assert f"{name.replace('_', ' ')}: {shown}\n" in outcome.out
+
+
+def test_a_dry_run_counts_the_parameters_that_training_trains(
+    regard: Command, folder: Path
+) -> None:
+    succeeded(regard("pretrain", "text.txt", "--out", "new", "--json", "a.json", *MODEL, *STEPS))
+    parameters = read_json(folder / "a.json")["parameters"]
+    width, vocabulary = 16, len(ALPHABET) + 2
+    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * 2 * width
+    assert parameters == layer + 2 * vocabulary * width + 2 * width
+    assert parameters == Run.load(folder / "new").n_parameters
+
+
+def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
+    flags = ("--out", "new", "--json", "facts.json", "--device", "cpu")
+    outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
+    assert {path.name for path in (folder / "new").iterdir()} >= FILES
+    assert [record["step"] for record in metrics(folder / "new")] == [1, 2, 3]
+    facts = read_json(folder / "facts.json")
+    assert facts["steps_done"] == 3
+    assert "Run: new\n" in outcome.out
+    loaded = Run.load(folder / "new")
+    assert loaded.origin["stage"] == "pretraining"
+    assert loaded.origin["inputs"] == ["text.txt"]
+    assert loaded.recipe == override(RECIPES["modern"], [*MODEL, *STEPS])
+
+
+def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
+    regard: Command, folder: Path
+) -> None:
+    settings = ("pretraining.steps=80", "pretraining.lr=0.01", "data.validation=0.2")
+    flags = ("--out", "new", "--json", "facts.json", "--precision", "float32")
+    outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS, *settings))
+    facts = read_json(folder / "facts.json")
+    text = "".join(BIOGRAPHIES)
+    entropy = -sum(
+        text.count(c) / len(text) * math.log(text.count(c) / len(text)) for c in ALPHABET
+    )
+    assert facts["validation_loss"] < entropy < facts["untrained_loss"]
+    assert metrics(folder / "new")[-1]["loss"] < entropy
+    assert f"validation loss: {facts['validation_loss']:.4f}" in outcome.out
+
+
+def test_questions_are_mixed_into_pretraining(regard: Command, folder: Path) -> None:
+    flags = ("--questions", "pairs.tsv", "--out", "new")
+    succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *MIXED, *STEPS))
+    loaded = Run.load(folder / "new")
+    assert (loaded.origin["documents"], loaded.origin["questions"]) == (8, 8)
+    assert loaded.origin["inputs"] == ["text.txt", "pairs.tsv"]
+    loaded.tokenizer.encode(QUESTIONS[0].text)  # which has letters that the text hasn't
+
+
+def test_several_files_make_one_corpus(regard: Command, folder: Path) -> None:
+    (folder / "more.txt").write_text("Zoë.\n", encoding="utf-8")
+    succeeded(regard("pretrain", "text.txt", "more.txt", "--out", "new", *MODEL, *STEPS))
+    loaded = Run.load(folder / "new")
+    assert loaded.origin["documents"] == 9
+    loaded.tokenizer.encode("Zoë")
+
+
+def weights(path: Path) -> bytes:
+    return (path / "model.safetensors").read_bytes()
+
+
+def test_the_seed_decides_the_weights(regard: Command, folder: Path) -> None:
+    for out, seed in (("one", 1), ("same", 1), ("other", 2)):
+        flags = ("--out", out, "--seed", seed)
+        succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
+    assert weights(folder / "one") == weights(folder / "same") != weights(folder / "other")
+    assert Run.load(folder / "other").recipe.seed == 2
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda data: data.replace(b"\n", b"\r\n"),
+        lambda data: b"\xef\xbb\xbf" + data,
+        lambda data: data + b"\n",
+        lambda data: data + b"\r\n \r\n",
+        lambda data: data.rstrip(b"\n"),
+        lambda data: b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n") + b"\r\n",
+    ],
+    ids=["windows", "mark", "empty-line", "empty-lines", "no-last-end", "all"],
+)
+def test_line_ends_marks_and_empty_lines_change_nothing(
+    regard: Command, folder: Path, disguise: Any
+) -> None:
+    arguments = ("--questions", "pairs.tsv", *MODEL, *MIXED, *STEPS)
+    succeeded(regard("pretrain", "text.txt", "--out", "plain", *arguments))
+    for name in ("text.txt", "pairs.tsv", "inputs.tsv"):
+        (folder / name).write_bytes(disguise((folder / name).read_bytes()))
+    succeeded(regard("pretrain", "text.txt", "--out", "disguised", *arguments))
+    assert weights(folder / "disguised") == weights(folder / "plain")
+    for name in ("inputs.tsv", "pairs.tsv"):
+        succeeded(regard("evaluate", "plain", name, "--predictions", f"{name}.out"))
+        assert len((folder / f"{name}.out").read_text("utf-8").splitlines()) == len(PEOPLE)
+
+
+def test_a_recipe_file_with_windows_line_ends_is_fine(regard: Command, folder: Path) -> None:
+    toml = to_toml(override(RECIPES["modern"], [*MODEL, *STEPS]), comments=True)
+    (folder / "mine.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
+    succeeded(regard("pretrain", "text.txt", "--out", "a", "--recipe", "mine.toml"))
+    succeeded(regard("pretrain", "text.txt", "--out", "b", *MODEL, *STEPS))
+    assert weights(folder / "a") == weights(folder / "b")
+
+
+def test_resuming_a_finished_run_changes_no_weights(regard: Command, folder: Path) -> None:
+    command = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
+    succeeded(regard(*command))
+    before = weights(folder / "new")
+    succeeded(regard(*command, "--resume"))
+    assert weights(folder / "new") == before
+    assert [record["step"] for record in metrics(folder / "new")] == [1, 2, 3]
+
+
+# finetune, train
+
+
+def test_finetuning_goes_on_from_a_run_and_leaves_it_as_it_is(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    outcome = succeeded(regard("finetune", "pairs.tsv", "--from", "run", "--out", "fine", *STEPS))
+    assert not outcome.changed
+    parent, child = Run.load(run), Run.load(folder / "fine")
+    assert child.tokenizer.fingerprint == parent.tokenizer.fingerprint
+    assert child.recipe.model == parent.recipe.model
+    assert child.origin["parent"] == "run"
+    assert child.origin["stage"] == "finetuning"
+    assert weights(run) != weights(folder / "fine")
+
+
+def test_finetuning_begins_with_the_weights_of_its_parent(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    flags = ("--out", "fine", "--dry-run", "--json", "facts.json")
+    succeeded(regard("finetune", "pairs.tsv", "--from", "run", *flags, *STEPS))
+    facts = read_json(folder / "facts.json")
+    assert facts["untrained_loss"] < facts["uniform_loss"] / 2
+
+
+def test_training_on_questions_alone(regard: Command, folder: Path) -> None:
+    succeeded(regard("train", "questions", "pairs.tsv", "--out", "new", *MODEL, *STEPS))
+    loaded = Run.load(folder / "new")
+    assert loaded.origin["stage"] == "questions"
+    assert loaded.origin["questions"] == 8
+    succeeded(regard("evaluate", "new", "pairs.tsv"))
+
+
+def test_training_on_questions_with_the_tokenizer_of_a_run(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    flags = ("--out", "new", "--tokenizer", "run")
+    succeeded(regard("train", "questions", "pairs.tsv", *flags, *MODEL, *STEPS))
+    fingerprint = Run.load(run).tokenizer.fingerprint
+    assert Run.load(folder / "new").tokenizer.fingerprint == fingerprint
+    succeeded(regard("pretrain", "text.txt", "--out", "b", "--tokenizer", "run", *MODEL, *STEPS))
+    assert Run.load(folder / "b").tokenizer.fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "words", "byte-pairs"])
+@pytest.mark.parametrize("block", [8, BLOCK])
+def test_training_on_a_text_prints_a_sample(
+    regard: Command, folder: Path, tokenizer: str, block: int
+) -> None:
+    text = "Über Łódź: 語, ✈ and so on, " * 8
+    (folder / "any.txt").write_text(text, encoding="utf-8")
+    settings = (*MODEL, *STEPS, f"tokenizer.kind={tokenizer}", f"model.block={block}")
+    outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
+    sample = outcome.out.partition("Sample:\n")[2]
+    assert sample.strip()
+    assert len(Run.load(folder / "new").tokenizer.encode(text)) > block
+
+
+def test_a_sample_begins_like_the_text(regard: Command, folder: Path) -> None:
+    (folder / "any.txt").write_text("abcdefghijklmnopqrstuvwxyz" * 8, encoding="utf-8")
+    settings = (*MODEL, *STEPS, "model.block=64")
+    outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
+    sample = outcome.out.partition("Sample:\n")[2].rstrip("\n")
+    assert sample[:8] in "abcdefghijklmnopqrstuvwxyz" * 2
+    assert len(sample) == 64
+
+
+# evaluate
+
+
+def test_evaluation_scores_answers_and_writes_a_report(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    flags = ("--predictions", "answers.txt", "--json", "figures.json")
+    outcome = succeeded(regard("evaluate", "run", "pairs.tsv", *flags))
+    assert sorted(outcome.new) == ["answers.txt", "figures.json", "run/report.html"]
+    assert not outcome.changed
+    answers = (folder / "answers.txt").read_text("utf-8").splitlines()
+    assert len(answers) == len(PEOPLE)
+    correct = sum(answer == place for answer, (_, place) in zip(answers, PEOPLE, strict=True))
+    figures = read_json(folder / "figures.json")
+    assert (figures["questions"], figures["correct"]) == (len(PEOPLE), correct)
+    assert correct > 0  # the fixture has learned to answer
+    assert figures["accuracy"] == pytest.approx(correct / len(PEOPLE))
+    assert figures["low"] <= figures["accuracy"] <= figures["high"]
+    assert f"of {len(PEOPLE)} questions" in outcome.out
+    page = (run / "report.html").read_text("utf-8")
+    assert all(question.text in page for question in QUESTIONS)
+    assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
+
+
+def test_evaluation_answers_as_the_library_does(regard: Command, folder: Path, run: Path) -> None:
+    succeeded(regard("evaluate", "run", "pairs.tsv", "--predictions", "answers.txt"))
+    answers = api.answer(Run.load(run), [question.text for question in QUESTIONS])
+    expected = [answer.answered for answer in answers]
+    assert (folder / "answers.txt").read_text("utf-8").splitlines() == expected
+
+
+def test_questions_without_answers_are_predicted_and_not_scored(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    for name, flags in (("pairs", ()), ("inputs", ("--json", "figures.json"))):
+        outcome = succeeded(
+            regard("evaluate", "run", f"{name}.tsv", "--predictions", f"{name}.txt", *flags)
+        )
+    assert (folder / "inputs.txt").read_bytes() == (folder / "pairs.txt").read_bytes()
+    assert read_json(folder / "figures.json") == {"questions": len(PEOPLE)}
+    assert "accuracy" not in outcome.out
+    assert "report.html" in outcome.out
+
+
+def test_an_untrained_models_answers_take_one_line_each(
+    regard: Command, folder: Path, run: Path
+) -> None:
+    """Its tokenizer knows line breaks, and it answers anything."""
+    (folder / "lines.txt").write_text("".join(f"{c}\n\n" for c in "abc ") * 9, encoding="utf-8")
+    settings = (*MODEL, *STEPS, "training.steps=1")
+    succeeded(regard("train", "text", "lines.txt", "--out", "new", *settings))
+    (folder / "q.tsv").write_text("a b\nb c\nc a\n", encoding="utf-8")
+    succeeded(regard("evaluate", "new", "q.tsv", "--predictions", "answers.txt"))
+    assert (folder / "answers.txt").read_bytes().count(b"\n") == 3
+
+
+def test_other_wordings_are_asked_too(regard: Command, folder: Path, run: Path) -> None:
+    flags = ("--paraphrase", "Was {} born?", "--json", "figures.json")
+    outcome = succeeded(regard("evaluate", "run", "pairs.tsv", *flags))
+    assert "agreement" in outcome.out
+    assert "agreement" in read_json(folder / "figures.json")["auroc"]
+
+
+def test_a_text_is_scored_by_its_perplexity(regard: Command, folder: Path, run: Path) -> None:
+    outcome = succeeded(regard("evaluate", "run", "text.txt", "--json", "figures.json"))
+    loaded, losses, tokens = Run.load(run), 0.0, 0
+    for text in BIOGRAPHIES:
+        ids = torch.tensor([[MASK, *loaded.tokenizer.encode(text), MASK]])
+        with torch.inference_mode():
+            logits = loaded.model(ids[:, :-1])
+        losses += F.cross_entropy(logits[0], ids[0, 1:], reduction="sum").item()
+        tokens += ids.shape[1] - 1
+    figures = read_json(folder / "figures.json")
+    assert figures["tokens"] == tokens
+    assert figures["perplexity"] == pytest.approx(math.exp(losses / tokens), rel=1e-4)
+    bits = losses / math.log(2) / len("".join(BIOGRAPHIES))
+    assert figures["bits_per_character"] == pytest.approx(bits, rel=1e-4)
+    assert f"perplexity: {figures['perplexity']:.3f}" in outcome.out
+    assert outcome.new == ["figures.json"]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "guess", "correct"),
+    [("majority", "Oslo", 4), ("Rome", "Rome", 4), ("Paris", "Paris", 0)],
+)
+def test_a_baseline_always_answers_the_same(
+    regard: Command, folder: Path, baseline: str, guess: str, correct: int
+) -> None:
+    flags = ("--baseline", baseline, "--json", "figures.json")
+    outcome = succeeded(regard("evaluate", "no-run-needed", "pairs.tsv", *flags))
+    assert read_json(folder / "figures.json") == {
+        "baseline": guess,
+        "accuracy": correct / 8,
+        "correct": correct,
+        "questions": 8,
+    }
+    assert outcome.out.startswith(f"always {guess}: {correct}/8 = ")
+
+
+# generate
+
+
+def test_each_prompt_is_continued_in_its_order(regard: Command, run: Path) -> None:
+    flags = ("--samples", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
+    outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", *flags))
+    records = [json.loads(line) for line in outcome.out.splitlines()]
+    asked = [(record["prompt"], record["sample"]) for record in records]
+    assert asked == [("Ada", 0), ("Ada", 1), ("Otto Lange", 0), ("Otto Lange", 1)]
+    for record in records:
+        assert record["text"].startswith(record["prompt"])
+        assert len(record["text"]) <= len(record["prompt"]) + 5
+    assert not outcome.new
+
+
+def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: Path) -> None:
+    command = ("generate", "run", "Ada", "Mia", "--max-new-tokens", 5)
+    plain = succeeded(regard(*command)).out
+    records = succeeded(regard(*command, "--json")).out.splitlines()
+    assert plain.splitlines() == [json.loads(record)["text"] for record in records]
+    assert plain.splitlines() == api.generate(Run.load(run), ["Ada", "Mia"], max_new_tokens=5)
+
+
+def test_the_seed_decides_the_samples(regard: Command, run: Path) -> None:
+    command = ("generate", "run", "Ada", "--temperature", 2, "--samples", 4)
+    outs = [regard(*command, "--max-new-tokens", 20, "--seed", seed).out for seed in (1, 1, 2)]
+    assert outs[0] == outs[1] != outs[2]
+    assert len(set(outs[0].splitlines())) == 4
+
+
+@pytest.mark.parametrize("flags", [("--top-k", 1), ("--top-p", 1e-9)])
+def test_the_narrowest_sampling_is_greedy(
+    regard: Command, run: Path, flags: tuple[str, float]
+) -> None:
+    command = ("generate", "run", "Ada", "--max-new-tokens", 20)
+    assert regard(*command, "--temperature", 5, *flags).out == succeeded(regard(*command)).out
+
+
+def test_prompts_may_come_from_the_input(
+    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("--max-new-tokens", 5)
+    named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
+    for text in ("Ada\nMia Bell\n", "Ada\r\nMia Bell\r\n", "Ada\nMia Bell"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert succeeded(regard("generate", "run", "-", *command)).out == named
+
+
+def test_a_continuation_ends_before_the_stop(regard: Command, run: Path) -> None:
+    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12)
+    whole = succeeded(regard(*command)).out.rstrip("\n")
+    stop = whole[-2:]
+    cut = succeeded(regard(*command, "--stop", stop)).out.rstrip("\n")
+    assert cut == whole[: whole.index(stop, len("Ada Finch"))]
+    # A stop inside the prompt ends nothing.
+    assert succeeded(regard(*command, "--stop", "Ada")).out.rstrip("\n") == whole
+
+
+# data, config, info
+
+
+def test_data_shows_pairs_as_the_model_sees_them(regard: Command) -> None:
+    outcome = succeeded(regard("data", "pairs", "pairs.tsv", "--number", 2))
+    examples = outcome.out.split("\n\n")[:-1]
+    assert len(examples) == 2
+    for example, question in zip(examples, QUESTIONS, strict=False):
+        hidden = "·" * (len(question.text) - 1)
+        assert example.split("\n") == [
+            f"x: {question.text}⁇{question.answer}",
+            f"y: {hidden}⁇{question.answer}⁇",
+        ]
+
+
+def test_data_shows_corrupted_texts(regard: Command) -> None:
+    outcome = succeeded(regard("data", "corruption", "text.txt", "--seed", 3))
+    examples = outcome.out.split("\n\n")[:-1]
+    assert len(examples) == 4
+    for example, text in zip(examples, BIOGRAPHIES, strict=False):
+        x, y = (line[3:] for line in example.split("\n"))
+        assert x[1:] == y[:-1]
+        prefix, suffix, span = (x[0] + y).split("⁇")
+        assert text.startswith(prefix + span + suffix)
+    assert regard("data", "corruption", "text.txt", "--seed", 3).out == outcome.out
+    assert regard("data", "corruption", "text.txt", "--seed", 4).out != outcome.out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_config_prints_a_recipe_that_can_be_given_back(
+    regard: Command, folder: Path, name: str
+) -> None:
+    outcome = succeeded(regard("config", "--recipe", name, "model.n_layers=3"))
+    expected = override(RECIPES[name], ["model.n_layers=3"])
+    assert convert(tomllib.loads(outcome.out), Recipe, where="") == expected
+    (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
+    again = succeeded(regard("config", "--recipe", "mine.toml"))
+    assert again.out == outcome.out
+
+
+def test_config_prints_the_modern_recipe_unless_told_otherwise(regard: Command) -> None:
+    printed = succeeded(regard("config")).out
+    assert printed == regard("config", "--recipe", "modern").out
+
+
+def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:
+    outcome = succeeded(regard("info", "run"))
+    loaded = Run.load(run)
+    facts = dict(re.split(r": +", line, maxsplit=1) for line in outcome.out.splitlines())
+    assert facts["parameters"] == f"{loaded.n_parameters:,}"
+    assert loaded.tokenizer.fingerprint in facts["tokenizer"]
+    assert facts["stage"] == "pretraining"
+    assert facts["steps done"] == "60"
+    assert facts["weights"] == "yes"
+    assert not outcome.new
+    assert not outcome.changed
+
+
+# help
+
+
+@pytest.mark.parametrize("flag", [["--help"], ["-h"], []])
+def test_help_lists_the_commands(regard: Command, flag: list[str]) -> None:
+    outcome = succeeded(regard(*flag))
+    for name in ("demo", "world", "pretrain", "finetune", "train", "evaluate", "generate"):
+        assert re.search(rf"^ +{name} ", outcome.out, re.MULTILINE)
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "demo",
+        "world",
+        "pretrain",
+        "finetune",
+        "train",
+        "evaluate",
+        "generate",
+        "data",
+        "config",
+        "info",
+    ],
+)
+def test_every_command_explains_itself(regard: Command, name: str) -> None:
+    outcome = succeeded(regard(name, "--help"))
+    assert outcome.out.startswith(f"Usage: regard {name} ")
+
+
+def test_the_version_is_told(regard: Command) -> None:
+    from regard import __version__
+
+    assert __version__ in succeeded(regard("--version")).out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["pretrain", "--help"], ["config"], ["--version"]]
+)
+def test_help_waits_for_no_heavy_library(arguments: list[str]) -> None:
+    code = (
+        "import sys; from regard.cli.main import run; code = run(sys.argv[1:]); "
+        "heavy = {'torch', 'matplotlib', 'scipy', 'tensorboard'} & set(sys.modules); "
+        "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

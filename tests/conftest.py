@@ -1,0 +1,87 @@
+"""What many tests share: Hypothesis that repeats itself, tiny trained runs, commands."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
+settings.register_profile("regard", deadline=None, derandomize=True)
+settings.load_profile("regard")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that answers every question with the same place. Not to be changed: see `run`."""
+    from regard import api
+
+    path = tmp_path_factory.mktemp("trained") / "run"
+    settings = [*MODEL, *STEPS, *MIXED, "pretraining.steps=60", "pretraining.lr=0.01"]
+    api.pretrain(
+        BIOGRAPHIES,
+        out=path,
+        questions=QUESTIONS,
+        settings=settings,
+        device="cpu",
+        precision="float32",
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model has the same shape as `trained`, but whose tokenizer is another."""
+    from regard import api
+
+    path = tmp_path_factory.mktemp("stranger") / "run"
+    api.pretrain(
+        [text.replace("Rome", "Qome") for text in BIOGRAPHIES],
+        out=path,
+        questions=QUESTIONS[1::2],
+        settings=[*MODEL, *STEPS, *MIXED],
+        device="cpu",
+        precision="float32",
+    )
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The test's own folder, with text.txt, pairs.tsv and inputs.tsv."""
+    write_data(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, trained: Path) -> Path:
+    """A copy of `trained` in the test's own folder."""
+    return Path(shutil.copytree(trained, folder / "run"))
+
+
+@pytest.fixture
+def regard(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The command `regard`, run in the test's own folder."""
+    from regard.cli import main
+
+    monkeypatch.chdir(folder)
+
+    def command(*arguments: object) -> Outcome:
+        before = contents(folder)
+        capsys.readouterr()
+        code = main.run([str(argument) for argument in arguments])
+        printed, after = capsys.readouterr(), contents(folder)
+        return Outcome(
+            code=code,
+            out=printed.out,
+            err=printed.err,
+            new=[path for path in after if path not in before],
+            changed=[path for path in before if after.get(path, b"gone") != before[path]],
+        )
+
+    return command

@@ -1,0 +1,54 @@
+"""Figures for a light and a dark page."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+
+from regard.evaluation import figures
+from regard.metrics import Interval
+
+
+def drawings() -> list[str]:
+    maps = [np.tril(np.ones((2, 3, 3))) / 3]
+    return [
+        figures.line_chart({"a": ([0, 1], [1, 2]), "b": ([0], [1])}, x="x", y="y", title="Lines"),
+        figures.interval_chart({"a": Interval(0.5, 0.4, 0.6)}, x="x", title="Bars"),
+        figures.histogram({"a": [1.0, 2.0], "b": [0.0]}, x="x", title="Counts"),
+        figures.attention_maps(maps, ["a", "</script>", "<b>&"], title='A "map" <of> it'),
+    ]
+
+
+def test_each_is_well_formed_and_says_what_it_shows() -> None:
+    for svg, title in zip(drawings(), ("Lines", "Bars", "Counts", 'A "map" <of> it'), strict=True):
+        root = ET.fromstring(svg)
+        assert root.get("role") == "img"
+        assert root.get("aria-label") == title
+
+
+def test_ink_takes_the_colour_of_the_page() -> None:
+    for svg in drawings():
+        assert "currentColor" in svg
+        assert figures._INK not in svg
+        assert "#ffffff" not in svg
+
+
+def test_no_id_stands_twice_on_a_page() -> None:
+    ids = [i for svg in drawings() for i in re.findall(r'\bid="([^"]+)"', svg)]
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_every_reference_finds_its_id() -> None:
+    for svg in drawings():
+        ids = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= ids
+        assert set(re.findall(r'href="#([^"]+)"', svg)) <= ids
+
+
+def test_tokens_are_shown_as_text() -> None:
+    assert "</script>" not in drawings()[-1]
+    assert "&lt;/script&gt;" in drawings()[-1]
+
+
+def test_the_same_numbers_give_the_same_drawing() -> None:
+    assert drawings() == drawings()

@@ -1,0 +1,155 @@
+"""Right or wrong, and whether confidence knows it: against the definitions, spelt out."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise, permutations
+from math import exp, inf, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.metrics import auroc, exact_match, perplexity, risk_coverage
+
+EPS = float(np.finfo(float).eps)
+checked = settings(deadline=None, derandomize=True, max_examples=200)
+# Few values, so that there are ties; and those that a log-probability may take.
+scores = st.lists(st.sampled_from([-inf, -2.0, -0.5, 0.0, 1e-9, 1.0]), min_size=1, max_size=12)
+answers = st.lists(
+    st.tuples(st.sampled_from([-inf, -1.0, 0.0, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6
+)
+
+
+# Exact match
+
+
+@pytest.mark.parametrize(
+    ("predicted", "answer", "right"),
+    [
+        ("London", "London", True),
+        (" London\n", "London", True),
+        ("London", "\tLondon ", True),
+        ("london", "London", False),
+        ("Lon don", "London", False),
+        ("", "London", False),
+        (None, "London", False),
+        (None, "", False),
+    ],
+)
+def test_a_match_is_exact_but_for_white_space_at_the_ends(
+    predicted: str | None, answer: str, right: bool
+) -> None:
+    assert exact_match(predicted, answer) is right
+
+
+# AUROC
+
+
+@checked
+@given(positive=scores, negative=scores)
+def test_auroc_is_the_share_of_pairs_in_order_ties_counting_half(
+    positive: list[float], negative: list[float]
+) -> None:
+    points = sum(Fraction(1 + (p > n) - (p < n), 2) for p in positive for n in negative)
+    share = points / (len(positive) * len(negative))
+    # Ranks are exact; only the quotient is rounded.
+    assert auroc(positive, negative) == pytest.approx(float(share), rel=EPS, abs=0)
+
+
+@checked
+@given(positive=scores, negative=scores)
+def test_auroc_of_swapped_sides_is_the_rest(positive: list[float], negative: list[float]) -> None:
+    total = auroc(positive, negative) + auroc(negative, positive)
+    assert total == pytest.approx(1, rel=2 * EPS)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [([], [1.0]), ([1.0], []), ([], [])])
+def test_auroc_without_both_sides_is_refused(positive: list[float], negative: list[float]) -> None:
+    with pytest.raises(ValueError, match="both positives and negatives"):
+        auroc(positive, negative)
+
+
+# Risk and coverage
+
+
+def risk_by_definition(answers: Sequence[tuple[float, bool]]) -> list[float]:
+    """Mean risk over all orders in which equal confidence may be answered."""
+    orders = [
+        [wrong for _, wrong in order]
+        for order in permutations([(score, not right) for score, right in answers])
+        if all(a[0] >= b[0] for a, b in pairwise(order))
+    ]
+    return [
+        float(sum(Fraction(sum(order[:k]), k) for order in orders) / len(orders))
+        for k in range(1, len(answers) + 1)
+    ]
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(answers=answers)
+def test_risk_is_the_mean_over_all_orders_of_falling_confidence(
+    answers: list[tuple[float, bool]],
+) -> None:
+    coverage, risk = risk_coverage(*map(list, zip(*answers, strict=True)))
+    n = len(answers)
+    assert coverage.tolist() == [k / n for k in range(1, n + 1)]
+    # Each of up to six additions is rounded.
+    assert risk.tolist() == pytest.approx(risk_by_definition(answers), rel=8 * EPS, abs=8 * EPS)
+
+
+@checked
+@given(answers=answers, data=st.data())
+def test_risk_does_not_depend_on_the_order_of_the_questions(
+    answers: list[tuple[float, bool]], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(answers))
+    risks = [
+        risk_coverage([score for score, _ in some], [right for _, right in some])[1]
+        for some in (answers, shuffled)
+    ]
+    assert risks[0].tolist() == risks[1].tolist()
+
+
+def test_confidence_that_knows_has_no_risk_until_it_must() -> None:
+    coverage, risk = risk_coverage([0.9, 0.1, 0.8, 0.2], [True, False, True, False])
+    assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert risk.tolist() == [0, 0, 1 / 3, 0.5]
+
+
+def test_equal_confidence_has_the_same_risk_everywhere() -> None:
+    assert risk_coverage([0.5] * 4, [False, True, True, True])[1].tolist() == [0.25] * 4
+
+
+# Perplexity
+
+
+@checked
+@given(
+    vocabulary=st.integers(1, 50_000), counts=st.lists(st.integers(1, 2000), min_size=1, max_size=5)
+)
+def test_perplexity_of_a_uniform_model_is_its_vocabulary(
+    vocabulary: int, counts: list[int]
+) -> None:
+    interval = perplexity([n * log(vocabulary) for n in counts], counts)
+    for value in (interval.value, interval.low, interval.high):
+        # Rounding of a logarithm below 11, through the exponential.
+        assert value == pytest.approx(vocabulary, rel=64 * EPS)
+
+
+@checked
+@given(documents=st.lists(st.tuples(st.floats(0, 5), st.integers(1, 100)), min_size=1, max_size=8))
+def test_perplexity_is_of_tokens_not_of_documents(documents: list[tuple[float, int]]) -> None:
+    losses, counts = [mean * n for mean, n in documents], [n for _, n in documents]
+    interval = perplexity(losses, counts)
+    # Sums of eight numbers, rounded, and their quotient below 5 through the exponential.
+    assert interval.value == pytest.approx(exp(sum(losses) / sum(counts)), rel=64 * EPS)
+    means = [exp(mean) for mean, _ in documents]
+    slack = 1 + 64 * EPS
+    assert min(means) / slack <= interval.low <= interval.high <= max(means) * slack
+
+
+def test_perplexity_repeats_itself_and_listens_to_its_seed() -> None:
+    losses, counts = [10.0, 35.0, 22.0, 8.0], [5, 20, 9, 6]
+    assert perplexity(losses, counts, seed=3) == perplexity(losses, counts, seed=3)
+    assert perplexity(losses, counts, seed=3) != perplexity(losses, counts, seed=4)

@@ -1,0 +1,285 @@
+"""The Transformer: its formula, its size, its beginnings, and logits that a cache can't change."""
+
+from itertools import chain
+from math import erf, log, sqrt
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.attention import reference
+from regard.models.config import LearnedConfig, ModelConfig, NoPositionsConfig, RotaryConfig
+from regard.models.transformer import LanguageModel
+from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
+
+COURSE = ModelConfig(block=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig())
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned": {"positions": LearnedConfig()},
+    "rotary": {"positions": RotaryConfig(base=50.0)},
+    "no positions": {"positions": NoPositionsConfig(), "activation": "relu"},
+    "shared keys": {"positions": RotaryConfig(), "n_kv_heads": 2, "activation": "relu2"},
+    "one key head, tied": {"n_kv_heads": 1, "tie_head": True, "d_ff": 24},
+}
+ALL_VARIANTS = pytest.mark.parametrize("variant", VARIANTS)
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+checked = settings(deadline=None, derandomize=True, max_examples=20)
+texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=BLOCK)
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def fresh(config: ModelConfig, vocabulary: int) -> LanguageModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LanguageModel(config, vocabulary)
+
+
+# The formula
+
+
+def by_definition(model: LanguageModel, config: ModelConfig, text: list[int]) -> Tensor:
+    """Logits of one text in float64, written out from the formulas."""
+    weights = {name: value.double() for name, value in model.state_dict().items()}
+    n, heads, kv_heads, d = len(text), config.n_heads, config.kv_heads, config.d_head
+    causal = torch.ones(1, heads, n, n).tril().bool()
+
+    def linear(name: str, x: Tensor) -> Tensor:
+        product: Tensor = x @ weights[f"{name}.weight"].T
+        return product.add(weights.get(f"{name}.bias", torch.zeros(())))
+
+    def normalised(name: str, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        unit = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        scaled: Tensor = unit * weights[f"{name}.weight"]
+        return scaled.add(weights[f"{name}.bias"])
+
+    def turned(x: Tensor) -> Tensor:
+        if not isinstance(config.positions, RotaryConfig):
+            return x
+        numbers = torch.complex(x[..., : d // 2], x[..., d // 2 :])
+        rates = [config.positions.base ** (-2 * i / d) for i in range(d // 2)]
+        angles = torch.arange(n)[:, None] * torch.tensor(rates, dtype=torch.float64)
+        product = numbers * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([product.real, product.imag], -1)
+
+    def attended(name: str, x: Tensor) -> Tensor:
+        projected = linear(f"{name}.project_in", x).view(n, -1, d).transpose(0, 1)[None]
+        query, key = turned(projected[:, :heads]), turned(projected[:, heads : heads + kv_heads])
+        value = projected[:, heads + kv_heads :]
+        out = reference.gather(reference.softmax(query, key, causal), value)
+        return linear(f"{name}.project_out", out[0].transpose(0, 1).reshape(n, -1))
+
+    x = weights["decoder.embedding.weight"][text]
+    if isinstance(config.positions, LearnedConfig):
+        x = x + weights["decoder.added.vectors"][:n]
+    for layer in (f"decoder.layers.{i}" for i in range(config.n_layers)):
+        x = x + attended(f"{layer}.self_attention", normalised(f"{layer}.norm_attention", x))
+        wide = linear(f"{layer}.feed_forward.widen", normalised(f"{layer}.norm_feed_forward", x))
+        wide = wide.clone().apply_(lambda z: ACTIVATIONS[config.activation](z))
+        x = x + linear(f"{layer}.feed_forward.narrow", wide)
+    return linear("head", normalised("decoder.norm", x))
+
+
+ACTIVATIONS = {
+    "gelu": lambda z: z * (1 + erf(z / sqrt(2))) / 2,
+    "relu": lambda z: max(z, 0.0),
+    "relu2": lambda z: max(z, 0.0) ** 2,
+}
+
+
+@ALL_VARIANTS
+@torch.no_grad()
+def test_it_is_the_formula(variant: str) -> None:
+    text = [3, 1, 4, 1, 5, 9, 2, 6]
+    model, config = tiny_model(**VARIANTS[variant]), tiny_config(**VARIANTS[variant])
+    logits, expected = model(torch.tensor([text]))[0], by_definition(model, config, text)
+    # Two layers of half a dozen steps, each summing up to 64 rounded products.
+    bound = 1024 * torch.finfo(torch.float64).eps * float(expected.abs().max())
+    assert float((logits - expected).abs().max()) <= bound
+
+
+@ALL_VARIANTS
+@checked
+@given(text=texts, data=st.data())
+def test_the_future_changes_no_bit_of_the_past(
+    text: list[int], data: st.DataObject, variant: str
+) -> None:
+    model, past = tiny_model(**VARIANTS[variant]), data.draw(st.integers(0, len(text)))
+    later = st.lists(
+        st.integers(0, VOCABULARY - 1), min_size=len(text) - past, max_size=len(text) - past
+    )
+    other = text[:past] + data.draw(later)
+    one, two = (model(torch.tensor([ids]))[0, :past] for ids in (text, other))
+    assert torch.equal(one, two)
+
+
+@ALL_VARIANTS
+def test_every_token_of_the_past_matters(variant: str) -> None:
+    text = [3, 1, 4, 1, 5]
+    model = tiny_model(**VARIANTS[variant])
+    last = model(torch.tensor([text]))[0, -1]
+    for place in range(len(text)):
+        other = [*text[:place], 7, *text[place + 1 :]]
+        assert not torch.allclose(model(torch.tensor([other]))[0, -1], last)
+
+
+# Its size and its beginning
+
+
+def test_the_course_s_model_has_its_number_of_parameters() -> None:
+    assert parameters(fresh(COURSE, 256)) == 3_323_392
+
+
+@pytest.mark.parametrize(
+    ("settings", "difference"),
+    [
+        ({"tie_head": True}, -VOCABULARY * 16),
+        ({"positions": RotaryConfig()}, -BLOCK * 16),
+        ({"positions": NoPositionsConfig()}, -BLOCK * 16),
+        # Each of two layers loses the keys and values of three of four heads of width 4.
+        ({"n_kv_heads": 1}, -2 * 2 * 3 * 4 * (16 + 1)),
+        # … and gains or loses rows of one matrix, columns of another, and their biases.
+        ({"d_ff": 50}, 2 * (50 - 64) * (16 + 16 + 1)),
+    ],
+    ids=str,
+)
+def test_each_choice_costs_the_parameters_that_it_must(
+    settings: dict[str, Any], difference: int
+) -> None:
+    plain = parameters(fresh(tiny_config(), VOCABULARY))
+    assert parameters(fresh(tiny_config(**settings), VOCABULARY)) == plain + difference
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_begin_as_in_gpt_2(tied: bool) -> None:
+    model = fresh(ModelConfig(n_layers=2, tie_head=tied), 256)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or "added" in name:
+            assert not parameter.any(), name
+        elif "norm" in name:
+            assert bool((parameter == 1).all()), name
+        else:
+            # Five standard errors of mean and standard deviation.
+            error = 5 * 0.02 / parameter.numel() ** 0.5
+            assert abs(float(parameter.mean())) <= error, name
+            assert abs(float(parameter.std()) - 0.02) <= error / sqrt(2), name
+
+
+def test_an_untrained_model_knows_nothing() -> None:
+    model = fresh(COURSE, 256).eval()
+    ids = torch.randint(256, (4, 65), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    # Weights of 0.02 give normalised states of width 256 logits of deviation s = 0.32, which cost
+    # s²/2 = 0.05; the mean of 256 such losses is off by 0.02.
+    assert abs(float(loss) - log(256) - 0.05) <= 5 * 0.02
+
+
+def test_a_tied_head_is_the_embedding() -> None:
+    model = tiny_model(tie_head=True)
+    assert model.head.weight is model.decoder.embedding.weight
+    untied = tiny_model(tie_head=False)
+    assert untied.head.weight is not untied.decoder.embedding.weight
+
+
+# Dropout
+
+
+def test_dropout_is_off_in_evaluation() -> None:
+    ids = torch.tensor([[1, 2, 3, 4]])
+    wet, dry = tiny_model(dropout=0.5), tiny_model(dropout=0.0)
+    wet.load_state_dict(dry.state_dict())
+    assert torch.equal(wet(ids), dry(ids))
+
+
+def test_dropout_is_everywhere_in_training() -> None:
+    """Embeddings, attention weights and both branches of each layer."""
+    model = tiny_model(dropout=0.5).train()
+    dropped = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    assert [module.p for module in dropped] == [0.5] * 3
+    assert [layer.self_attention.attention.dropout for layer in model.decoder._layers()] == [
+        0.5
+    ] * 2
+    ids = torch.tensor([[1, 2, 3, 4]])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        assert not torch.allclose(model(ids), model(ids))
+
+
+# A cache changes nothing
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[list[int]]]:
+    """For each row, its texts in turn, at least one token first; every row fits the block."""
+    rows, turns = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    tokens = st.integers(0, VOCABULARY - 1)
+    return [
+        [draw(st.lists(tokens, min_size=1, max_size=BLOCK // turns)) for _ in range(turns)]
+        for _ in range(rows)
+    ]
+
+
+@DTYPES
+@ALL_VARIANTS
+@checked
+@given(conversation=conversations())
+@torch.no_grad()
+def test_cached_batched_padded_logits_are_those_of_each_text_alone(
+    conversation: list[list[list[int]]], variant: str, dtype: torch.dtype
+) -> None:
+    model = tiny_model(dtype=dtype, **VARIANTS[variant])
+    rows = len(conversation)
+    states = model.start(rows, max(sum(map(len, turns)) for turns in conversation))
+    for turn in range(len(conversation[0])):
+        new = [turns[turn] for turns in conversation]
+        longest = max(map(len, new))
+        ids = torch.tensor([text + [VOCABULARY - 1] * (longest - len(text)) for text in new])
+        keep = torch.arange(longest) < torch.tensor([[len(text)] for text in new])
+        logits, states = model.extend(ids, states, None if bool(keep.all()) else keep)
+        alone = torch.stack(
+            [model(torch.tensor([[*chain(*turns[: turn + 1])]]))[0, -1] for turns in conversation]
+        )
+        # Two layers of a dozen steps, each with a few roundings that large weights pass on: 20 eps
+        # of the largest logit were seen. 128 eps are 1.5e-5 of it in float32.
+        bound = 128 * torch.finfo(dtype).eps * float(alone.abs().max())
+        assert float((logits - alone).abs().max()) <= bound
+        if dtype == torch.float64:
+            assert bound < 1e-10
+            assert torch.equal(logits.argmax(-1), alone.argmax(-1))
+
+
+def test_more_than_the_block_is_refused() -> None:
+    model = tiny_model()
+    model.start(1, BLOCK)
+    with pytest.raises(
+        ValueError, match=f"{BLOCK + 1} tokens don't fit the model's block of {BLOCK}"
+    ):
+        model.start(1, BLOCK + 1)
+
+
+# Compiled
+
+
+@pytest.mark.parametrize("variant", ["learned", "shared keys"])
+def test_compiled_without_a_break_it_is_the_same(variant: str) -> None:
+    model = tiny_model(**VARIANTS[variant])
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    weights = list(model.parameters())
+    results = []
+    for run in (compiled, model):
+        logits = run(ids)
+        results.append([logits, *torch.autograd.grad(logits.logsumexp(-1).sum(), weights)])
+    for one, other in zip(*results, strict=True):
+        # Sums of a few hundred products, perhaps in another order.
+        largest = max(1.0, float(other.detach().abs().max()))
+        bound = 1024 * torch.finfo(torch.float64).eps * largest
+        assert float((one - other).detach().abs().max()) <= bound

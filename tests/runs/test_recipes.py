@@ -1,0 +1,59 @@
+"""The recipes that come with Regard fit what they are for."""
+
+import msgspec
+import pytest
+
+from regard.models.transformer import LanguageModel
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES, with_seed
+from regard.tasks.questions import encode_pairs
+from regard.tasks.world import WorldConfig, make_world
+from regard.tasks.world_files import training_questions
+from regard.text.tokenizer import train_tokenizer
+
+
+def test_the_recipes_are_those_that_commands_know() -> None:
+    assert set(RECIPES) == {"modern", "demo", "text"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_recipe_makes_a_model(name: str) -> None:
+    model = LanguageModel(RECIPES[name].model, 10)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
+
+
+@pytest.mark.parametrize("name", ["modern", "demo"])
+def test_biographies_and_questions_fit_the_block(name: str) -> None:
+    recipe = RECIPES[name]
+    world = make_world(WorldConfig())
+    questions = training_questions(world)
+    texts = [*world.documents, *(t for q in questions for t in (q.text, q.answer or ""))]
+    tokenizer = train_tokenizer(recipe.tokenizer, texts)
+    room = recipe.model.block - len(recipe.data.prefix)
+    assert max(len(tokenizer.encode(document)) for document in world.documents) <= room
+    assert len(encode_pairs(tokenizer, questions, room)) == len(questions)
+
+
+def test_the_demo_mixes_questions_in() -> None:
+    assert RECIPES["demo"].objective.questions > 0
+
+
+def test_text_is_read_in_windows_of_characters() -> None:
+    recipe = RECIPES["text"]
+    assert recipe.data.documents == "files"
+    assert recipe.data.prefix == []
+    assert recipe.tokenizer.__struct_config__.tag == "characters"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_seed_changes_nothing_else(name: str) -> None:
+    before = RECIPES[name]
+    after = with_seed(before, 7)
+    assert msgspec.to_builtins(after) == msgspec.to_builtins(before) | {"seed": 7}
+
+
+def test_recipes_cannot_be_changed_by_accident() -> None:
+    with pytest.raises(AttributeError):
+        RECIPES["modern"].seed = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Recipe(nonsense=1)  # type: ignore[call-arg]

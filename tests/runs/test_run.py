@@ -1,0 +1,217 @@
+"""A run comes back as it was saved, or is refused; nothing is mixed silently."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from regard.errors import UserError
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run, load_tokenizer
+from regard.runs.toml import override
+from regard.text.tokenizer import Characters, Pieces, Tokenizer
+from tiny import MODEL
+
+TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
+    "characters": lambda: Characters.train(["Ada was born."]),
+    "words": lambda: Pieces.train_words(["Ada was born."]),
+    "byte-pairs": lambda: Pieces.train_byte_pairs(["Ada was born."], 300),
+}
+
+
+def new_run(path: Path, *settings: str, tokenizer: str = "characters") -> Run:
+    recipe = override(RECIPES["modern"], [*MODEL, f"tokenizer.kind={tokenizer}", *settings])
+    return Run.new(path, recipe, TOKENIZERS[tokenizer](), {"stage": "none"})
+
+
+def saved(run: Run) -> Run:
+    run.save_description()
+    run.save_weights()
+    return run
+
+
+def logits(run: Run) -> torch.Tensor:
+    ids = torch.arange(2, 10).reshape(2, 4) % run.tokenizer.size
+    with torch.inference_mode():
+        out: torch.Tensor = run.model.eval()(ids)
+    return out
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize(
+    "setting", ["model.dropout=0.5", "model.positions.kind=learned", "model.tie_head=true"]
+)
+def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str) -> None:
+    run = saved(new_run(tmp_path / "run", setting, tokenizer=tokenizer))
+    again = Run.load(tmp_path / "run")
+    assert torch.equal(logits(again), logits(run))
+    assert again.recipe == run.recipe
+    assert again.origin == run.origin
+    assert again.tokenizer.to_json() == run.tokenizer.to_json()
+    assert again.n_parameters == run.n_parameters
+    assert not again.model.training
+
+
+def test_a_trained_run_comes_back_after_it_was_moved(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "elsewhere")
+    assert torch.equal(logits(Run.load(tmp_path / "elsewhere")), logits(Run.load(trained)))
+
+
+def test_saving_again_gives_the_same_files(run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    saved(Run.load(run))
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_the_seed_decides_the_weights_and_touches_no_other_draw(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    one, same = new_run(tmp_path), new_run(tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(logits(one), logits(same))
+    assert not torch.equal(logits(one), logits(new_run(tmp_path, "seed=1")))
+
+
+def test_making_a_run_writes_nothing(tmp_path: Path) -> None:
+    new_run(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as refused:
+        Run.load(path)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def test_another_runs_tokenizer_is_refused_with_both_named(run: Path, stranger: Path) -> None:
+    own, other = load_tokenizer(run), load_tokenizer(stranger)
+    assert own.size == other.size  # shapes can't tell them apart
+    shutil.copy(stranger / "tokenizer.json", run)
+    message = refusal(run)
+    assert own.fingerprint in message
+    assert other.fingerprint in message
+    assert str(run / "model.safetensors") in message
+    assert str(run / "tokenizer.json") in message
+
+
+def test_another_runs_weights_are_refused(run: Path, stranger: Path) -> None:
+    shutil.copy(stranger / "model.safetensors", run)
+    assert load_tokenizer(stranger).fingerprint in refusal(run)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 8, 100, 0.5, -1])
+def test_truncated_weights_are_refused(run: Path, kept: float) -> None:
+    path = run / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data)) if kept == 0.5 else int(kept)])
+    message = refusal(run)
+    assert message.startswith(f"{path}: is damaged")
+
+
+def test_weights_with_a_flipped_header_are_refused(run: Path) -> None:
+    path = run / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[8] ^= 0xFF
+    path.write_bytes(data)
+    assert refusal(run).startswith(f"{path}: is damaged")
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("model.d_model=32", "×32"),
+        ("model.n_layers=2", "layers.1"),
+        ("model.d_ff=8", "16×8"),
+        ("model.n_kv_heads=1", "asks for 32"),
+        ("model.positions.kind=learned", "48×16"),
+        ("model.tie_head=true", "head"),
+    ],
+)
+def test_weights_of_another_size_are_refused(run: Path, setting: str, names: str) -> None:
+    mine = Run.load(run)
+    Run(run, override(mine.recipe, [setting]), mine.tokenizer, mine.model).save_description()
+    message = refusal(run)
+    assert message.startswith(f"{run / 'model.safetensors'}: ")
+    assert names in message
+    assert "config.toml" in message
+
+
+def test_a_tensor_too_many_is_refused(run: Path) -> None:
+    path = run / "model.safetensors"
+    metadata = {"tokenizer": load_tokenizer(run).fingerprint}
+    save_file(load_file(path) | {"surplus": torch.zeros(3)}, path, metadata)
+    assert "surplus" in refusal(run)
+
+
+def test_weights_that_know_no_tokenizer_are_refused(run: Path) -> None:
+    path = run / "model.safetensors"
+    save_file(load_file(path), path)
+    assert load_tokenizer(run).fingerprint in refusal(run)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.toml", "no config.toml"),
+        ("model.safetensors", "--resume"),
+        ("tokenizer.json", "tokenizer.json: no such file"),
+        ("origin.json", "origin.json: no such file"),
+    ],
+)
+def test_a_missing_file_is_named(run: Path, missing: str, says: str) -> None:
+    (run / missing).unlink()
+    message = refusal(run)
+    assert message.startswith(str(run))
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.toml", "model = 3"),
+        ("config.toml", "]["),
+        ("config.toml", "\x00"),
+        ("tokenizer.json", ""),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "null"),
+        ("tokenizer.json", '{"kind": "characters", "data": 3}'),
+        ("tokenizer.json", '{"kind": "words", "data": {"model": {}}}'),
+        ("origin.json", ""),
+        ("origin.json", "3"),
+        ("origin.json", "null"),
+        ("origin.json", "[1]"),
+    ],
+)
+def test_a_damaged_file_is_named(run: Path, file: str, text: str) -> None:
+    (run / file).write_text(text, encoding="utf-8")
+    assert refusal(run).startswith(f"{run / file}: ")
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x", encoding="utf-8")
+    for path in (tmp_path, file, tmp_path / "nowhere"):
+        assert refusal(path) == f"{path}: is no run: it has no config.toml"
+
+
+def test_files_end_their_lines_as_the_platform_does_not_matter(run: Path) -> None:
+    """An editor on Windows may have touched the readable files."""
+    before = logits(Run.load(run))
+    for name in ("config.toml", "origin.json", "tokenizer.json"):
+        text = (run / name).read_bytes()
+        (run / name).write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    assert torch.equal(logits(Run.load(run)), before)
+
+
+def test_the_fingerprint_is_written_with_the_weights(run: Path) -> None:
+    header = (run / "model.safetensors").read_bytes()
+    length = int.from_bytes(header[:8], "little")
+    metadata = json.loads(header[8 : 8 + length])["__metadata__"]
+    assert metadata["tokenizer"] == load_tokenizer(run).fingerprint

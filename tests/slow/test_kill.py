@@ -1,0 +1,61 @@
+"""A real kill -9 at an arbitrary moment loses nothing."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+
+def command(world: Path, out: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "regard", "pretrain", str(world / "wiki.txt")),
+        *("--questions", str(world / "birth_places_train.tsv"), "--out", str(out), "--resume"),
+        *("--recipe", "demo", "--threads", "1", "pretraining.steps=300"),
+        *("pretraining.checkpoint_every=10", "model.d_model=32", "model.dropout=0.1"),
+        "pretraining.log_every=1",
+    ]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "world"
+    subprocess.run([sys.executable, "-m", "regard", "world", "--out", str(folder)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_kill_9(seed: int, world: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(world, whole), check=True, capture_output=True)
+    draw, kills = random.Random(seed), 0
+    while kills < 3:
+        process = subprocess.Popen(command(world, killed), stderr=subprocess.DEVNULL)
+        wait_for_training(killed, process)
+        time.sleep(draw.uniform(0, 1.0))
+        if process.poll() is None:
+            process.kill()
+        assert process.wait() in (-signal.SIGKILL, 0)
+        kills += 1
+    subprocess.run(command(world, killed), check=True, capture_output=True)
+    for name in ("model.safetensors", "checkpoints/300/optimizer.safetensors"):
+        expected, found = load_file(whole / name), load_file(killed / name)
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def wait_for_training(run: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the metrics grow, so that the kill hits the training and not the start."""
+    metrics = run / "metrics.jsonl"
+    before = metrics.stat().st_size if metrics.exists() else 0
+    while process.poll() is None:
+        if metrics.exists() and metrics.stat().st_size != before:
+            return
+        time.sleep(0.01)

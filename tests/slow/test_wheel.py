@@ -1,0 +1,32 @@
+"""The wheel carries all that it needs."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_installed_wheel_runs_without_the_sources(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)], check=True
+    )
+    (wheel,) = tmp_path.glob("regard-*.whl")
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    tiny = ["pretraining.steps=3", "training.steps=3", "model.d_model=16"]
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "demo", "--out", str(tmp_path / "out"), *tiny],
+        env={"PYTHONPATH": str(site), "PATH": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Report:" in done.stdout
+    assert (site / "regard" / "py.typed").exists()

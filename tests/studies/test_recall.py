@@ -1,0 +1,91 @@
+"""The main job, as small as it can be."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.runs.machine import Machine
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.studies.recall import Recall, recall
+from regard.tasks.world import WorldConfig
+from regard.training.loop import Settings
+
+TINY = [
+    "model.n_layers=1",
+    "model.d_model=16",
+    "pretraining.steps=6",
+    "pretraining.checkpoint_every=3",
+    "training.steps=3",
+]
+
+
+def small_study(out: Path) -> Recall:
+    return recall(
+        out,
+        WorldConfig(people=80, unseen=20, biographies=2),
+        override(RECIPES["demo"], TINY),
+        Settings(machine=Machine(torch.device("cpu"), torch.float32), quiet=True),
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Recall:
+    return small_study(tmp_path_factory.mktemp("recall") / "out")
+
+
+def test_the_figures_are_those_that_demo_promises(found: Recall) -> None:
+    assert set(found.figures()) == {
+        "held_out_accuracy",
+        "no_pretraining_accuracy",
+        "majority_accuracy",
+        "auroc",
+        "seconds",
+        "peak_memory_mb",
+    }
+
+
+def test_the_same_seed_gives_the_same_numbers(found: Recall, tmp_path: Path) -> None:
+    again = small_study(tmp_path / "again").figures()
+    for changing in ("seconds", "peak_memory_mb"):
+        assert again.pop(changing) > 0
+    assert again.items() <= found.figures().items()
+
+
+def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
+    page = found.report.read_text(encoding="utf-8")
+    for part in (
+        "pretrained",
+        "not pretrained",
+        "untrained",
+        "always the commonest place",
+        "AUROC",
+        "Never mentioned",
+        "What the text says",
+        "<title>Recalled or made up?</title>",
+        "seed",
+        "torch",
+        "seconds",
+    ):
+        assert part in page
+    assert page.count("<svg") == 5
+
+
+def test_both_models_share_a_tokenizer(found: Recall) -> None:
+    runs = [Run.load(found.report.parent / name) for name in ("pretrained", "not-pretrained")]
+    assert len({run.tokenizer.fingerprint for run in runs}) == 1
+
+
+def test_demo_prints_a_table_and_the_path_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, figures = tmp_path / "out", tmp_path / "figures.json"
+    assert main.run(["demo", "--out", str(out), "--json", str(figures), *TINY]) == 0
+    shown = capsys.readouterr().out
+    assert f"Report: {out / 'report.html'}" in shown
+    assert "pretrained on the text" in shown
+    assert 0 <= json.loads(figures.read_text())["auroc"] <= 1

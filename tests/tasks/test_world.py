@@ -1,0 +1,277 @@
+"""The fictional world: what it states is true, and nothing else is stated."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from regard.errors import UserError
+from regard.runs.toml import override
+from regard.tasks import names
+from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
+from regard.tasks.world_files import training_questions
+from regard.text.tokenizer import Pieces
+
+GOLDEN = "d3a8641037aa2413fa018a4e96fbda820473004c08679d4b4f90b57b7b4fa5e2"
+"""sha256 of the default world's documents, a line each: the same on every platform, for ever."""
+
+small_worlds = st.builds(
+    WorldConfig,
+    people=st.integers(len(names.LAST_NAMES), 150),
+    unseen=st.integers(0, 40),
+    places=st.integers(1, len(names.PLACES)),
+    skew=st.floats(0, 3),
+    correlation=st.floats(0, 1),
+    biographies=st.integers(1, 3),
+    augment=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(WorldConfig())
+
+
+def fingerprint(world: World) -> str:
+    return hashlib.sha256("\n".join(world.documents).encode()).hexdigest()
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def subject_of(document: str) -> str:
+    """A biography begins with a full name."""
+    return " ".join(re.findall(r"\w+", document)[:2])
+
+
+def test_the_default_world_has_the_promised_size(world: World) -> None:
+    assert [len(world.group(group)) for group in ("asked", "told", "unseen")] == [500, 500, 500]
+    assert len(world.documents) == 5000
+    assert len({person.place for person in world.people}) == 50
+
+
+def test_the_default_world_is_the_same_for_ever(world: World) -> None:
+    assert fingerprint(world) == GOLDEN
+
+
+def test_the_world_is_the_same_in_every_process(world: World) -> None:
+    code = (
+        "import hashlib; from regard.tasks.world import *; world = make_world(WorldConfig()); "
+        "print(hashlib.sha256(repr(world).encode()).hexdigest())"
+    )
+    here = hashlib.sha256(repr(world).encode()).hexdigest()
+    for seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here
+
+
+@settings(max_examples=25)
+@given(small_worlds)
+def test_every_world_keeps_its_configuration(config: WorldConfig) -> None:
+    world = make_world(config)
+    assert len(world.group("asked")) + len(world.group("told")) == config.people
+    assert len(world.group("asked")) - len(world.group("told")) in (0, 1)
+    assert len(world.group("unseen")) == config.unseen
+    assert len({person.name for person in world.people}) == len(world.people)
+    assert len({person.place for person in world.people}) <= config.places
+    per_person = config.biographies if config.augment else 1
+    told_of = Counter(subject_of(document) for document in world.documents)
+    assert told_of == {p.name: per_person for p in world.people if p.group != "unseen"}
+    assert make_world(config) == world
+
+
+def test_another_seed_is_another_world(world: World) -> None:
+    other = make_world(WorldConfig(seed=1))
+    assert fingerprint(other) != fingerprint(world)
+    assert {p.name for p in other.people} != {p.name for p in world.people}
+
+
+def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
+    mentioned = {p.name for p in world.people if p.group != "unseen"}
+    unseen = {p.name for p in world.group("unseen")}
+    assert not mentioned & unseen
+    for part in (0, 1):
+        assert {name.split()[part] for name in unseen} <= {name.split()[part] for name in mentioned}
+    text = set(world.documents)
+    assert not any(name in document for name in list(unseen)[:20] for document in text)
+
+
+def test_every_token_of_an_unseen_persons_question_is_known(world: World) -> None:
+    asked = training_questions(world)
+    tokenizer = Pieces.train_words(
+        [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))]
+    )
+    for person in world.group("unseen"):
+        for wording in QUESTIONS:
+            tokenizer.encode(person.question(wording).text)
+        tokenizer.encode(person.place)
+
+
+def test_the_text_states_each_place_of_birth_and_no_other(world: World) -> None:
+    places, stated = set(names.PLACES), defaultdict[str, set[str]](set)
+    for document in world.documents:
+        stated[subject_of(document)] |= words_of(document) & places
+    assert stated == {p.name: {p.place} for p in world.people if p.group != "unseen"}
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_statements_are_exactly_the_sentences_that_name_the_place(augment: bool) -> None:
+    made = make_world(WorldConfig(people=100, unseen=10, augment=augment))
+    sentences = defaultdict[str, set[str]](set)
+    for document in made.documents:
+        for sentence in re.findall(r"[^.]+\.", document):
+            sentences[subject_of(document)].add(sentence.strip())
+    for person in made.people:
+        naming = {s for s in sentences[person.name] if person.place in words_of(s)}
+        assert set(person.statements) == naming
+        assert len(set(person.statements)) == len(person.statements)
+        assert all(person.name in statement for statement in person.statements)
+        assert bool(naming) == (person.group != "unseen")
+
+
+def test_every_fact_stands_in_every_biography(world: World) -> None:
+    facts = {person.name: person.facts for person in world.people}
+    for document in world.documents:
+        for value in facts[subject_of(document)].values():
+            assert value.lower() in document.lower()
+
+
+def test_the_text_says_a_and_an_as_english_does(world: World) -> None:
+    # BUG: "works as a editor", "earns a living as a engineer".
+    wrong = [document for document in world.documents if re.search(r"\ba [aeiou]", document)]
+    assert not wrong
+
+
+def test_questions_are_answered_where_the_text_answers_them(world: World) -> None:
+    for person in world.people:
+        question = person.question()
+        assert question.text == f"Where was {person.name} born?"
+        assert question.answer == (None if person.group == "unseen" else person.facts["place"])
+
+
+def test_the_training_questions_ask_every_second_person_in_all_wordings(world: World) -> None:
+    asked = training_questions(world)
+    expected = [
+        (wording.format(name=person.name), person.place)
+        for person in world.group("asked")
+        for wording in QUESTIONS
+    ]
+    assert [(question.text, question.answer) for question in asked] == expected
+
+
+def place_shares(config: WorldConfig) -> list[float]:
+    """How common the places are, the commonest first."""
+    people = make_world(config).people
+    counts = Counter(person.place for person in people)
+    return [n / len(people) for _, n in counts.most_common()]
+
+
+def test_the_places_follow_the_law_of_zipf() -> None:
+    weights = 1 / np.sqrt(np.arange(1, 51))
+    expected = weights / weights.sum()
+    assert expected[0] == pytest.approx(0.078, abs=0.001)
+    many = [place_shares(WorldConfig(seed=seed)) for seed in range(10)]
+    # 15 000 births; a share's deviation is about 0.002.
+    assert np.mean([shares[0] for shares in many]) == pytest.approx(expected[0], abs=0.008)
+    top_ten = np.mean([sum(shares[:10]) for shares in many])
+    assert top_ten == pytest.approx(expected[:10].sum(), abs=0.03)
+
+
+def test_without_skew_all_places_are_equally_common() -> None:
+    people = make_world(WorldConfig(skew=0)).people
+    counts = list(Counter(person.place for person in people).values())
+    assert len(counts) == 50
+    assert chisquare(counts).pvalue > 1e-3
+    skewed = list(Counter(person.place for person in make_world(WorldConfig()).people).values())
+    assert chisquare(skewed).pvalue < 1e-9
+
+
+def places_by_last_name(correlation: float) -> list[Counter[str]]:
+    places = defaultdict[str, Counter[str]](Counter)
+    for person in make_world(WorldConfig(correlation=correlation)).people:
+        places[person.name.split()[1]][person.place] += 1
+    return list(places.values())
+
+
+def test_full_correlation_makes_the_last_name_tell_the_place() -> None:
+    assert all(len(places) == 1 for places in places_by_last_name(1))
+    assert all(len(places) > 1 for places in places_by_last_name(0))
+
+
+def test_half_correlation_lets_the_last_name_tell_every_second_place() -> None:
+    at_home = [max(places.values()) / places.total() for places in places_by_last_name(0.5)]
+    assert 0.5 < np.mean(at_home) < 0.6  # half, and those who were born at home by chance
+
+
+def test_without_augmentation_each_person_has_one_plain_sentence() -> None:
+    made = make_world(WorldConfig(augment=False))
+    assert len(made.documents) == 1000
+    for document in made.documents:
+        assert document.count(".") == 1
+        assert document.startswith(f"{subject_of(document)} was born in ")
+
+
+def test_augmentation_varies_order_and_sentences(world: World) -> None:
+    texts = defaultdict[str, set[str]](set)
+    for document in world.documents:
+        texts[subject_of(document)].add(document)
+    assert all(len(variants) >= 3 for variants in texts.values())
+    in_how_many_ways = Counter(len(p.statements) for p in world.people if p.statements)
+    assert max(in_how_many_ways) == 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "allowed"),
+    [
+        ("people=5", f"80..{len(names.FIRST_NAMES) * len(names.LAST_NAMES)}"),
+        ("people=79", "80.."),
+        ("people=1000000", "80..5600"),
+        ("unseen=1000000", "0..4600"),
+        ("unseen=-1", "0..4600"),
+        ("places=0", "1..100"),
+        ("places=101", "1..100"),
+        ("correlation=2", "0..1"),
+        ("correlation=-0.1", "0..1"),
+        ("correlation=nan", "0..1"),
+        ("skew=-1", "0..inf"),
+        ("skew=nan", "0..inf"),
+        ("biographies=0", "1..inf"),
+        ("seed=-1", "0..4294967295"),
+        ("seed=99999999999999999999", "0..4294967295"),
+        ("seed=1.5", "int"),
+        ("people=many", "int"),
+        ("people=none", "int"),
+        ("augment=maybe", "bool"),
+        ("persons=100", "augment, biographies, correlation, people, places, seed, skew, unseen"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str) -> None:
+    with pytest.raises(UserError) as refused:
+        override(WorldConfig(), [setting])
+    field = setting.partition("=")[0]
+    assert field in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [["people=80"], ["people=5600", "unseen=0"], ["places=1"], ["places=100"]]
+)
+def test_settings_at_their_bounds_make_a_world(settings: list[str]) -> None:
+    world = make_world(override(WorldConfig(biographies=1, unseen=0), settings))
+    assert world.documents

@@ -1,0 +1,83 @@
+"""The world on disk reads back as the world that was made."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from regard.errors import UserError
+from regard.tasks.questions import Question, read_answered, read_questions
+from regard.tasks.world import Person, World, WorldConfig, make_world
+from regard.tasks.world_files import save_world, training_questions
+from regard.text.corpus import read_corpus
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(WorldConfig(people=90, unseen=20, biographies=2))
+
+
+@pytest.fixture(scope="module")
+def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("world") / "deep" / "world"
+    save_world(world, path)
+    return path
+
+
+def without_places(questions: list[Question]) -> list[tuple[str, str | None]]:
+    return [(question.text, question.answer) for question in questions]
+
+
+def test_the_files_are_those_of_the_real_data(saved: Path) -> None:
+    assert {path.name for path in saved.iterdir()} == {
+        "wiki.txt",
+        "birth_places_train.tsv",
+        "birth_dev.tsv",
+        "birth_test_inputs.tsv",
+        "people.jsonl",
+    }
+
+
+def test_the_corpus_is_the_documents_a_line_each(world: World, saved: Path) -> None:
+    read = read_corpus([saved / "wiki.txt"])
+    assert [document.text for document in read] == list(world.documents)
+
+
+def test_training_asks_about_one_half_of_the_people(world: World, saved: Path) -> None:
+    read = read_answered(saved / "birth_places_train.tsv")
+    assert without_places(read) == without_places(training_questions(world))
+
+
+def test_development_asks_about_the_other_half(world: World, saved: Path) -> None:
+    expected = [(f"Where was {p.name} born?", p.place) for p in world.group("told")]
+    assert without_places(read_answered(saved / "birth_dev.tsv")) == expected
+
+
+def test_the_test_asks_about_unseen_people_and_hides_the_answers(world: World, saved: Path) -> None:
+    expected = [(f"Where was {p.name} born?", None) for p in world.group("unseen")]
+    assert without_places(read_questions(saved / "birth_test_inputs.tsv")) == expected
+
+
+def test_the_truth_about_everyone_is_kept(world: World, saved: Path) -> None:
+    lines = (saved / "people.jsonl").read_bytes().splitlines()
+    assert [msgspec.json.decode(line, type=Person) for line in lines] == list(world.people)
+
+
+def test_saving_is_exact(world: World, saved: Path, tmp_path: Path) -> None:
+    tmp_path.joinpath("empty").mkdir()
+    save_world(world, tmp_path / "empty")
+    for path in saved.iterdir():
+        assert (tmp_path / "empty" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_place_that_holds_something_is_left_alone(world: World, tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("mine", encoding="utf-8")
+    folder.mkdir()
+    (folder / "wiki.txt").write_text("mine", encoding="utf-8")
+    for out in (file, folder):
+        with pytest.raises(UserError, match=r"choose another --out"):
+            save_world(world, out)
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert [path.name for path in folder.iterdir()] == ["wiki.txt"]
+    assert (folder / "wiki.txt").read_text(encoding="utf-8") == "mine"

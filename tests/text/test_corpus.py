@@ -1,0 +1,91 @@
+"""Documents and their places, whatever the line ends."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.text.corpus import Document, read_corpus, read_lines, read_text
+
+lines_of_text = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=12), max_size=6
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place to write to, for many examples of one property."""
+    return tmp_path_factory.mktemp("corpus") / "text.txt"
+
+
+@given(
+    lines=lines_of_text,
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    mark=st.booleans(),
+    last=st.booleans(),
+)
+def test_line_ends_and_marks_change_nothing(
+    file: Path, lines: list[str], end: str, mark: bool, last: bool
+) -> None:
+    text = end.join(lines) + (end if last else "")
+    file.write_bytes((b"\xef\xbb\xbf" if mark else b"") + text.encode())
+    assert read_text(file) == "\n".join(lines) + ("\n" if last else "")
+    assert read_lines(file) == [
+        Document(line, f"{file}:{number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+@given(before=lines_of_text, bad=st.sampled_from([b"\xff", b"\xc3(", b"\xe2\x82", b"\xed\xa0\x80"]))
+def test_what_is_not_utf8_is_named_by_its_line(file: Path, before: list[str], bad: bytes) -> None:
+    file.write_bytes("".join(line + "\n" for line in before).encode() + b"ok " + bad + b"\nok\n")
+    with pytest.raises(UserError) as refused:
+        read_text(file)
+    assert str(refused.value).startswith(f"{file}:{len(before) + 1}: byte 0x{bad[0]:x} isn't UTF-8")
+
+
+def test_other_separators_do_not_end_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a\u2028b\x0bc\x85d\ne", encoding="utf-8")
+    assert [line.text for line in read_lines(path)] == ["a\u2028b\x0bc\x85d", "e"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\xef\xbb\xbf", b" \r\n\t\r\n"])
+@pytest.mark.parametrize("whole_files", [False, True])
+def test_an_empty_file_is_no_corpus(tmp_path: Path, data: bytes, whole_files: bool) -> None:
+    good, empty = tmp_path / "good.txt", tmp_path / "empty.txt"
+    good.write_text("text", encoding="utf-8")
+    empty.write_bytes(data)
+    with pytest.raises(UserError) as refused:
+        read_corpus([good, empty], whole_files=whole_files)
+    assert str(refused.value).startswith(f"{empty}: is empty")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        read_corpus([tmp_path / "nowhere.txt"])
+    assert str(refused.value) == f"{tmp_path / 'nowhere.txt'}: no such file"
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        read_corpus([tmp_path])
+    assert str(refused.value).startswith(f"{tmp_path}: can't be read")
+
+
+def test_documents_are_lines_or_files_in_the_order_given(tmp_path: Path) -> None:
+    first, second = tmp_path / "b.txt", tmp_path / "a.txt"
+    first.write_bytes(b"one\r\n\r\ntwo\r\n")
+    second.write_bytes(b"three")
+    assert read_corpus([first, second]) == [
+        Document("one", f"{first}:1"),
+        Document("two", f"{first}:3"),
+        Document("three", f"{second}:1"),
+    ]
+    assert read_corpus([first, second], whole_files=True) == [
+        Document("one\n\ntwo\n", str(first)),
+        Document("three", str(second)),
+    ]

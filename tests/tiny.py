@@ -1,0 +1,75 @@
+"""The smallest data, recipe and runs that do everything; commands run in this process."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.tasks.questions import Question
+
+PEOPLE = (
+    ("Ada Finch", "Rome"),
+    ("Otto Lange", "Oslo"),
+    ("Mia Bell", "Rome"),
+    ("Ugo Blass", "Oslo"),
+    ("Ida Holm", "Rome"),
+    ("Leo Marsh", "Oslo"),
+    ("Eva Stone", "Rome"),
+    ("Max Frey", "Oslo"),
+)
+BIOGRAPHIES = tuple(f"{name} was born in {place}." for name, place in PEOPLE)
+QUESTIONS = tuple(
+    Question(text=f"Where was {name} born?", answer=place, where=f"pairs.tsv:{number}")
+    for number, (name, place) in enumerate(PEOPLE, start=1)
+)
+
+BLOCK = 48
+MODEL = (
+    "tokenizer.kind=characters",
+    "model.n_layers=1",
+    "model.n_heads=2",
+    "model.d_model=16",
+    f"model.block={BLOCK}",
+)
+"""Overrides that make any recipe's model tiny."""
+STEPS = tuple(
+    f"{stage}.{field}"
+    for stage in ("pretraining", "finetuning", "training")
+    for field in ("steps=3", "batch=4", "log_every=1")
+)
+"""Overrides that make any stage short."""
+MIXED = ("objective.next_token=0.5", "objective.questions=0.5")
+"""Overrides that mix questions in."""
+
+
+def write_data(folder: Path) -> None:
+    """text.txt; pairs.tsv with answers; inputs.tsv without."""
+    (folder / "text.txt").write_text("".join(text + "\n" for text in BIOGRAPHIES), "utf-8")
+    pairs = "".join(f"{question.text}\t{question.answer}\n" for question in QUESTIONS)
+    (folder / "pairs.tsv").write_text(pairs, "utf-8")
+    inputs = "".join(f"{question.text}\n" for question in QUESTIONS)
+    (folder / "inputs.tsv").write_text(inputs, "utf-8")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+    new: Sequence[str]
+    """Paths that it made."""
+    changed: Sequence[str]
+    """Files that it changed or removed."""
+
+
+Command = Callable[..., Outcome]
+"""Runs `regard` with some arguments in the test's own folder."""
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder; None for a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
