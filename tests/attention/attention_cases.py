@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Mask
+from regard.attention.mask import Alignment
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 BOTH_PATHS = pytest.mark.parametrize("composed", [True, False], ids=["composed", "fused"])
@@ -71,24 +72,28 @@ def masks(
     heads: int,
     queries: int,
     keys: int,
-    alignments: tuple[str | None, ...] = (None, "start", "end"),
+    alignments: tuple[Alignment | None, ...] = (None, "start", "end"),
     windows: bool = True,
     documents: bool = True,
 ) -> Mask:
     """A mask with any of its fields; documents only where queries and keys are the same."""
+    possible = {"alignment", "window", "lengths", "documents", "dense"}
+    possible -= {"documents"} if queries != keys or not documents else set()
+    possible -= {"window"} if not windows else set()
+    fields = draw(st.sets(st.sampled_from(sorted(possible))))
     mask = Mask()
-    alignment = draw(st.sampled_from(alignments))
-    if alignment is not None:
-        mask &= Mask.causal("start" if alignment == "start" else "end")
-    if windows and draw(st.booleans()):
+    if "alignment" in fields or None not in alignments:
+        alignment = draw(st.sampled_from([a for a in alignments if a is not None]))
+        mask &= Mask.causal(alignment)
+    if "window" in fields:
         mask &= Mask.window(draw(st.integers(0, keys)))
-    if draw(st.booleans()):
+    if "lengths" in fields:
         lengths = st.lists(st.integers(0, keys), min_size=batch, max_size=batch)
         mask &= Mask.lengths(torch.tensor(draw(lengths)))
-    if documents and queries == keys and draw(st.booleans()):
+    if "documents" in fields:
         ids = st.lists(st.integers(0, 2), min_size=batch * keys, max_size=batch * keys)
         mask &= Mask.documents(torch.tensor(draw(ids)).view(batch, keys))
-    if draw(st.booleans()):
+    if "dense" in fields:
         shape = [draw(st.sampled_from([1, n])) for n in (batch, heads, queries, keys)]
         density = draw(st.sampled_from([0.0, 0.5, 0.9]))
         mask &= Mask.dense(torch.rand(shape, generator=draw(generators())) < density)
@@ -100,7 +105,7 @@ def cases(
     draw: st.DrawFn,
     *,
     longest: int = 6,
-    alignments: tuple[str | None, ...] = (None, "start", "end"),
+    alignments: tuple[Alignment | None, ...] = (None, "start", "end"),
     square: bool = False,
     biased: bool = True,
 ) -> Case:

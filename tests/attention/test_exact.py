@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from itertools import combinations
+from operator import and_
 from typing import Any
 
 import pytest
@@ -61,6 +64,55 @@ def test_it_is_the_formula(case: Case, composed: bool, dtype: torch.dtype) -> No
         out = attend(case)
     assert out.dtype == dtype
     assert error(out, reference.gather(exact_weights(case), case.value), case) <= 1
+
+
+CAUSAL = (Mask(), Mask.causal("start"), Mask.causal("end"))
+FIELDS = (
+    Mask.window(1),
+    Mask.lengths(torch.tensor([5, 2])),
+    Mask.documents(torch.tensor([[0, 0, 1, 1, 1, 0], [7, 7, 7, 7, 8, 8]])),
+    Mask.dense(torch.rand(2, 4, 1, 6, generator=torch.Generator().manual_seed(1)) < 0.7),
+)
+EVERY_MASK = [
+    reduce(and_, fields, causal)
+    for causal in CAUSAL
+    for n in range(len(FIELDS) + 1)
+    for fields in combinations(FIELDS, n)
+]
+
+
+@BOTH_PATHS
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+def test_every_combination_of_masks_is_honoured(biased: bool, composed: bool) -> None:
+    assert len(EVERY_MASK) == 48
+    for mask in EVERY_MASK:
+        queries = 4 if mask.document_ids is None else 6
+        case = Case(
+            query=normal(2, 4, queries, 3),
+            key=normal(2, 2, 6, 3),
+            value=normal(2, 2, 6, 5),
+            mask=mask,
+            bias=TableBias(normal(4, queries, 6)) if biased else None,
+        )
+        with path(composed=composed):
+            out = attend(case)
+        expected = reference.gather(exact_weights(case), case.value)
+        assert error(out, expected, case) <= 1, mask
+
+
+@DTYPES
+@BOTH_PATHS
+def test_a_masked_key_gets_nothing_however_low_the_scores_of_the_others(
+    composed: bool, dtype: torch.dtype
+) -> None:
+    query, key = torch.ones(1, 1, 3, 1, dtype=dtype), torch.full((1, 1, 3, 1), -1e30, dtype=dtype)
+    key[:, :, 2] = 1e30
+    value = torch.tensor([1.0, 1.0, 100.0], dtype=dtype).view(1, 1, 3, 1)
+    for mask in (Mask.lengths(torch.tensor([2])), Mask.dense(torch.tensor([[[[1, 1, 0]]]]) > 0)):
+        with path(composed=composed):
+            out = Softmax()(query, key, value, mask=mask)
+        assert out.flatten().tolist() == [1.0, 1.0, 1.0]
+        assert not Softmax().weights(query, key, mask=mask)[..., 2].any()
 
 
 LONG_MASKS = {

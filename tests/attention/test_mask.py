@@ -56,13 +56,15 @@ def test_the_dense_form_is_the_definition_pair_by_pair(size: Sizes, data: st.Dat
 
 
 @thorough
-@given(size=sizes, data=st.data())
-def test_combined_masks_allow_what_both_allow(size: Sizes, data: st.DataObject) -> None:
+@given(size=sizes, square=st.booleans(), data=st.data())
+def test_combined_masks_allow_what_both_allow(
+    size: Sizes, square: bool, data: st.DataObject
+) -> None:
     """With as many queries as keys, or no window.
 
     A window counts from where queries stand, and a causal mask at the "end" moves them.
     """
-    batch, heads, queries, keys = size
+    batch, heads, queries, keys = size = (*size[:3], size[2] if square else size[3])
     windows = queries == keys
     first, second = (
         data.draw(

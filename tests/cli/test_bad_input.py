@@ -6,16 +6,18 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
-from tiny import BLOCK, MIXED, MODEL, STEPS, Command, Outcome
 
 from regard.runs import files
 from regard.runs.run import load_tokenizer
 from regard.runs.toml import override, read_recipe, to_toml
+from tiny import BLOCK, MIXED, MODEL, STEPS, Command, Outcome
+
+pytestmark = pytest.mark.usefixtures("run")
 
 PRETRAIN = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
 FINETUNE = ("finetune", "pairs.tsv", "--from", "run", "--out", "new", *STEPS)
@@ -51,7 +53,7 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["pretrain", "text.txt"], "--out"),
         (["pretrain", "--out", "new"], "CORPUS"),
         (["pretrain", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "--out", "new"], "TASK"),
+        (["train", "--out", "new"], "questions|text"),
         (["train", "poems", "text.txt", "--out", "new"], "poems"),
         (["train", "text", "--out", "new", "model.n_layers=1"], "file"),
         (["train", "questions", "--out", "new", "model.n_layers=1"], "file"),
@@ -70,9 +72,7 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["config", "--seed", "3"], "--seed"),
     ],
 )
-def test_a_wrong_command_is_explained(
-    regard: Command, run: Path, arguments: Sequence[str], says: str
-) -> None:
+def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str], says: str) -> None:
     refused(regard(*arguments), says)
 
 
@@ -195,7 +195,7 @@ def test_a_tokenizer_is_taken_from_runs_alone(regard: Command) -> None:
     ids=["missing", "empty", "blank", "mark", "bytes", "latin", "utf-16"],
 )
 def test_a_bad_text_is_named(
-    regard: Command, folder: Path, run: Path, command: str, data: bytes | None, says: str
+    regard: Command, folder: Path, command: str, data: bytes | None, says: str
 ) -> None:
     if data is not None:
         put(folder, "bad.txt", data)
@@ -208,12 +208,12 @@ def test_one_bad_text_of_several_is_named(regard: Command, folder: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["pretrain . --out new", "data corruption .", "evaluate run ."])
-def test_a_folder_is_no_text(regard: Command, run: Path, command: str) -> None:
+def test_a_folder_is_no_text(regard: Command, command: str) -> None:
     refused(regard(*command.split()), ".: can't be read")
 
 
 def test_a_character_outside_the_vocabulary_is_named_by_its_line(
-    regard: Command, folder: Path, run: Path
+    regard: Command, folder: Path
 ) -> None:
     put(folder, "more.txt", "Ada was born.\n\nŁódź.\n")
     says = "more.txt:3: the vocabulary has no 'Ł'"
@@ -266,7 +266,7 @@ def test_reserved_characters_are_refused_by_their_line(
     ids=["missing", "empty", "no-tab", "no-answer", "two-tabs", "no-right", "no-left", "bytes"],
 )
 def test_bad_questions_are_named(
-    regard: Command, folder: Path, run: Path, command: str, text: str | bytes | None, says: str
+    regard: Command, folder: Path, command: str, text: str | bytes | None, says: str
 ) -> None:
     if text is not None:
         put(folder, "bad.tsv", text)
@@ -285,7 +285,7 @@ def test_bad_questions_are_named(
     ],
 )
 def test_questions_without_answers_are_no_use_where_answers_are_needed(
-    regard: Command, run: Path, command: str
+    regard: Command, command: str
 ) -> None:
     refused(regard(*command.split()), "inputs.tsv:1: ")
 
@@ -295,7 +295,7 @@ LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
 
 @pytest.mark.parametrize("answer", ["", "\tRome"])
 def test_a_question_longer_than_the_block_is_named(
-    regard: Command, folder: Path, run: Path, answer: str
+    regard: Command, folder: Path, answer: str
 ) -> None:
     put(folder, "long.tsv", f"Where was Ada Finch born?{answer}\n{LONG}{answer}\n")
     refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"block is {BLOCK - 1}")
@@ -316,12 +316,12 @@ def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> 
 
 @pytest.mark.parametrize("wording", ["{name}?", "{", "{0}?", "Where?"])
 def test_a_wording_without_a_place_for_the_subject_is_refused(
-    regard: Command, run: Path, wording: str
+    regard: Command, wording: str
 ) -> None:
     refused(regard(*EVALUATE, "--paraphrase", wording), repr(wording))
 
 
-def test_a_wording_with_unknown_characters_is_refused(regard: Command, run: Path) -> None:
+def test_a_wording_with_unknown_characters_is_refused(regard: Command) -> None:
     refused(regard(*EVALUATE, "--paraphrase", "{} ✈?"), "✈")
 
 
@@ -330,9 +330,7 @@ def test_a_wording_with_unknown_characters_is_refused(regard: Command, run: Path
 
 @pytest.mark.parametrize("name", ["nonsense", "nowhere.toml", ".", "text.txt"])
 @pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("config",)])
-def test_an_unknown_recipe_is_named(
-    regard: Command, run: Path, command: Sequence[str], name: str
-) -> None:
+def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], name: str) -> None:
     refused(regard(*command, "--recipe", name), name)
 
 
@@ -361,14 +359,12 @@ def test_a_bad_setting_is_named(regard: Command, setting: str, says: str) -> Non
 
 @pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, ("demo", "--out", "new")])
 @pytest.mark.parametrize("seed", ["-1", "1.5", "99999999999999999999"])
-def test_a_bad_seed_is_refused(
-    regard: Command, run: Path, command: Sequence[str], seed: str
-) -> None:
+def test_a_bad_seed_is_refused(regard: Command, command: Sequence[str], seed: str) -> None:
     refused(regard(*command, "--seed", seed), "--seed")
 
 
 @pytest.mark.parametrize("setting", ["model.n_layers=2", "tokenizer.kind=words"])
-def test_finetuning_cannot_change_what_is_made(regard: Command, run: Path, setting: str) -> None:
+def test_finetuning_cannot_change_what_is_made(regard: Command, setting: str) -> None:
     refused(regard(*FINETUNE, setting), "can't be changed")
 
 
@@ -420,7 +416,7 @@ def test_a_bad_setting_of_the_world_is_named(regard: Command, setting: str, says
 )
 @pytest.mark.parametrize("out", ["text.txt", "text.txt/new", "text.txt/deep/new", "full"])
 def test_an_out_that_cannot_be_made_is_named(
-    regard: Command, folder: Path, run: Path, command: Sequence[str], out: str
+    regard: Command, folder: Path, command: Sequence[str], out: str
 ) -> None:
     (folder / "full").mkdir()
     put(folder / "full", "mine.txt", "mine")
@@ -428,13 +424,11 @@ def test_an_out_that_cannot_be_made_is_named(
 
 
 @pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("world",)])
-def test_an_out_that_holds_a_run_is_left_alone(
-    regard: Command, run: Path, command: Sequence[str]
-) -> None:
+def test_an_out_that_holds_a_run_is_left_alone(regard: Command, command: Sequence[str]) -> None:
     refused(regard(*command, "--out", "run"), "run: ", "choose another --out")
 
 
-def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command, run: Path) -> None:
+def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
     refused(regard(*PRETRAIN, "--out", "run", "--resume", "seed=9"), "another recipe")
 
 
@@ -454,12 +448,23 @@ def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command, run: Path) -
     ],
 )
 def test_a_file_that_cannot_be_written_is_named_before_the_work(
-    regard: Command, folder: Path, run: Path, command: Sequence[str], place: str
+    regard: Command, folder: Path, command: Sequence[str], place: str
 ) -> None:
     (folder / "full").mkdir()
     outcome = regard(*command, place)
     refused(outcome, place, "can't be written")
     assert "accuracy" not in outcome.out
+
+
+@pytest.mark.parametrize("command", [PRETRAIN, TRAIN, ("world",)])
+def test_a_name_too_long_is_the_users_mistake(regard: Command, command: Sequence[str]) -> None:
+    # BUG: exit code 1.
+    refused(regard(*command, "--out", "x" * 300), "x" * 300)
+
+
+def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) -> None:
+    (run / "report.html").mkdir()
+    refused(regard(*EVALUATE), "run/report.html: can't be written")
 
 
 # prompts and sampling
@@ -477,18 +482,24 @@ def test_a_file_that_cannot_be_written_is_named_before_the_work(
         (["Ada \udcff"], "prompt 1: "),
     ],
 )
-def test_a_bad_prompt_is_named(
-    regard: Command, run: Path, prompts: Sequence[str], says: str
-) -> None:
+def test_a_bad_prompt_is_named(regard: Command, prompts: Sequence[str], says: str) -> None:
     refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "Ada\n\nMia\n"])
 def test_an_input_without_prompts_is_refused(
-    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    regard: Command, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     refused(regard("generate", "run", "-", "--max-new-tokens", 5), "prompt")
+
+
+def test_an_input_that_is_no_text_is_refused(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # BUG: UnicodeDecodeError.
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ada\xff\n"), "utf-8"))
+    refused(regard("generate", "run", "-", "--max-new-tokens", 5))
 
 
 def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -> None:
@@ -510,13 +521,19 @@ def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -
         ("--top-p", "nan"),
         ("--samples", "0"),
         ("--max-new-tokens", "0"),
-        ("--max-new-tokens", str(BLOCK)),
         ("--precision", "float16"),
         ("--threads", "0"),
     ],
 )
-def test_bad_sampling_is_refused(regard: Command, run: Path, flag: str, value: str) -> None:
+def test_bad_sampling_is_refused(regard: Command, flag: str, value: str) -> None:
     refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
+
+
+def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
+    # The first of the text is ⁇, the last new one is never read.
+    room = BLOCK - len("⁇Ada") + 1
+    assert regard("generate", "run", "Ada", "--max-new-tokens", room).code == 0
+    refused(regard("generate", "run", "Ada", "--max-new-tokens", room + 1), f"block of {BLOCK}")
 
 
 # machines
@@ -525,7 +542,7 @@ def test_bad_sampling_is_refused(regard: Command, run: Path, flag: str, value: s
 @pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, EVALUATE])
 @pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta", ""])
 def test_a_device_that_is_not_there_is_named(
-    regard: Command, run: Path, command: Sequence[str], device: str
+    regard: Command, command: Sequence[str], device: str
 ) -> None:
     refused(regard(*command, "--device", device), f"--device {device}: ")
 
@@ -562,7 +579,7 @@ FILLED: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", FILLED)
 def test_a_full_disk_is_told_and_no_file_is_half_written(
-    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    regard: Command, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     fill_disk(monkeypatch)
     outcome = regard(*FILLED[name])
@@ -576,7 +593,7 @@ def test_a_full_disk_is_told_and_no_file_is_half_written(
 
 @pytest.mark.parametrize("name", FILLED)
 def test_once_there_is_room_the_command_works(
-    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    regard: Command, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with monkeypatch.context() as full:
         fill_disk(full)
@@ -599,14 +616,14 @@ def test_training_goes_on_where_the_full_disk_stopped_it(
     assert regard(*command, "--resume").code == 0
     for name in ("model.safetensors", "config.toml", "tokenizer.json"):
         assert (folder / "new" / name).read_bytes() == (folder / "undisturbed" / name).read_bytes()
-    steps = [json.loads(line)["step"] for line in (folder / "new/metrics.jsonl").open()]
-    assert steps == [1, 2, 3]
+    lines = (folder / "new/metrics.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
 
 
 def test_a_full_disk_at_a_line_of_metrics_is_told(
     regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, line: str) -> None:
+    def full(path: Path, _line: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr("regard.training.progress.append_line", full)
@@ -623,13 +640,12 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
         (errno.EIO, 1),
         (errno.EACCES, 2),
         (errno.EROFS, 2),
-        (errno.ENAMETOOLONG, 2),
     ],
 )
 def test_failures_of_the_system_are_told_in_one_line(
     regard: Command, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
-    def fail(path: Path, data: bytes) -> None:
+    def fail(path: Path, _data: bytes) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(files, "_write", fail)
@@ -638,20 +654,16 @@ def test_failures_of_the_system_are_told_in_one_line(
 
 
 def test_ctrl_c_is_told_in_one_line(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(path: Path, data: bytes) -> None:
+    def interrupt(_path: Path, _data: bytes) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(files, "_write", interrupt)
     outcome = regard("world", "--out", "new", "people=80")
     assert outcome.code == 130
-    assert outcome.err == "regard: stopped\n"
+    assert outcome.err.strip() == "regard: stopped"
 
 
-@pytest.mark.parametrize("break_it", [lambda run: None], ids=["fine"])
-def test_a_good_run_is_not_refused(
-    regard: Command, run: Path, break_it: Callable[[Path], None]
-) -> None:
+def test_a_good_run_is_not_refused(regard: Command) -> None:
     """The commands above fail for the reason that each test gives."""
-    break_it(run)
-    for command in (GENERATE, EVALUATE, FINETUNE, ("info", "run"), PRETRAIN[:3] + ("b", *MODEL)):
+    for command in (GENERATE, EVALUATE, FINETUNE, ("info", "run"), (*PRETRAIN[:3], "b", *MODEL)):
         assert regard(*command, *(STEPS if command[0] == "pretrain" else ())).code == 0

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
+from regard.evaluation.answers import Answer
+from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -22,6 +25,8 @@ from regard.runs.toml import convert, override, to_toml
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.vocabulary import MASK
 from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, Outcome
+
+pytestmark = pytest.mark.usefixtures("run")
 
 FILES = {"config.toml", "origin.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
 ALPHABET = sorted(set("".join(BIOGRAPHIES)))
@@ -163,9 +168,8 @@ def test_line_ends_marks_and_empty_lines_change_nothing(
         (folder / name).write_bytes(disguise((folder / name).read_bytes()))
     succeeded(regard("pretrain", "text.txt", "--out", "disguised", *arguments))
     assert weights(folder / "disguised") == weights(folder / "plain")
-    for name in ("inputs.tsv", "pairs.tsv"):
-        succeeded(regard("evaluate", "plain", name, "--predictions", f"{name}.out"))
-        assert len((folder / f"{name}.out").read_text("utf-8").splitlines()) == len(PEOPLE)
+    succeeded(regard("evaluate", "plain", "inputs.tsv", "--predictions", "answers.txt"))
+    assert len((folder / "answers.txt").read_text("utf-8").splitlines()) == len(PEOPLE)
 
 
 def test_a_recipe_file_with_windows_line_ends_is_fine(regard: Command, folder: Path) -> None:
@@ -201,9 +205,7 @@ def test_finetuning_goes_on_from_a_run_and_leaves_it_as_it_is(
     assert weights(run) != weights(folder / "fine")
 
 
-def test_finetuning_begins_with_the_weights_of_its_parent(
-    regard: Command, folder: Path, run: Path
-) -> None:
+def test_finetuning_begins_with_the_weights_of_its_parent(regard: Command, folder: Path) -> None:
     flags = ("--out", "fine", "--dry-run", "--json", "facts.json")
     succeeded(regard("finetune", "pairs.tsv", "--from", "run", *flags, *STEPS))
     facts = read_json(folder / "facts.json")
@@ -284,7 +286,7 @@ def test_evaluation_answers_as_the_library_does(regard: Command, folder: Path, r
 
 
 def test_questions_without_answers_are_predicted_and_not_scored(
-    regard: Command, folder: Path, run: Path
+    regard: Command, folder: Path
 ) -> None:
     for name, flags in (("pairs", ()), ("inputs", ("--json", "figures.json"))):
         outcome = succeeded(
@@ -296,19 +298,15 @@ def test_questions_without_answers_are_predicted_and_not_scored(
     assert "report.html" in outcome.out
 
 
-def test_an_untrained_models_answers_take_one_line_each(
-    regard: Command, folder: Path, run: Path
-) -> None:
-    """Its tokenizer knows line breaks, and it answers anything."""
-    (folder / "lines.txt").write_text("".join(f"{c}\n\n" for c in "abc ") * 9, encoding="utf-8")
-    settings = (*MODEL, *STEPS, "training.steps=1")
-    succeeded(regard("train", "text", "lines.txt", "--out", "new", *settings))
-    (folder / "q.tsv").write_text("a b\nb c\nc a\n", encoding="utf-8")
-    succeeded(regard("evaluate", "new", "q.tsv", "--predictions", "answers.txt"))
-    assert (folder / "answers.txt").read_bytes().count(b"\n") == 3
+def test_every_answer_takes_one_line_of_the_predictions(folder: Path) -> None:
+    answered = ["Rome", "", "New\nYork", " Rio \r\n de\u2028Janeiro\t"]
+    answers = [Answer(question="?", expected=None, answered=a, signals={}) for a in answered]
+    save_predictions(answers, folder / "answers.txt")
+    lines = (folder / "answers.txt").read_bytes().decode().splitlines()
+    assert lines == ["Rome", "", "New York", "Rio de Janeiro"]
 
 
-def test_other_wordings_are_asked_too(regard: Command, folder: Path, run: Path) -> None:
+def test_other_wordings_are_asked_too(regard: Command, folder: Path) -> None:
     flags = ("--paraphrase", "Was {} born?", "--json", "figures.json")
     outcome = succeeded(regard("evaluate", "run", "pairs.tsv", *flags))
     assert "agreement" in outcome.out
@@ -354,7 +352,7 @@ def test_a_baseline_always_answers_the_same(
 # generate
 
 
-def test_each_prompt_is_continued_in_its_order(regard: Command, run: Path) -> None:
+def test_each_prompt_is_continued_in_its_order(regard: Command) -> None:
     flags = ("--samples", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
     outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", *flags))
     records = [json.loads(line) for line in outcome.out.splitlines()]
@@ -374,7 +372,7 @@ def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: P
     assert plain.splitlines() == api.generate(Run.load(run), ["Ada", "Mia"], max_new_tokens=5)
 
 
-def test_the_seed_decides_the_samples(regard: Command, run: Path) -> None:
+def test_the_seed_decides_the_samples(regard: Command) -> None:
     command = ("generate", "run", "Ada", "--temperature", 2, "--samples", 4)
     outs = [regard(*command, "--max-new-tokens", 20, "--seed", seed).out for seed in (1, 1, 2)]
     assert outs[0] == outs[1] != outs[2]
@@ -382,16 +380,12 @@ def test_the_seed_decides_the_samples(regard: Command, run: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--top-k", 1), ("--top-p", 1e-9)])
-def test_the_narrowest_sampling_is_greedy(
-    regard: Command, run: Path, flags: tuple[str, float]
-) -> None:
+def test_the_narrowest_sampling_is_greedy(regard: Command, flags: tuple[str, float]) -> None:
     command = ("generate", "run", "Ada", "--max-new-tokens", 20)
     assert regard(*command, "--temperature", 5, *flags).out == succeeded(regard(*command)).out
 
 
-def test_prompts_may_come_from_the_input(
-    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("--max-new-tokens", 5)
     named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
     for text in ("Ada\nMia Bell\n", "Ada\r\nMia Bell\r\n", "Ada\nMia Bell"):
@@ -399,7 +393,7 @@ def test_prompts_may_come_from_the_input(
         assert succeeded(regard("generate", "run", "-", *command)).out == named
 
 
-def test_a_continuation_ends_before_the_stop(regard: Command, run: Path) -> None:
+def test_a_continuation_ends_before_the_stop(regard: Command) -> None:
     command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12)
     whole = succeeded(regard(*command)).out.rstrip("\n")
     stop = whole[-2:]
@@ -517,3 +511,17 @@ def test_help_waits_for_no_heavy_library(arguments: list[str]) -> None:
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_without_unicode_is_no_reason_to_stop(folder: Path, encoding: str) -> None:
+    # BUG: UnicodeEncodeError.
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "data", "pairs", "pairs.tsv"],
+        cwd=folder,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Where was Ada Finch born?" in done.stdout

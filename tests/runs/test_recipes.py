@@ -7,8 +7,7 @@ from regard.models.transformer import LanguageModel
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, with_seed
 from regard.tasks.questions import encode_pairs
-from regard.tasks.world import WorldConfig, make_world
-from regard.tasks.world_files import training_questions
+from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.tokenizer import train_tokenizer
 
 
@@ -26,7 +25,7 @@ def test_each_recipe_makes_a_model(name: str) -> None:
 def test_biographies_and_questions_fit_the_block(name: str) -> None:
     recipe = RECIPES[name]
     world = make_world(WorldConfig())
-    questions = training_questions(world)
+    questions = world.questions("asked", QUESTIONS)
     texts = [*world.documents, *(t for q in questions for t in (q.text, q.answer or ""))]
     tokenizer = train_tokenizer(recipe.tokenizer, texts)
     room = recipe.model.block - len(recipe.data.prefix)

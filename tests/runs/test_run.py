@@ -48,12 +48,12 @@ def logits(run: Run) -> torch.Tensor:
 def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str) -> None:
     run = saved(new_run(tmp_path / "run", setting, tokenizer=tokenizer))
     again = Run.load(tmp_path / "run")
+    assert not again.model.training
     assert torch.equal(logits(again), logits(run))
     assert again.recipe == run.recipe
     assert again.origin == run.origin
     assert again.tokenizer.to_json() == run.tokenizer.to_json()
     assert again.n_parameters == run.n_parameters
-    assert not again.model.training
 
 
 def test_a_trained_run_comes_back_after_it_was_moved(trained: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from regard.errors import UserError
 from regard.runs.toml import override
 from regard.tasks import names
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
-from regard.tasks.world_files import training_questions
 from regard.text.tokenizer import Pieces
 
 GOLDEN = "d3a8641037aa2413fa018a4e96fbda820473004c08679d4b4f90b57b7b4fa5e2"
@@ -113,7 +112,7 @@ def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
 
 
 def test_every_token_of_an_unseen_persons_question_is_known(world: World) -> None:
-    asked = training_questions(world)
+    asked = world.questions("asked", QUESTIONS)
     tokenizer = Pieces.train_words(
         [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))]
     )
@@ -165,14 +164,16 @@ def test_questions_are_answered_where_the_text_answers_them(world: World) -> Non
         assert question.answer == (None if person.group == "unseen" else person.facts["place"])
 
 
-def test_the_training_questions_ask_every_second_person_in_all_wordings(world: World) -> None:
-    asked = training_questions(world)
+def test_a_group_is_asked_in_every_wording_or_in_the_plain_one(world: World) -> None:
+    asked = world.questions("asked", QUESTIONS)
     expected = [
         (wording.format(name=person.name), person.place)
         for person in world.group("asked")
         for wording in QUESTIONS
     ]
     assert [(question.text, question.answer) for question in asked] == expected
+    for group in ("asked", "told", "unseen"):
+        assert world.questions(group) == [person.question() for person in world.group(group)]
 
 
 def place_shares(config: WorldConfig) -> list[float]:

@@ -7,8 +7,8 @@ import pytest
 
 from regard.errors import UserError
 from regard.tasks.questions import Question, read_answered, read_questions
-from regard.tasks.world import Person, World, WorldConfig, make_world
-from regard.tasks.world_files import save_world, training_questions
+from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
+from regard.tasks.world_files import save_world
 from regard.text.corpus import read_corpus
 
 
@@ -45,7 +45,7 @@ def test_the_corpus_is_the_documents_a_line_each(world: World, saved: Path) -> N
 
 def test_training_asks_about_one_half_of_the_people(world: World, saved: Path) -> None:
     read = read_answered(saved / "birth_places_train.tsv")
-    assert without_places(read) == without_places(training_questions(world))
+    assert without_places(read) == without_places(world.questions("asked", QUESTIONS))
 
 
 def test_development_asks_about_the_other_half(world: World, saved: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_place_of_a_span_is_uniform() -> None:
 @given(tokens, st.integers(1, 64))
 def test_next_token_predicts_all_and_then_the_end(document: list[int], block: int) -> None:
     example = next_token(document, block)
-    assert list(example.ids) == (document + [MASK])[: block + 1]
+    assert list(example.ids) == [*document, MASK][: block + 1]
     assert list(example.targets) == [True] * len(example.ids)
 
 
@@ -175,3 +175,11 @@ def test_of_the_chosen_80_percent_are_masked_10_random_10_kept() -> None:
     assert min(randoms) > MASK
     assert max(randoms) == vocabulary - 1
     assert chisquare(places).pvalue > UNLIKELY
+
+
+def test_a_random_token_is_never_a_special_one() -> None:
+    """With one ordinary token, a random one is that token again."""
+    draw, only = np.random.default_rng(0), MASK + 1
+    ids, _ = masked_tokens([only] * 40_000, only + 1, draw, share=1.0)
+    assert set(ids) == {MASK, only}
+    assert ids.count(MASK) / len(ids) == pytest.approx(0.8, abs=0.008)

@@ -242,6 +242,15 @@ def test_the_commonest_words_have_the_lowest_ids() -> None:
     assert [tokenizer.encode(word) for word in "cab"] == sorted(map(tokenizer.encode, "cab"))
 
 
+@given(
+    st.lists(any_text, max_size=4).flatmap(lambda ts: st.tuples(st.just(ts), st.permutations(ts)))
+)
+def test_the_order_of_the_texts_does_not_matter(texts: tuple[list[str], list[str]]) -> None:
+    for train in (Characters.train, Pieces.train_words):
+        one, other = map(train, texts)
+        assert one.to_json() == other.to_json()
+
+
 TRAIN_ALL = """
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig

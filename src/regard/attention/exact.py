@@ -106,6 +106,11 @@ class Softmax(Attention):
         batch, _, new, _ = key.shape
         bin_slot = state.keys.shape[2] - 1
         position = state.length[:, None] + torch.arange(new, device=key.device)
+        grown = state.length + (new if keep is None else keep.sum(1))
+        if not torch.compiler.is_compiling() and bool((grown > bin_slot).any()):
+            raise ValueError(
+                f"the cache holds {bin_slot} tokens, and {int(grown.max())} are wanted"
+            )
         slot = position if keep is None else torch.where(keep, position, bin_slot)
         row = torch.arange(batch, device=key.device)[:, None]
         state.keys[row, :, slot] = key.transpose(1, 2).to(state.keys.dtype)
@@ -115,7 +120,6 @@ class Softmax(Attention):
             seen[:, None] & (torch.arange(bin_slot + 1, device=key.device) < bin_slot)
         )
         out = self(query, state.keys.to(query.dtype), state.values.to(query.dtype), mask=mask)
-        grown = state.length + (new if keep is None else keep.sum(1))
         return out, KeyValueCache(state.keys, state.values, grown)
 
 
@@ -146,8 +150,9 @@ def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return scores.softmax(-1)
     alive = allowed.any(-1, keepdim=True)
-    scores = scores.masked_fill(~(allowed | ~alive), float("-inf"))
-    return scores.softmax(-1).masked_fill(~alive, 0.0)
+    # A dead row is neutralised before the softmax, which would make NaN of it.
+    forbidden = torch.where(alive, float("-inf"), 0.0).to(scores.dtype)
+    return torch.where(allowed, scores, forbidden).softmax(-1).masked_fill(~alive, 0.0)
 
 
 def _masked_sdpa(
@@ -158,15 +163,15 @@ def _masked_sdpa(
     bias: Bias | None,
     dropout: float,
 ) -> Tensor:
-    if allowed is None and bias is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-    alive = None if allowed is None else allowed.any(-1, keepdim=True)
-    add = allowed if alive is None or allowed is None else allowed | ~alive
-    if bias is not None:
-        dense_bias = _dense_bias(bias, query, key)
-        add = dense_bias if add is None else dense_bias.masked_fill(~add, float("-inf"))
+    add = None if bias is None else _dense_bias(bias, query, key)
+    if allowed is None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=add, dropout_p=dropout)
+    alive = allowed.any(-1, keepdim=True)
+    # A dead row is neutralised before the softmax: all its scores are zero, and all are allowed.
+    query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
+    add = allowed if add is None else add.masked_fill(~allowed, float("-inf"))
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=add, dropout_p=dropout)
-    return out if alive is None else out.masked_fill(~alive, 0.0)
+    return out.masked_fill(~alive, 0.0)
 
 
 def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:

@@ -45,7 +45,7 @@ def generate(
     from regard import api
 
     options.choose_machine(device, precision, threads)
-    texts = sys.stdin.read().splitlines() if prompts == ("-",) else list(prompts)
+    texts = _read_input() if prompts == ("-",) else list(prompts)
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on the input")
     asked = [text for text in texts for _ in range(samples)]
@@ -63,3 +63,11 @@ def generate(
     for number, (prompt, text) in enumerate(zip(asked, continued, strict=True)):
         record = {"prompt": prompt, "sample": number % samples, "text": text}
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else text)
+
+
+def _read_input() -> list[str]:
+    """The lines of the standard input."""
+    try:
+        return sys.stdin.read().splitlines()
+    except UnicodeDecodeError:
+        raise UserError("generate: the input isn't UTF-8; convert it") from None

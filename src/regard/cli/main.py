@@ -4,6 +4,7 @@ import errno
 import sys
 import warnings
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -52,6 +53,9 @@ def regard() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 if it worked, 2 for a user's mistake, 1 for all else."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may lack ⁇ and ·
+            stream.reconfigure(errors="replace")
     sys.exit(run(arguments))
 
 
@@ -88,13 +92,13 @@ def _explain(error: OSError) -> tuple[str, int]:
         NotADirectoryError,
         PermissionError,
     )
-    if isinstance(error, mistakes) or error.errno == errno.EROFS:
+    if isinstance(error, mistakes) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
         return f"{place}can't be written: {error.strerror}; choose another place", 2
     return f"{place}{error.strerror or error}", 1
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"regard: {message}", file=sys.stderr)
+    print(f"regard: {' '.join(message.split())}", file=sys.stderr)
     return code
 
 

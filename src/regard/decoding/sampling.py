@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -44,12 +45,8 @@ class Sampling:
 
     def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
         """A random number for each row and step; a row's depend on the seed and the row alone."""
-        return torch.stack(
-            [
-                torch.rand(steps, generator=_generator(self.seed, row), dtype=torch.float64)
-                for row in range(rows)
-            ]
-        )
+        drawn = [np.random.default_rng([self.seed, row]).random(steps) for row in range(rows)]
+        return torch.from_numpy(np.stack(drawn))
 
 
 def draw(
@@ -77,8 +74,3 @@ def _top_p(probabilities: Tensor, p: float) -> Tensor:
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     return torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, order, before < p)
-
-
-def _generator(seed: int, row: int) -> torch.Generator:
-    """Independent streams: the seed and row are mixed by a full-period odd multiplication."""
-    return torch.Generator().manual_seed((seed * 0x9E3779B97F4A7C15 + row) % 2**63)

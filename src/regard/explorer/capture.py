@@ -45,7 +45,7 @@ def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, out: Tensor) -> None:
             query, key, value = args
             weights = module.weights(query, key, **kwargs)
-            _check(name, weights, value, out)
+            _check(name, query, key, value, weights, out)
             captured.append(Captured(name, weights))
 
         return hook
@@ -62,11 +62,16 @@ def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
             hook.remove()
 
 
-def _check(layer: str, weights: Tensor, value: Tensor, out: Tensor) -> None:
+def _check(
+    layer: str, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, out: Tensor
+) -> None:
     heads_a_value = weights.shape[1] // value.shape[1]
     value = value.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
     error = (weights @ value - out).abs().max()
-    # Rounding of the kernel: its inputs and output have relative precision eps.
-    bound = 32 * torch.finfo(out.dtype).eps * value.abs().max()
-    if error > bound:
+    # Scores are rounded relative to their size, and that error becomes a relative one of the
+    # weights; |q||k|/√d bounds the scores (Cauchy–Schwarz).
+    lengths = query.float().norm(dim=-1).max() * key.float().norm(dim=-1).max()
+    scores = lengths / query.shape[-1] ** 0.5
+    bound = 4 * torch.finfo(out.dtype).eps * (1 + scores) * value.abs().max()
+    if not error <= bound:
         raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")

@@ -5,8 +5,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 
 import msgspec
+import numpy as np
 import torch
 
 from regard.errors import NonFiniteError, RegardError
@@ -71,7 +73,7 @@ def train(
         with deferred_interrupt() as interrupt:
             while progress.step < stream.steps and not _stops_early(progress, config):
                 progress = trainer.step(progress, stream, decode)
-                if interrupt.wanted:
+                if interrupt.wanted and progress.step < stream.steps:
                     trainer.save(progress)
                     raise InterruptedTraining(
                         f"stopped after step {progress.step} of {stream.steps}; all is saved in "
@@ -148,6 +150,8 @@ class _Trainer:
         if not self.validation:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
         loss = mean_loss(self.run.model, list(self.validation), self.machine)
+        if not isfinite(loss):
+            raise NonFiniteError(f"step {progress.step}: the validation loss is {loss:g}")
         better = progress.best_loss is None or loss < progress.best_loss
         if better:
             changes = {"best_loss": loss, "best_step": progress.step, "checks_since_best": 0}
@@ -204,5 +208,5 @@ def _own_randomness(seed: int, step: int, machine: Machine) -> Iterator[None]:
     """Dropout that depends on seed and step alone; the global generator stays untouched."""
     devices = [machine.device] if machine.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+        torch.manual_seed(int(np.random.SeedSequence([seed, 4, step]).generate_state(1)[0]))
         yield

@@ -1,0 +1,129 @@
+"""The rooms of the house import one another one way; configuration waits for no heavy library."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import regard
+
+SOURCE = Path(regard.__file__).parent
+RANKS = {
+    "errors": 0,
+    "attention": 1,
+    "positions": 1,
+    "metrics": 2,
+    "models": 2,
+    "text": 2,
+    "runs": 3,
+    "explorer": 3,
+    "decoding": 4,
+    "tasks": 4,
+    "evaluation": 5,
+    "training": 6,
+    "studies": 7,
+    "api": 7,
+    "cli": 8,
+    "__main__": 9,
+    "__init__": 9,
+}
+"""A room imports only rooms of its own rank or below."""
+FILES = sorted(SOURCE.rglob("*.py"))
+HEAVY = ("torch", "matplotlib", "scipy", "jinja2")
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file): file for file in FILES}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def is_for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imported(node: ast.AST, *, lazily: bool) -> Iterator[str]:
+    """The modules of regard that some code imports; with `lazily`, inside functions too."""
+    if isinstance(node, ast.Import):
+        yield from (name.name for name in node.names)
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        for name in node.names:
+            inside = f"{node.module}.{name.name}"
+            yield inside if inside in MODULES else str(node.module)
+    if not lazily and (isinstance(node, ast.FunctionDef) or is_for_types_only(node)):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from imported(child, lazily=lazily)
+
+
+def own_imports(file: Path, *, lazily: bool) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {name for name in imported(tree, lazily=lazily) if name.split(".")[0] == "regard"}
+
+
+def test_every_room_has_a_rank() -> None:
+    rooms = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert rooms - {"__pycache__", "py"} == set(RANKS)
+
+
+@pytest.mark.parametrize("file", FILES, ids=[module_of(file) for file in FILES])
+def test_a_room_imports_only_what_lies_below(file: Path) -> None:
+    room = room_of(module_of(file))
+    for name in own_imports(file, lazily=True) - {"regard"}:
+        assert name in MODULES
+        assert RANKS[room_of(name)] <= RANKS[room], f"{room} imports {name}"
+
+
+@pytest.mark.parametrize("room", ["attention", "positions", "explorer", "errors"])
+def test_the_lowest_rooms_know_almost_nothing(room: str) -> None:
+    allowed = {"attention", "errors", room}
+    for module, file in MODULES.items():
+        if room_of(module) == room:
+            assert {room_of(name) for name in own_imports(file, lazily=True)} <= allowed
+
+
+def test_no_module_waits_for_itself() -> None:
+    graph = {module: own_imports(file, lazily=False) for module, file in MODULES.items()}
+    # `import regard` alone is its version, which stands in no other module.
+    list(TopologicalSorter({m: names - {"regard", m} for m, names in graph.items()}).static_order())
+
+
+LIGHT = sorted(
+    {"regard", "regard.errors", "regard.cli.main", "regard.cli.options"}
+    | {module for module in MODULES if module.endswith(".config")}
+    | {"regard.runs.recipe", "regard.runs.recipes", "regard.runs.toml", "regard.runs.fields"}
+    | {"regard.text.corpus", "regard.text.vocabulary", "regard.tasks.world", "regard.tasks.names"}
+)
+
+
+def test_configuration_and_commands_import_no_heavy_library() -> None:
+    """One process: a module that is clean after all others is clean alone."""
+    code = f"""
+import sys
+from importlib import import_module
+for name in {LIGHT!r}:
+    import_module(name)
+    heavy = sorted(set({HEAVY!r}) & set(sys.modules))
+    if heavy:
+        sys.exit(f"{{name}} imports {{heavy}}")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    for name in regard.__all__:
+        assert getattr(regard, name).__name__ == name
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = regard.nonsense
