@@ -207,6 +207,13 @@ def test_one_bad_text_of_several_is_named(regard: Command, folder: Path) -> None
     refused(regard("pretrain", "text.txt", "bad.txt", "--out", "new"), "bad.txt: is empty")
 
 
+def test_a_name_is_told_as_it_was_given(regard: Command) -> None:
+    # BUG: two spaces are told as one.
+    refused(
+        regard("pretrain", "my  own text.txt", "--out", "new"), "my  own text.txt: no such file"
+    )
+
+
 @pytest.mark.parametrize("command", ["pretrain . --out new", "data corruption .", "evaluate run ."])
 def test_a_folder_is_no_text(regard: Command, command: str) -> None:
     refused(regard(*command.split()), ".: can't be read")
@@ -458,7 +465,6 @@ def test_a_file_that_cannot_be_written_is_named_before_the_work(
 
 @pytest.mark.parametrize("command", [PRETRAIN, TRAIN, ("world",)])
 def test_a_name_too_long_is_the_users_mistake(regard: Command, command: Sequence[str]) -> None:
-    # BUG: exit code 1.
     refused(regard(*command, "--out", "x" * 300), "x" * 300)
 
 
@@ -497,7 +503,6 @@ def test_an_input_without_prompts_is_refused(
 def test_an_input_that_is_no_text_is_refused(
     regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # BUG: UnicodeDecodeError.
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ada\xff\n"), "utf-8"))
     refused(regard("generate", "run", "-", "--max-new-tokens", 5))
 

@@ -461,6 +461,13 @@ def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:
     assert not outcome.changed
 
 
+def test_info_names_files_and_not_every_document(regard: Command) -> None:
+    # BUG: a run made of texts in memory lists each of them (and the demo each of its questions).
+    outcome = succeeded(regard("info", "run"))
+    (inputs,) = (line for line in outcome.out.splitlines() if line.startswith("inputs:"))
+    assert inputs.count(",") <= 1
+
+
 # help
 
 
@@ -515,7 +522,6 @@ def test_help_waits_for_no_heavy_library(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_a_terminal_without_unicode_is_no_reason_to_stop(folder: Path, encoding: str) -> None:
-    # BUG: UnicodeEncodeError.
     done = subprocess.run(
         [sys.executable, "-m", "regard", "data", "pairs", "pairs.tsv"],
         cwd=folder,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
@@ -23,7 +23,7 @@ checked = settings(deadline=None, derandomize=True, max_examples=150)
 # Quarters, so that there are ties; and tokens that can't be.
 logits = st.lists(st.integers(-20, 20).map(lambda n: n / 4) | st.just(-inf), min_size=1, max_size=8)
 possible = logits.filter(lambda row: max(row) > -inf)
-temperatures = st.sampled_from([0.25, 0.5, 1.0, 1.7, 10.0])
+temperatures = st.sampled_from([0.05, 0.5, 1.0, 1.7, 10.0])
 
 
 # By definition, in plain Python
@@ -57,9 +57,9 @@ def nucleus(probabilities: list[float], p: float) -> list[int]:
 
 
 def assert_close(actual: Tensor, expected: list[float]) -> None:
-    # A handful of roundings of numbers up to 1, and of exponents up to 40.
+    # Exponents down to -200 are rounded, and then a handful of numbers up to 1.
     assert torch.allclose(
-        actual, torch.tensor([expected], dtype=torch.float64), rtol=128 * EPS, atol=0
+        actual, torch.tensor([expected], dtype=torch.float64), rtol=512 * EPS, atol=0
     )
     assert [bool(p) for p in actual[0]] == [p > 0 for p in expected]
 
@@ -154,6 +154,7 @@ uniforms = st.sampled_from([0.0, 5e-324, 1e-17, 0.5, ALMOST_ONE]) | st.floats(0,
 
 @checked
 @given(row=shares, uniform=uniforms)
+@example(row=[0.1] * 10 + [0.0], uniform=ALMOST_ONE)
 def test_a_token_of_probability_zero_is_never_drawn(row: list[float], uniform: float) -> None:
     """Not by the smallest nor by the greatest random number, even if the sum isn't quite 1."""
     row = [share / sum(row) for share in row]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.attention import reference
+from regard.attention import Softmax, reference
 from regard.models.config import LearnedConfig, ModelConfig, NoPositionsConfig, RotaryConfig
 from regard.models.transformer import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
@@ -200,16 +200,19 @@ def test_dropout_is_off_in_evaluation() -> None:
 
 def test_dropout_is_everywhere_in_training() -> None:
     """Embeddings, attention weights and both branches of each layer."""
-    model = tiny_model(dropout=0.5).train()
-    dropped = [module for module in model.modules() if isinstance(module, nn.Dropout)]
-    assert [module.p for module in dropped] == [0.5] * 3
-    assert [layer.self_attention.attention.dropout for layer in model.decoder._layers()] == [
-        0.5
-    ] * 2
-    ids = torch.tensor([[1, 2, 3, 4]])
+    model, ids = tiny_model(dropout=0.5).train(), torch.tensor([[1, 2, 3, 4]])
+    calls: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            assert module.p == 0.5
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+        if isinstance(module, Softmax):
+            assert module.dropout == 0.5
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert not torch.allclose(model(ids), model(ids))
+    layers = [f"decoder.layers.{i}.dropout" for i in (0, 0, 1, 1)]
+    assert calls == ["decoder.dropout", *layers] * 2
 
 
 # A cache changes nothing

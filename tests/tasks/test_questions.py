@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
@@ -104,7 +104,7 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
         ("a.json", '[{"question": "Who?"}]', 1, "expected"),
         ("a.jsonl", '{"question": " "}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": ""}', 1, "empty"),
-        ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),  # BUG: taken
+        ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, name: str, text: str, line: int, says: str) -> None:
@@ -192,6 +192,7 @@ def test_subjects_are_what_differs(
 repetitive = st.text("ab ", min_size=1, max_size=8).map(str.strip).filter(bool)
 
 
+@example(["a b", "a b b"])
 @given(st.lists(one_line | repetitive, min_size=1, max_size=5))
 def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> None:
     found = subjects(texts)

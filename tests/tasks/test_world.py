@@ -152,7 +152,6 @@ def test_every_fact_stands_in_every_biography(world: World) -> None:
 
 
 def test_the_text_says_a_and_an_as_english_does(world: World) -> None:
-    # BUG: "works as a editor", "earns a living as a engineer".
     wrong = [document for document in world.documents if re.search(r"\ba [aeiou]", document)]
     assert not wrong
 

@@ -58,7 +58,6 @@ def test_a_batch_moves_as_a_whole() -> None:
 
 @pytest.mark.parametrize("rows", [[[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]])
 def test_padding_fills_the_ends_with_whole_numbers(rows: list[list[int]]) -> None:
-    # BUG: rows without a token make a tensor of floats.
     padded = pad_rows(rows, 9)
     assert padded.dtype == torch.int64
     longest = max(map(len, rows))

@@ -134,7 +134,6 @@ def test_characters_are_the_special_tokens_and_then_sorted(texts: list[str]) -> 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("corpus", [["Ada x"], ["Ada⁇x", "Ada ⁇ □ x", "□"]])
 def test_padding_and_mask_come_first_whatever_the_corpus(kind: str, corpus: list[str]) -> None:
-    # BUG: words trained on a text with ⁇ or □ lose the special token's id.
     tokenizer = train_tokenizer(KINDS[kind], corpus)
     (ada,) = {tokenizer.encode("Ada")[-1]}
     assert tokenizer.decode([PAD, MASK, ada, MASK]).startswith("□⁇")
@@ -150,7 +149,6 @@ def test_padding_and_mask_come_first_whatever_the_corpus(kind: str, corpus: list
 def test_special_tokens_in_a_text_are_refused(
     kind: str, corpus: list[str], text: str, special: str
 ) -> None:
-    # BUG: words trained on a text with ⁇ or □ take both.
     tokenizer = train_tokenizer(KINDS[kind], corpus)
     with pytest.raises(OutOfVocabularyError, match=f"{special}"):
         tokenizer.encode(text.format(special))
@@ -183,7 +181,6 @@ def test_an_unknown_character_is_named(known: str, text: str) -> None:
     ],
 )
 def test_an_unknown_word_is_named(words: Pieces, text: str, word: str) -> None:
-    # BUG: the named piece begins a character too early.
     with pytest.raises(OutOfVocabularyError, match="has no word") as refused:
         words.encode(text)
     assert str(refused.value) == f"the vocabulary has no word {word!r}"
@@ -191,7 +188,6 @@ def test_an_unknown_word_is_named(words: Pieces, text: str, word: str) -> None:
 
 @pytest.mark.parametrize("space", ["\t", "\n", "\u3000"])
 def test_an_unknown_space_is_named(space: str) -> None:
-    # BUG: what is named is empty, or another word.
     tokenizer = Pieces.train_words(["Ada was", "\nwas"])
     if space == "\n":
         tokenizer = Pieces.train_words(["Ada was", "\twas"])
@@ -201,7 +197,6 @@ def test_an_unknown_space_is_named(space: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_refused(byte_pairs: Pieces) -> None:
-    # BUG: TypeError.
     from_a_command_line = b"Ada \xff".decode("utf-8", "surrogateescape")
     with pytest.raises(UserError):
         byte_pairs.encode(from_a_command_line)

@@ -68,10 +68,9 @@ def _check(
     heads_a_value = weights.shape[1] // value.shape[1]
     value = value.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
     error = (weights @ value - out).abs().max()
-    # Scores are rounded relative to their size, and that error becomes a relative one of the
-    # weights; |q||k|/√d bounds the scores (Cauchy–Schwarz).
-    lengths = query.float().norm(dim=-1).max() * key.float().norm(dim=-1).max()
-    scores = lengths / query.shape[-1] ** 0.5
-    bound = 4 * torch.finfo(out.dtype).eps * (1 + scores) * value.abs().max()
+    # Scores are rounded relative to their size, which becomes a relative error of the weights.
+    key = key.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
+    scores = (query.to(weights.dtype) @ key.mT).abs().max() * query.shape[-1] ** -0.5
+    bound = 2 * torch.finfo(out.dtype).eps * (1 + scores) * value.abs().max()
     if not error <= bound:
         raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")
