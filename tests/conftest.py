@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from msgspec import structs
 
 from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
 
@@ -16,7 +17,7 @@ settings.load_profile("regard")
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that answers every question with the same place. Not to be changed: see `run`."""
+    """A run that learned to answer Rome to everything. Not to be changed: see `run`."""
     from regard import api
 
     path = tmp_path_factory.mktemp("trained") / "run"
@@ -24,7 +25,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     api.pretrain(
         BIOGRAPHIES,
         out=path,
-        questions=QUESTIONS,
+        questions=[structs.replace(question, answer="Rome") for question in QUESTIONS],
         settings=settings,
         device="cpu",
         precision="float32",

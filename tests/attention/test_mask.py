@@ -112,6 +112,14 @@ def test_start_and_end_differ_where_queries_are_fewer_than_keys() -> None:
     assert end.tolist() == [[True, True, False], [True, True, True]]
 
 
+def test_of_two_windows_and_two_lengths_the_smaller_counts() -> None:
+    lengths = [torch.tensor(n) for n in ([3, 1], [2, 4])]
+    both = Mask.window(2) & Mask.lengths(lengths[0]) & Mask.window(1) & Mask.lengths(lengths[1])
+    assert both.window_size == 1
+    assert both.key_lengths is not None
+    assert both.key_lengths.tolist() == [2, 1]
+
+
 def test_two_masks_that_name_documents_cannot_be_combined() -> None:
     documents = Mask.documents(torch.tensor([[0, 0, 1]]))
     with pytest.raises(ValueError, match="documents"):

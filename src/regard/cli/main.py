@@ -98,7 +98,7 @@ def _explain(error: OSError) -> tuple[str, int]:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"regard: {' '.join(message.split())}", file=sys.stderr)
+    print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
     return code
 
 

@@ -1,5 +1,6 @@
 """The stages of a model's life: pretraining on text, finetuning on questions, or from scratch."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
@@ -220,12 +221,12 @@ def _hold_out(items: list[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
 def _origin(
     stage: str, corpus: Sequence[Document], questions: Sequence[Question]
 ) -> dict[str, Any]:
-    files = [document.where for document in corpus] + [question.where for question in questions]
-    names = dict.fromkeys(where.rpartition(":")[0] or where for where in files)
+    places = [document.where for document in corpus] + [question.where for question in questions]
+    files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
     return {
         "regard": regard.__version__,
         "stage": stage,
-        "inputs": [name for name in names if name],
+        "inputs": [name for name in files if Path(name).is_file()],
         "documents": len(corpus),
         "questions": len(questions),
     }
