@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from regard.errors import UserError
@@ -145,7 +146,8 @@ def test_weights_of_another_size_are_refused(run: Path, setting: str, names: str
 
 def test_a_tensor_too_many_is_refused(run: Path) -> None:
     path = run / "model.safetensors"
-    metadata = {"tokenizer": load_tokenizer(run).fingerprint}
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
     save_file(load_file(path) | {"surplus": torch.zeros(3)}, path, metadata)
     assert "surplus" in refusal(run)
 
@@ -153,7 +155,19 @@ def test_a_tensor_too_many_is_refused(run: Path) -> None:
 def test_weights_that_know_no_tokenizer_are_refused(run: Path) -> None:
     path = run / "model.safetensors"
     save_file(load_file(path), path)
-    assert load_tokenizer(run).fingerprint in refusal(run)
+    assert "doesn't say what it was made for" in refusal(run)
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.n_heads=1", "model.activation=relu", "data.begin_mark=false"]
+)
+def test_weights_that_would_mean_something_else_are_refused(run: Path, setting: str) -> None:
+    """All shapes fit, and the model would be another one."""
+    mine = Run.load(run)
+    changed = override(mine.recipe, [setting])
+    assert changed != mine.recipe
+    Run(run, changed, mine.tokenizer, mine.model).save_description()
+    assert "put back the configuration" in refusal(run)
 
 
 @pytest.mark.parametrize(
@@ -214,4 +228,4 @@ def test_the_fingerprint_is_written_with_the_weights(run: Path) -> None:
     header = (run / "model.safetensors").read_bytes()
     length = int.from_bytes(header[:8], "little")
     metadata = json.loads(header[8 : 8 + length])["__metadata__"]
-    assert metadata["tokenizer"] == load_tokenizer(run).fingerprint
+    assert json.loads(metadata["made_for"])["tokenizer"] == load_tokenizer(run).fingerprint

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import msgspec
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UserError
 from regard.runs.files import write_folder
-from regard.runs.run import load_weights, pack_tensors, pack_weights, read_tensors
-from regard.text.tokenizer import Tokenizer
+from regard.runs.run import Run, load_weights, pack_tensors, pack_weights, read_tensors
 
 KEPT = 2
 
@@ -50,22 +49,20 @@ class _State(msgspec.Struct):
 
 
 def save_checkpoint(
-    run: Path,
-    model: nn.Module,
-    tokenizer: Tokenizer,
+    run: Run,
     optimizers: list[torch.optim.Optimizer],
     progress: Progress,
     environment: dict[str, str | int],
 ) -> None:
     """Write the state after `progress.step` steps, then let go of older ones."""
-    folder = run / "checkpoints"
+    folder = run.path / "checkpoints"
     folder.mkdir(exist_ok=True)
     target = folder / str(progress.step)
     if not target.exists():
         write_folder(
             target,
             {
-                "model.safetensors": pack_weights(model, tokenizer),
+                "model.safetensors": pack_weights(run),
                 "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
                 "state.json": msgspec.json.encode(_State(progress, environment)),
             },
@@ -91,13 +88,10 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
 
 
 def load_checkpoint(
-    checkpoint: Checkpoint,
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    optimizers: list[torch.optim.Optimizer],
+    checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
 ) -> None:
     """Put model and optimisers into the state of a checkpoint."""
-    load_weights(checkpoint.path / "model.safetensors", model, tokenizer)
+    load_weights(checkpoint.path / "model.safetensors", run)
     tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
     for number, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UserError
+from regard.models.config import ModelConfig
 from regard.models.transformer import LanguageModel
 from regard.runs.files import write_file
 from regard.runs.recipe import Recipe
@@ -64,7 +66,7 @@ class Run:
         run = Run.new(
             path, read_recipe(path / "config.toml"), load_tokenizer(path), load_origin(path)
         )
-        load_weights(path / "model.safetensors", run.model, run.tokenizer)
+        load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
 
@@ -88,7 +90,7 @@ class Run:
 
     def save_weights(self) -> None:
         """Write the weights."""
-        write_file(self.path / "model.safetensors", pack_weights(self.model, self.tokenizer))
+        write_file(self.path / "model.safetensors", pack_weights(self))
 
     @property
     def n_parameters(self) -> int:
@@ -96,9 +98,10 @@ class Run:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
 
-def pack_weights(model: nn.Module, tokenizer: Tokenizer) -> bytes:
-    """The weights as a safetensors file that knows its tokenizer."""
-    return pack_tensors(dict(model.named_parameters()), {"tokenizer": tokenizer.fingerprint})
+def pack_weights(run: Run) -> bytes:
+    """The weights as a safetensors file that knows its tokenizer and its model's configuration."""
+    made_for = msgspec.json.encode(_made_for(run)).decode()
+    return pack_tensors(dict(run.model.named_parameters()), {"made_for": made_for})
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
@@ -121,20 +124,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
 
 
-def load_weights(path: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
-    """Fill a model with the weights of a file.
+def load_weights(path: Path, run: Run) -> None:
+    """Fill a run's model with the weights of a file.
 
     Raises:
         UserError: the file is damaged, or made for another tokenizer or another model.
     """
     tensors = read_tensors(path)
-    expected = _metadata(path).get("tokenizer")
-    if expected != tokenizer.fingerprint:
+    trained, here = _metadata(path), _made_for(run)
+    if trained.tokenizer != here.tokenizer:
         raise UserError(
-            f"{path}: was trained with tokenizer {expected}, but {path.parent / 'tokenizer.json'} "
-            f"is tokenizer {tokenizer.fingerprint}; put back the tokenizer of these weights"
+            f"{path}: was trained with tokenizer {trained.tokenizer}, but "
+            f"{run.path / 'tokenizer.json'} is tokenizer {here.tokenizer}; "
+            "put back the tokenizer of these weights"
         )
-    parameters = dict(model.named_parameters())
+    parameters = dict(run.model.named_parameters())
     for name in sorted(parameters.keys() | tensors.keys()):
         wanted = parameters[name].shape if name in parameters else None
         found = tensors[name].shape if name in tensors else None
@@ -143,6 +147,11 @@ def load_weights(path: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
                 f"{path}: {name} has shape {_shape(found)}, but config.toml asks for "
                 f"{_shape(wanted)}; put back the configuration of these weights"
             )
+    if trained != here:
+        raise UserError(
+            f"{path}: was trained as {trained}, but config.toml says {here}; "
+            "put back the configuration of these weights"
+        )
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
@@ -178,11 +187,28 @@ def load_origin(run: Path) -> dict[str, Any]:
     return origin
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
+class _MadeFor(msgspec.Struct, frozen=True):
+    """All that decides what weights mean."""
 
+    tokenizer: str
+    """The tokenizer's fingerprint."""
+    prefix: list[int]
+    model: ModelConfig
+
+
+def _made_for(run: Run) -> _MadeFor:
+    return _MadeFor(run.tokenizer.fingerprint, run.prefix, run.recipe.model)
+
+
+def _metadata(path: Path) -> _MadeFor:
     with safe_open(path, framework="pt") as file:
-        return file.metadata() or {}
+        metadata = file.metadata() or {}
+    try:
+        return msgspec.json.decode(metadata.get("made_for", ""), type=_MadeFor)
+    except msgspec.DecodeError:
+        raise UserError(
+            f"{path}: doesn't say what it was made for; only weights of a run can be loaded"
+        ) from None
 
 
 def _shape(shape: torch.Size | None) -> str:

@@ -86,7 +86,7 @@ def train(
     finally:
         for reporter in reporters:
             reporter.close()
-    load_weights(run.path / "model.safetensors", model, run.tokenizer)
+    load_weights(run.path / "model.safetensors", run)
     model.eval()
     return progress
 
@@ -142,7 +142,7 @@ class _Trainer:
         """
         run = self.run
         environment = self.machine.describe()
-        save_checkpoint(run.path, run.model, run.tokenizer, self.optimizers, progress, environment)
+        save_checkpoint(run, self.optimizers, progress, environment)
         if progress.best_step == progress.step or not (run.path / "model.safetensors").exists():
             run.save_weights()
 
@@ -181,7 +181,7 @@ def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is None:
         return Progress()
-    load_checkpoint(checkpoint, run.model, run.tokenizer, optimizers)
+    load_checkpoint(checkpoint, run, optimizers)
     here = machine.describe()
     changed = [
         f"{name} was {was} and is {here.get(name)}"
