@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--paraphrase", "paraphrases", multiple=True, help="Another wording, {} for the subject."
 )
+@options.SEED
 @options.JSON
 @options.machine_options(precision="float32")
 def evaluate(
@@ -30,6 +31,7 @@ def evaluate(
     predictions: Path | None,
     baseline: str | None,
     paraphrases: tuple[str, ...],
+    seed: int | None,
     json_file: Path | None,
     device: str,
     precision: str,
@@ -56,7 +58,7 @@ def evaluate(
     started = time.perf_counter()
     machine = options.choose_machine(device, precision, threads)
     loaded = Run.load(run, device=machine.device)
-    result = evaluate_run(loaded, questions, machine, paraphrases=paraphrases)
+    result = evaluate_run(loaded, questions, machine, paraphrases=paraphrases, seed=seed or 0)
     if predictions is not None:
         save_predictions(result.answers, predictions)
         click.echo(f"Predictions: {predictions}")

@@ -33,9 +33,16 @@ class Evaluation:
 
 
 def evaluate(
-    run: Run, questions: Sequence[Question], machine: Machine, *, paraphrases: Sequence[str] = ()
+    run: Run,
+    questions: Sequence[Question],
+    machine: Machine,
+    *,
+    paraphrases: Sequence[str] = (),
+    seed: int = 0,
 ) -> Evaluation:
     """Answer all questions, and score the answers where they are known.
+
+    `seed` draws the half of the answers on which the signal is chosen.
 
     Raises:
         UserError: a question can't be encoded or is too long.
@@ -49,7 +56,7 @@ def evaluate(
     return Evaluation(
         answers=answers,
         accuracy=accuracy([answer.correct for answer in answers]),
-        confidence=choose_signal(right, wrong) if enough else None,
+        confidence=choose_signal(right, wrong, seed=seed) if enough else None,
     )
 
 

@@ -61,9 +61,10 @@ class SelfAttention(nn.Module):
 
     def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
         heads = self.project_in(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
-        query, key, value = heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=1)
+        query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
         if turn is not None:
-            query, key = rotate(query, turn), rotate(key, turn)
+            query_key = rotate(query_key, turn)
+        query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
         return query, key, value
 
     def _join(self, heads: Float[Tensor, "b heads n d_head"]) -> Float[Tensor, "b n d"]:

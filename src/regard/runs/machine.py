@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+import regard
 from regard.errors import UserError
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -48,6 +49,7 @@ class Machine:
     def describe(self) -> dict[str, str | int]:
         """What exact repetition depends on."""
         return {
+            "regard": regard.__version__,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "machine": f"{platform.machine()} {platform.system()}",

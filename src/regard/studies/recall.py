@@ -7,7 +7,7 @@ says of the others is made up, and the study measures which signal tells.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.runs.toml import to_toml
 from regard.tasks.questions import majority_answer
-from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
+from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
 from regard.training.loop import Settings
@@ -140,7 +140,7 @@ def _report(
             f"{found.chosen.auroc:.3f} (chosen on half of the people, measured on the other)."
         ),
         signal=signal,
-        results=_results(found),
+        results=_results(found) | _fallbacks(world, unseen),
         figures=_figures(found, pretrained, plain, told, unseen, machine),
         tables=_tables(world, told, unseen, signal),
         facts=machine.describe()
@@ -173,6 +173,32 @@ def _results(found: Recall) -> dict[str, str]:
         for name, area in found.chosen.all_aurocs.items()
     }
     return accuracies | signals
+
+
+def _fallbacks(world: World, unseen: Sequence[Answer]) -> dict[str, str]:
+    """What invented answers are made of: shares of them that the text could have suggested."""
+    mentioned = [person for person in world.people if person.statements]
+    commonest = majority_answer(world.questions("asked"))
+
+    def share(of_namesakes: Callable[[Person, Person], bool]) -> str:
+        """How many get a place where someone was born with whom they share a name."""
+        hits = [
+            answer.answered in {other.place for other in mentioned if of_namesakes(person, other)}
+            for person, answer in zip(world.group("unseen"), unseen, strict=True)
+        ]
+        return accuracy(hits).percent()
+
+    return {
+        "never mentioned, answered with the commonest place": accuracy(
+            [answer.answered == commonest for answer in unseen]
+        ).percent(),
+        "never mentioned, answered with a place of someone with that last name": share(
+            lambda person, other: person.name.split()[1] == other.name.split()[1]
+        ),
+        "never mentioned, answered with a place of someone with that first name": share(
+            lambda person, other: person.name.split()[0] == other.name.split()[0]
+        ),
+    }
 
 
 def _figures(

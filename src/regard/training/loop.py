@@ -186,7 +186,7 @@ def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine)
     changed = [
         f"{name} was {was} and is {here.get(name)}"
         for name, was in checkpoint.environment.items()
-        if name != "python" and here.get(name) != was
+        if name not in ("python", "regard") and here.get(name) != was
     ]
     if changed:
         warnings.warn(
