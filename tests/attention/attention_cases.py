@@ -15,8 +15,8 @@ from regard.attention.mask import Alignment
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 BOTH_PATHS = pytest.mark.parametrize("composed", [True, False], ids=["composed", "fused"])
-thorough = settings(deadline=None, derandomize=True, max_examples=100)
-brief = settings(deadline=None, derandomize=True, max_examples=25)
+thorough = settings(deadline=None, derandomize=True, max_examples=60)
+brief = settings(deadline=None, derandomize=True, max_examples=20)
 
 
 @contextmanager

@@ -304,8 +304,7 @@ def test_a_fully_masked_row_leaves_the_gradients_of_the_others_alone(
 
 @BOTH_PATHS
 def test_a_fully_masked_row_whose_scores_overflow_gives_finite_gradients(composed: bool) -> None:
-    # BUG: the dead row is opened up, not neutralised, before the softmax: its scores overflow to
-    # infinity, its softmax is NaN, and NaN times the gradient 0 reaches every key.
+    """A row that is opened up and not neutralised becomes NaN, which a gradient of 0 passes on."""
     case = Case(
         query=torch.full((1, 1, 2, 2), 1e20),
         key=torch.full((1, 1, 2, 2), 1e20),
@@ -316,6 +315,17 @@ def test_a_fully_masked_row_whose_scores_overflow_gives_finite_gradients(compose
         assert torch.equal(attend(case), torch.zeros(1, 1, 2, 2))
         gradients = differentiate(case)
     assert all(torch.equal(gradient, torch.zeros(1, 1, 2, 2)) for gradient in gradients)
+
+
+@BOTH_PATHS
+@brief
+@given(case=cases())
+def test_no_mask_makes_nan_on_the_way_that_anomaly_detection_would_stop_at(
+    case: Case, composed: bool
+) -> None:
+    case = with_dead_row(case, 0, 1.0)
+    with path(composed=composed), torch.autograd.set_detect_anomaly(True):
+        differentiate(case)
 
 
 # What must not matter
@@ -502,8 +512,7 @@ def extend_by(state: State, *chunks: int) -> State:
 
 @pytest.mark.parametrize("chunks", [[3], [1, 2], [2, 1]], ids=str)
 def test_more_tokens_than_the_capacity_are_not_dropped_silently(chunks: list[int]) -> None:
-    # BUG: the first token too many is written into the bin for padding, which nothing looks at:
-    # its own query doesn't see it, and nobody is told.
+    """The first would fall into the bin for padding, which nothing looks at."""
     state = begin(1, 1, 2, 2, sum(chunks) - 1, torch.float64)
     with pytest.raises((IndexError, ValueError, RegardError)):
         extend_by(state, *chunks)

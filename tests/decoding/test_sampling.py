@@ -19,7 +19,7 @@ EPS = torch.finfo(torch.float64).eps
 ALMOST_ONE = 1 - EPS / 2
 """The greatest number that `torch.rand` can give."""
 
-checked = settings(deadline=None, derandomize=True, max_examples=150)
+checked = settings(deadline=None, derandomize=True, max_examples=100)
 # Quarters, so that there are ties; and tokens that can't be.
 logits = st.lists(st.integers(-20, 20).map(lambda n: n / 4) | st.just(-inf), min_size=1, max_size=8)
 possible = logits.filter(lambda row: max(row) > -inf)
@@ -231,8 +231,7 @@ def test_no_two_of_many_seeds_and_rows_share_their_numbers() -> None:
 
 
 def test_large_seeds_are_refused_or_give_numbers_of_their_own() -> None:
-    # BUG: torch's CPU generator looks at the lowest 32 bits of its seed alone, so that seeds that
-    # differ by a multiple of 2^32 give the same samples.
+    """torch's CPU generator would look at the lowest 32 bits alone."""
     try:
         large = Sampling(seed=2**32)
     except UserError:
@@ -258,6 +257,8 @@ def test_drawing_leaves_torch_s_own_generator_alone() -> None:
         ({"top_p": 0.0}, r"top-p must lie in \(0, 1\], not 0.0"),
         ({"top_p": 1.1}, r"top-p must lie in \(0, 1\], not 1.1"),
         ({"top_p": nan}, r"top-p must lie in \(0, 1\], not nan"),
+        # BUG: accepted, and NumPy's ValueError comes out of `uniforms`.
+        ({"seed": -1}, "seed"),
     ],
     ids=str,
 )

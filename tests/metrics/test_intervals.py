@@ -12,7 +12,7 @@ from regard.metrics import Interval, accuracy, bootstrap, wilson
 from regard.metrics.intervals import Z95
 
 EPS = float(np.finfo(float).eps)
-checked = settings(deadline=None, derandomize=True, max_examples=200)
+checked = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 @st.composite

@@ -15,7 +15,8 @@ Alignment = Literal["start", "end"]
 class Mask:
     """A set of restrictions; a query may look at a key that all of them allow.
 
-    Masks are made by the class methods below and combined by `&`, field by field.
+    Masks are made by the class methods below and combined by `&`, field by field: where causality
+    places the queries at the "end", a window moves with them.
     """
 
     alignment: Alignment | None = None
@@ -92,6 +93,11 @@ class Mask:
             dense = dense & (key < self.key_lengths[:, None, None, None])
         if self.document_ids is not None:
             ids = self.document_ids
+            if not ids.shape[1] == queries == keys:
+                raise ValueError(
+                    f"document ids of {ids.shape[1]} positions don't fit {queries} queries and "
+                    f"{keys} keys; they are for self-attention"
+                )
             dense = dense & (ids[:, None, :, None] == ids[:, None, None, :])
         if self.allowed is not None:
             dense = dense & self.allowed

@@ -1,10 +1,14 @@
 """regard demo"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from regard.cli import options
+
+if TYPE_CHECKING:
+    from regard.studies.recall import Recall
 
 
 @click.command()
@@ -29,15 +33,19 @@ def demo(
     OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500.
     """
     from regard.studies.recall import recall
+    from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
 
     options.check_places(json_file)
     recipe = options.choose_recipe("demo", "demo", overrides, seed)
     chosen = options.settings(device, precision, threads, compile_)
-    found = recall(out or _unused(Path("runs/demo")), WorldConfig(seed=seed), recipe, chosen)
+    folder = out or _unused(Path("runs/demo"))
+    found = recall(folder, WorldConfig(seed=seed), recipe, chosen)
+    page = folder / "report.html"
+    recall_report(found, chosen.machine).save(page)
     options.write_json(json_file, found.figures())
     _print_table(found)
-    click.echo(f"Report: {found.report.resolve()}")
+    click.echo(f"Report: {page.resolve()}")
 
 
 def _unused(path: Path) -> Path:
@@ -49,20 +57,15 @@ def _unused(path: Path) -> Path:
     return candidate
 
 
-def _print_table(found: "object") -> None:
+def _print_table(found: "Recall") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.studies.recall import Recall
-
-    assert isinstance(found, Recall)
     table = Table(title="People the text tells of, but nobody asked about", min_width=60)
     table.add_column("")
     table.add_column("accuracy [95 %]", justify="right")
-    table.add_row("pretrained on the text", found.held_out.percent())
-    table.add_row("not pretrained", found.no_pretraining.percent())
-    table.add_row("untrained", found.untrained.percent())
-    table.add_row("always the commonest place", found.majority.percent())
+    for name, interval in found.accuracies.items():
+        table.add_row(name, interval.percent())
     table.add_section()
     table.add_row("told of or never mentioned?", "AUROC")
     for name, area in found.chosen.all_aurocs.items():

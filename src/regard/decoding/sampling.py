@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.errors import UserError
+from regard.errors import NonFiniteError, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"seed must be ≥ 0, not {self.seed}")
         if not self.temperature >= 0:
             raise UserError(f"temperature must be ≥ 0, not {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
@@ -52,8 +54,14 @@ class Sampling:
 def draw(
     probabilities: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
 ) -> Int[Tensor, " rows"]:
-    """Tokens by the inverse of the distribution function; never one of probability zero."""
+    """Tokens by the inverse of the distribution function; never one of probability zero.
+
+    Raises:
+        NonFiniteError: a probability is NaN or infinite.
+    """
     total = probabilities.cumsum(-1)
+    if not total[:, -1].isfinite().all():
+        raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
     point = uniforms.to(total)[:, None] * total[:, -1:]
     return torch.searchsorted(total, point, right=True).squeeze(-1)
 

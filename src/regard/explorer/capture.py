@@ -66,11 +66,13 @@ def _check(
     layer: str, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, out: Tensor
 ) -> None:
     heads_a_value = weights.shape[1] // value.shape[1]
-    value = value.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
-    error = (weights @ value - out).abs().max()
-    # Scores are rounded relative to their size, which becomes a relative error of the weights.
-    key = key.to(weights.dtype).repeat_interleave(heads_a_value, dim=1)
-    scores = (query.to(weights.dtype) @ key.mT).abs().max() * query.shape[-1] ** -0.5
-    bound = 2 * torch.finfo(out.dtype).eps * (1 + scores) * value.abs().max()
+    query, exact_weights, found = query.double(), weights.double(), out.double()
+    key, value = (x.double().repeat_interleave(heads_a_value, dim=1) for x in (key, value))
+    error = (exact_weights @ value - found).abs().max()
+    # The kernel rounds scores relative to their size, which becomes a relative error of weights;
+    # the weights shown are rounded too, each of those that a row sums over.
+    scores = (query @ key.mT).abs().max() * query.shape[-1] ** -0.5
+    eps, keys = torch.finfo(out.dtype).eps, key.shape[2]
+    bound = (2 * (1 + scores) * eps + keys * torch.finfo(weights.dtype).eps) * value.abs().max()
     if not error <= bound:
         raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")

@@ -128,21 +128,24 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (frozen)
-    """Draw a world. The same configuration gives the same world on every platform."""
-    draw = Random(config.seed)
+    """Draw a world. The same configuration gives the same world on every platform.
+
+    People and text are drawn apart, so that `augment` and `biographies` leave the people alone.
+    """
+    draw, write = Random(config.seed), Random(f"{config.seed} text")
     mentioned, unseen = _draw_names(draw, config.people, config.unseen)
     place_of = _place_chooser(draw, config)
     people, documents = [], []
     for number, name in enumerate(mentioned):
         facts = {"place": place_of(name)} | _draw_other_facts(draw)
-        texts, statements = _write_biographies(draw, " ".join(name), facts, config)
+        texts, statements = _write_biographies(write, " ".join(name), facts, config)
         documents.extend(texts)
         group: Group = "told" if number % 2 else "asked"
         people.append(Person(name=" ".join(name), group=group, facts=facts, statements=statements))
     for name in unseen:
         facts = {"place": place_of(name)}
         people.append(Person(name=" ".join(name), group="unseen", facts=facts, statements=()))
-    return World(people=tuple(people), documents=tuple(_shuffled(draw, documents)))
+    return World(people=tuple(people), documents=tuple(_shuffled(write, documents)))
 
 
 # Only Random.random() is guaranteed to give the same numbers in every version of Python, so

@@ -1,0 +1,143 @@
+"""The report of the study "recalled or made up?"."""
+
+from collections.abc import Callable
+
+from regard.evaluation import figures
+from regard.evaluation.attention import attention_figure
+from regard.evaluation.evaluate import (
+    ATTENTION_CAPTION,
+    SHOWN,
+    answer_tables,
+    risk_coverage_figure,
+)
+from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.metrics import accuracy
+from regard.runs.machine import Machine
+from regard.runs.toml import to_toml
+from regard.studies.recall import PRETRAINED, Recall
+from regard.tasks.questions import majority_answer
+from regard.tasks.world import Person
+from regard.training.progress import read_metrics
+
+
+def recall_report(found: Recall, machine: Machine) -> Report:
+    """All that the study found, as a page."""
+    signal, run = found.chosen.signal, found.arms[PRETRAINED]
+    return Report(
+        title="Recalled or made up?",
+        summary=(
+            "A small Transformer read the biographies of a fictional world and learned to answer "
+            "questions about half of its people. Here it is asked about the other half, of whom "
+            "the text tells, and about people whom the text never mentions. It answers both with "
+            f"the same ease; the signal “{signal}” tells them apart with an AUROC of "
+            f"{found.chosen.auroc:.3f} (chosen on half of the people, measured on the other)."
+        ),
+        signal=signal,
+        results=_results(found) | _fallbacks(found),
+        figures=_figures(found, machine),
+        tables=_tables(found),
+        facts=machine.describe()
+        | {
+            "seed": run.recipe.seed,
+            "parameters": f"{run.n_parameters:,}",
+            "seconds": round(found.seconds, 1),
+            "peak memory": f"{found.peak_memory_mb:,.0f} MB",
+        },
+        configuration=to_toml(run.recipe),
+    )
+
+
+def _results(found: Recall) -> dict[str, str]:
+    accuracies = {
+        f"accuracy on people told of, {name}": interval.percent()
+        for name, interval in found.accuracies.items()
+    }
+    signals = {
+        f"AUROC told of / never mentioned, {name}": f"{area:.3f}"
+        for name, area in found.chosen.all_aurocs.items()
+    }
+    return accuracies | signals
+
+
+def _fallbacks(found: Recall) -> dict[str, str]:
+    """What invented answers are made of: shares of them that the text could have suggested."""
+    world, unseen = found.world, found.unseen
+    mentioned = [person for person in world.people if person.statements]
+    commonest = majority_answer(world.questions("asked"))
+
+    def share(of_namesakes: Callable[[Person, Person], bool]) -> str:
+        """How many get a place where someone was born with whom they share a name."""
+        hits = [
+            answer.answered in {other.place for other in mentioned if of_namesakes(person, other)}
+            for person, answer in zip(world.group("unseen"), unseen, strict=True)
+        ]
+        return accuracy(hits).percent()
+
+    return {
+        "never mentioned, answered with the commonest place": accuracy(
+            [answer.answered == commonest for answer in unseen]
+        ).percent(),
+        "never mentioned, answered with a place of someone with that last name": share(
+            lambda person, other: person.name.split()[1] == other.name.split()[1]
+        ),
+        "never mentioned, answered with a place of someone with that first name": share(
+            lambda person, other: person.name.split()[0] == other.name.split()[0]
+        ),
+    }
+
+
+def _figures(found: Recall, machine: Machine) -> list[Figure]:
+    signal, told, unseen = found.chosen.signal, found.told, found.unseen
+    confidence = {
+        name: [answer.signals[signal] for answer in answers]
+        for name, answers in (("told of", told), ("never mentioned", unseen))
+    }
+    return [
+        Figure(
+            svg=figures.interval_chart(
+                found.accuracies, x="accuracy on people told of", title="Accuracy"
+            ),
+            caption="Who knows where people were born? Lines are 95 % intervals.",
+        ),
+        _loss_curves(found),
+        risk_coverage_figure(
+            {f"all people, by {signal}": [*told, *unseen], "told of only": told}, signal
+        ),
+        Figure(
+            svg=figures.histogram(confidence, x=signal, title="Confidence of both groups"),
+            caption="How confident the model is about people told of and people never mentioned.",
+        ),
+        Figure(
+            svg=attention_figure(found.arms[PRETRAINED], told[0], machine),
+            caption=ATTENTION_CAPTION,
+        ),
+    ]
+
+
+def _loss_curves(found: Recall) -> Figure:
+    curves = {}
+    for name, run in found.arms.items():
+        records = read_metrics(run.path / "metrics.jsonl")
+        if records:
+            curves[name] = ([r["seconds"] for r in records], [r["loss"] for r in records])
+    return Figure(
+        svg=figures.line_chart(
+            curves, x="seconds of training", y="loss (nats a token)", title="Loss", log_y=True
+        ),
+        caption="Loss on the training batches; while pretraining, a fifth of them are questions.",
+    )
+
+
+def _tables(found: Recall) -> list[AnswerTable]:
+    signal, unseen = found.chosen.signal, found.unseen
+    stated = {p.question().text: p.statements for p in found.world.group("told")}
+    invented = sorted(unseen, key=lambda a: -a.signals[signal])[:SHOWN]
+    return [
+        *answer_tables(found.told, signal, stated),
+        AnswerTable(
+            title="Never mentioned",
+            note=f"{len(unseen)} people of whom the text says nothing: every answer is made up. "
+            "The most confident first",
+            rows=[ShownAnswer(answer=a, confidence=a.signals[signal]) for a in invented],
+        ),
+    ]
