@@ -31,9 +31,6 @@ from regard.training.stages import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Text = str | Path
-"""A text itself, or the path of a file."""
-
 
 def load(path: str | Path, *, device: str = "auto") -> Run:
     """The run in a folder."""
@@ -41,7 +38,7 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
 
 
 def pretrain(
-    corpus: "Path | Sequence[str]",
+    corpus: "str | Path | Sequence[str]",
     *,
     out: str | Path,
     questions: Sequence[Question] = (),
@@ -77,7 +74,7 @@ def finetune(
 
 
 def train(
-    data: "Path | Sequence[Question]",
+    data: "str | Path | Sequence[Question]",
     *,
     out: str | Path,
     recipe: Recipe | str | None = None,
@@ -87,34 +84,45 @@ def train(
     precision: Precision = "auto",
 ) -> Run:
     """Train a model from scratch on questions, or on the text of a file."""
-    if isinstance(data, Path):
+    if isinstance(data, str | Path):
         chosen = _recipe(recipe or "text", settings)
-        plan = plan_text(read_corpus([data], whole_files=True), Path(out), chosen)
+        plan = plan_text(read_corpus([Path(data)], whole_files=True), Path(out), chosen)
     else:
         plan = plan_questions(data, Path(out), _recipe(recipe or "modern", settings))
     return _execute(plan, device, precision, resume)
 
 
 def answer(
-    run: Run, questions: "Iterable[str]", *, precision: Precision = "float32"
+    run: Run,
+    questions: "Iterable[str]",
+    *,
+    paraphrases: Sequence[str] = (),
+    precision: Precision = "float32",
 ) -> list[Answer]:
-    """What a run answers, with the signals that may tell recall from invention."""
+    """What a run answers, with the signals that may tell recall from invention.
+
+    Several questions of one wording show what each is about, which some signals need.
+    """
     asked = [Question(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
-    return answer_questions(run, asked, _machine_of(run, precision))
+    return answer_questions(run, asked, _machine_of(run, precision), paraphrases=paraphrases)
 
 
 def evaluate(
-    run: Run, questions: Sequence[Question], *, precision: Precision = "float32"
+    run: Run,
+    questions: Sequence[Question],
+    *,
+    paraphrases: Sequence[str] = (),
+    precision: Precision = "float32",
 ) -> Evaluation:
     """Answers and score."""
-    return evaluate_run(run, questions, _machine_of(run, precision))
+    return evaluate_run(run, questions, _machine_of(run, precision), paraphrases=paraphrases)
 
 
 def generate(
     run: Run,
     prompts: Sequence[str],
     *,
-    max_new_tokens: int = 64,
+    max_new_tokens: int | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -125,7 +133,7 @@ def generate(
     """Continue each prompt; the result holds prompt and continuation.
 
     A sample depends on the seed, its row and its prompt alone. `stop` ends a continuation, and is
-    not part of it.
+    not part of it. Without `max_new_tokens`, the model goes on until its block is full.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded.
@@ -137,17 +145,18 @@ def generate(
     for place, row in zip(places, ids, strict=True):
         if len(row) == len(run.prefix):
             raise UserError(f"{place.where}: is empty; a model needs a beginning")
-        if len(row) + max_new_tokens - 1 > block:
+        if len(row) + (max_new_tokens or 1) - 1 > block:
             raise UserError(
-                f"{place.where}: takes {len(row)} tokens, and with {max_new_tokens} new ones that "
-                f"is more than the model's block of {block}; shorten it or ask for fewer"
+                f"{place.where}: takes {len(row)} tokens, and with {max_new_tokens or 1} new ones "
+                f"that is more than the model's block of {block}; shorten it or ask for fewer"
             )
+    room = block + 1 - max(map(len, ids))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with machine.autocast():
         generated = generate_ids(
             run.model,
             ids,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=max_new_tokens or room,
             stop=MASK,
             sampling=sampling,
             device=machine.device,
@@ -182,7 +191,9 @@ def _recipe(recipe: Recipe | str, settings: Sequence[str]) -> Recipe:
     return override(recipe, settings)
 
 
-def _documents(corpus: "Path | Sequence[str]", *, whole_files: bool) -> list[Document]:
-    if isinstance(corpus, Path):
-        return read_corpus([corpus], whole_files=whole_files)
+def _documents(corpus: "str | Path | Sequence[str]", *, whole_files: bool) -> list[Document]:
+    if isinstance(corpus, str | Path):
+        return read_corpus([Path(corpus)], whole_files=whole_files)
+    if not corpus:
+        raise UserError("the corpus holds no document")
     return [Document(text, f"document {i}") for i, text in enumerate(corpus, 1)]

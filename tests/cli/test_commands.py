@@ -457,7 +457,7 @@ def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:
     assert facts["parameters"] == f"{loaded.n_parameters:,}"
     assert loaded.tokenizer.fingerprint in facts["tokenizer"]
     assert facts["stage"] == "pretraining"
-    assert facts["steps done"] == "60"
+    assert facts["steps done"] == "60 of 60"
     assert facts["weights"] == "yes"
     assert not outcome.new
     assert not outcome.changed

@@ -29,7 +29,10 @@ def report() -> Report:
         signal="probability",
         results={"accuracy": "50.0%"},
         figures=[Figure(svg="<svg></svg>", caption="A drawing")],
-        tables=[AnswerTable(title="Answers", note="all", rows=rows)],
+        tables=[
+            AnswerTable(title="Answers", note="all", rows=rows),
+            AnswerTable(title="Inventions", note="all", rows=rows[2:], invented=True),
+        ],
         facts={"torch": "2", "seed": 0},
         configuration="a = '<b>'",
     )
@@ -77,8 +80,9 @@ def test_right_wrong_and_unknown_are_told_apart() -> None:
     assert "✗ </script>" in text
     assert "Ada comes from Ilmoford." in text
     assert "Answer: Ilmoford" in text
-    assert "(nothing)" in text
-    assert "Nothing." in text
+    assert "(nothing) 0 Not known." in text
+    assert "✗ (nothing) 0 The text says nothing." in text
+    assert text.count("✗") == 2
 
 
 def test_saving_writes_the_page(tmp_path: Path) -> None:

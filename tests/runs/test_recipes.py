@@ -5,7 +5,8 @@ import pytest
 
 from regard.models.transformer import LanguageModel
 from regard.runs.recipe import Recipe
-from regard.runs.recipes import RECIPES, with_seed
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
 from regard.tasks.questions import encode_pairs
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.tokenizer import train_tokenizer
@@ -47,7 +48,7 @@ def test_text_is_read_in_windows_of_characters() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_seed_changes_nothing_else(name: str) -> None:
     before = RECIPES[name]
-    after = with_seed(before, 7)
+    after = override(before, ["seed=7"])
     assert msgspec.to_builtins(after) == msgspec.to_builtins(before) | {"seed": 7}
 
 

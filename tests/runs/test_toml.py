@@ -212,7 +212,7 @@ TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, trainin
         ("pretraining.lr=nan", "pretraining.lr", "> 0"),
         ("pretraining.steps=none", "pretraining", "either epochs or steps"),
         ("pretraining.optimizer.betas=[0.9]", "pretraining.optimizer.betas", "length 2"),
-        ("pretraining.optimizer.betas=[0.9, 2]", "pretraining.optimizer.betas[1]", "<= 1"),
+        ("pretraining.optimizer.betas=[0.9, 2]", "pretraining.optimizer.betas[1]", "< 1"),
         ("data.validation=1", "data.validation", "< 1"),
         ("objective.next_token=0", "objective", "above 0"),
         ("objective.next_token=inf", "objective.next_token", "<= 1"),

@@ -65,7 +65,7 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
         *found.accuracies,
         "AUROC",
         "Never mentioned",
-        "What the text says",
+        "The truth",
         "<title>Recalled or made up?</title>",
         "seed",
         "torch",

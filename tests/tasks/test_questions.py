@@ -196,6 +196,8 @@ repetitive = st.text("ab ", min_size=1, max_size=8).map(str.strip).filter(bool)
 @given(st.lists(one_line | repetitive, min_size=1, max_size=5))
 def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> None:
     found = subjects(texts)
+    if not found:  # nothing tells what they are about
+        return
     assert len(found) == len(texts)
     for text, subject in zip(texts, found, strict=True):
         assert subject
@@ -206,11 +208,12 @@ def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> Non
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (["Where was Ada born?"], ["Where was Ada born?"]),
-        (["Where was Ada born?"] * 2, ["Where was Ada born?"] * 2),
-        (["Where is Rome?", "Who wrote Emma?"], ["Where is Rome?", "Who wrote Emma?"]),
+        (["Where was Ada born?"], []),
+        (["Where was Ada born?"] * 2, []),
+        (["Where was Ada born?", "Where was Otto Lange born?"], ["Ada", "Otto Lange"]),
+        (["Where is Rome?", "Who wrote Emma?"], []),
         (["Ada Finch", "Ada Lange"], ["Finch", "Lange"]),
-        (["Ada", "Ada Ada"], ["Ada", "Ada Ada"]),
+        (["Ada", "Ada Ada"], []),
     ],
 )
 def test_subjects_by_example(texts: list[str], expected: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.errors import NonFiniteError
+from regard.errors import NonFiniteError, UserError
 from regard.runs import files
 from regard.runs.checkpoints import newest_checkpoint
 from regard.runs.machine import Machine
@@ -253,6 +253,29 @@ def test_bad_numbers_stop_before_they_do_harm(
     assert checkpoint is not None
     assert checkpoint.progress.step == 4
     assert all(tensor.isfinite().all() for tensor in final_state(tmp_path / "run").values())
+
+
+def test_a_bad_validation_loss_leaves_the_last_checkpoint_alone(
+    corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([1.0, float("nan")])
+    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    with pytest.raises(NonFiniteError, match="step 6: validation"):
+        plan(corpus, tmp_path / "run").execute(SETTINGS)
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
+
+
+def test_another_text_is_not_resumed(corpus: list[Document], tmp_path: Path) -> None:
+    """Even where the tokenizer is the same, as it is for the same sentences in another order."""
+    plan(corpus, tmp_path / "run").execute(SETTINGS)
+    with pytest.raises(UserError, match="fingerprint was"):
+        plan(corpus[::-1], tmp_path / "run").execute(SETTINGS, resume=True)
+
+
+def test_patience_needs_something_held_out(corpus: list[Document], tmp_path: Path) -> None:
+    settings = [*TINY, "pretraining.patience=1", "data.validation=0"]
+    with pytest.raises(UserError, match="nothing is held out"):
+        plan_pretraining(corpus, tmp_path / "run", override(RECIPES["demo"], settings))
 
 
 def test_another_thread_count_warns(corpus: list[Document], tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def info(run: Path) -> None:
     if checkpoint:
         progress = checkpoint.progress
         facts |= {
-            "steps done": f"{progress.step:,}",
+            "steps done": f"{progress.step:,} of {origin.get('steps', 0):,}",
             "time": f"{progress.seconds:,.1f} s",
             "best validation loss": "not measured"
             if progress.best_loss is None

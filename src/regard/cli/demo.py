@@ -30,17 +30,26 @@ def demo(
 ) -> None:
     """Pretrain on a fictional world, ask about its people, tell recall from invention.
 
-    OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500.
+    OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500, and of the world,
+    such as world.correlation=0.5.
     """
+    from regard.runs.toml import override
     from regard.studies.recall import recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
+    from regard.training.loop import InterruptedTraining
 
     options.check_places(json_file)
-    recipe = options.choose_recipe("demo", "demo", overrides, seed)
+    of_world = [o.removeprefix("world.") for o in overrides if o.startswith("world.")]
+    of_recipe = [o for o in overrides if not o.startswith("world.")]
+    recipe = options.choose_recipe("demo", "demo", of_recipe, seed)
+    world = override(WorldConfig(seed=seed), of_world)
     chosen = options.settings(device, precision, threads, compile_)
     folder = out or _unused(Path("runs/demo"))
-    found = recall(folder, WorldConfig(seed=seed), recipe, chosen)
+    try:
+        found = recall(folder, world, recipe, chosen)
+    except InterruptedTraining:
+        raise click.Abort from None
     page = folder / "report.html"
     recall_report(found, chosen.machine).save(page)
     options.write_json(json_file, found.figures())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regard.cli import options
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.runs.machine import Machine
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 @options.RUN
 @click.argument("pairs", type=click.Path(path_type=Path))
 @click.option("--predictions", type=click.Path(path_type=Path), help="Write the answers.")
-@click.option("--baseline", help="Score this answer instead; majority: the commonest one.")
+@click.option("--baseline", help="Score this answer instead; majority: the commonest in PAIRS.")
 @click.option(
     "--paraphrase", "paraphrases", multiple=True, help="Another wording, {} for the subject."
 )
+@click.option("--report", type=click.Path(path_type=Path), help="Page to write [RUN/report.html].")
 @options.SEED
 @options.JSON
 @options.machine_options(precision="float32")
@@ -31,6 +33,7 @@ def evaluate(
     predictions: Path | None,
     baseline: str | None,
     paraphrases: tuple[str, ...],
+    report: Path | None,
     seed: int | None,
     json_file: Path | None,
     device: str,
@@ -47,7 +50,14 @@ def evaluate(
     from regard.runs.run import Run
     from regard.tasks.questions import read_questions
 
-    options.check_places(predictions, json_file)
+    options.check_places(predictions, json_file, report)
+    if (pairs.suffix == ".txt" or baseline) and (predictions or paraphrases or report):
+        raise UserError(
+            "--predictions, --paraphrase and --report: go with answers of the run, not with a "
+            "text or a --baseline"
+        )
+    if pairs.suffix == ".txt" and baseline:
+        raise UserError("--baseline: goes with questions, not with a text")
     if pairs.suffix == ".txt":
         _perplexity(run, pairs, json_file, options.choose_machine(device, precision, threads))
         return
@@ -77,9 +87,9 @@ def evaluate(
             click.echo(f"AUROC right against wrong, by {name}: {area:.3f}")
     options.write_json(json_file, figures)
     seconds = time.perf_counter() - started
-    report = evaluation_report(loaded, result, machine, source=str(pairs), seconds=seconds)
-    report.save(run / "report.html")
-    click.echo(f"Report: {run / 'report.html'}")
+    page = report or run / "report.html"
+    evaluation_report(loaded, result, machine, source=str(pairs), seconds=seconds).save(page)
+    click.echo(f"Report: {page}")
 
 
 def _baseline(questions: "Sequence[Question]", baseline: str, json_file: Path | None) -> None:

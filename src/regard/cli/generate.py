@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--top-k", type=int, help="Only the k most probable tokens.")
 @click.option("--top-p", type=float, help="Only the most probable tokens that reach this mass.")
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option(
+    "--max-new-tokens", type=click.IntRange(min=1), help="As many as fit the block if not given."
+)
 @click.option("--stop", help="End the continuation before this text.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each sample.")
@@ -33,7 +35,7 @@ def generate(
     top_k: int | None,
     top_p: float | None,
     samples: int,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     stop: str | None,
     seed: int,
     as_json: bool,

@@ -19,7 +19,7 @@ _COMMANDS = {
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
     "train": ("regard.cli.train", "Train a model from scratch on questions or on a text."),
     "evaluate": ("regard.cli.evaluate", "Score a run's answers and write a report."),
-    "generate": ("regard.cli.generate", "Continue a text, or answer a question."),
+    "generate": ("regard.cli.generate", "Continue texts."),
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
     "info": ("regard.cli.config", "What a run is, how it was made, how far it got."),

@@ -88,11 +88,6 @@ def finetune(
 
     run = Run.load(parent)
     chosen = options.choose_recipe(recipe, str(parent / "config.toml"), overrides, seed)
-    if chosen.model != run.recipe.model or chosen.tokenizer != run.recipe.tokenizer:
-        raise UserError(
-            f"{parent}: its model and tokenizer are made and can't be changed; "
-            "leave model.* and tokenizer.* as they are"
-        )
     _execute(plan_finetuning(run, read_answered(pairs), out, chosen), **flags)
 
 

@@ -52,14 +52,23 @@ def answer_questions(
 
     `paraphrases` are other wordings, with {} where the subject belongs.
 
+    Familiarity and agreement need to know what a question is about: several questions of one
+    wording show it.
+
     Raises:
-        UserError: a question can't be encoded or is too long.
+        UserError: a question can't be encoded or is too long, or a paraphrase can't be used.
     """
     for wording in paraphrases:
         if "{}" not in wording:
             raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
-    texts = [question.text for question in questions]
-    about = subjects(texts)
+    if not questions:
+        return []
+    about = subjects([question.text for question in questions])
+    if paraphrases and not about:
+        raise UserError(
+            f"{questions[0].where}: paraphrases need several questions of one wording, which show "
+            "what each is about"
+        )
     answers = _greedy(run, questions, machine, max_new_tokens, batch)
     decoded = [run.tokenizer.decode(answer.ids).strip() for answer in answers]
     familiarity = name_log_probabilities(run, about, machine, batch)
@@ -80,8 +89,9 @@ def answer_questions(
         signals = {
             "probability": exp(sum(answer.log_probabilities)),
             "weakest token": exp(min(answer.log_probabilities)),
-            "familiarity": familiarity[i],
         }
+        if about:
+            signals["familiarity"] = familiarity[i]
         if others:
             signals["agreement"] = _agreement([decoded[i], *(other[i] for other in others)])
         result.append(

@@ -15,10 +15,10 @@ LONGEST = 48
 
 def attention_figure(run: Run, answer: Answer, machine: Machine) -> str:
     """All heads while the model reads a question and begins its answer, as SVG."""
-    ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK][-LONGEST:]
+    ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK]
     captured = capture_attention(run.model, torch.tensor([ids], device=machine.device))
     return attention_maps(
-        [layer.weights[0].float().cpu().numpy() for layer in captured],
-        [run.tokenizer.decode([i]) for i in ids],
+        [layer.weights[0, :, -LONGEST:, -LONGEST:].float().cpu().numpy() for layer in captured],
+        [run.tokenizer.decode([i]) for i in ids[-LONGEST:]],
         title=f"Attention while answering: {answer.question}",
     )

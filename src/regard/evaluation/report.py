@@ -35,6 +35,19 @@ class AnswerTable:
     title: str
     note: str
     rows: Sequence[ShownAnswer]
+    invented: bool = False
+    """Whether nobody could know these answers, so that all are wrong."""
+
+    @property
+    def without_truth(self) -> str:
+        """What stands in the place of a truth that isn't there."""
+        return "The text says nothing." if self.invented else "Not known."
+
+    def verdict(self, row: ShownAnswer) -> str:
+        """Right, wrong, or neither."""
+        if row.answer.expected is None and not self.invented:
+            return "unknown"
+        return "good" if row.answer.correct else "bad"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from regard.runs.machine import Machine
 from regard.runs.run import Run
 from regard.text.batches import make_batch
 from regard.text.corpus import Document
-from regard.text.objectives import IGNORE, begin, next_token, pieces
+from regard.text.objectives import IGNORE, begin, continuation, next_token, pieces
 from regard.text.tokenizer import encode_documents
 
 
@@ -37,8 +37,9 @@ def text_perplexity(
         UserError: a document can't be encoded, or there is nothing to predict.
     """
     block = run.recipe.model.block
+    lines = run.recipe.data.documents == "lines"
     examples = [
-        begin(run.prefix, next_token(piece, run.room))
+        begin(run.prefix, next_token(piece, run.room) if lines else continuation(piece))
         for ids in encode_documents(run.tokenizer, documents)
         for piece in pieces(ids, run.room)
     ]

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention, Mask, Softmax, State
-from regard.models.config import LearnedConfig, ModelConfig, RotaryConfig
+from regard.models.config import LearnedConfig, ModelConfig, RotaryConfig, SoftmaxConfig
 from regard.positions import Learned, Rotary, rotate
 
 Turn: TypeAlias = tuple[Tensor, Tensor]
@@ -20,6 +20,13 @@ Turn: TypeAlias = tuple[Tensor, Tensor]
 
 States: TypeAlias = list[State]
 """What a model remembers: one state a layer."""
+
+
+def make_attention(config: ModelConfig) -> Attention:
+    """The mechanism that the configuration asks for."""
+    match config.attention:
+        case SoftmaxConfig():
+            return Softmax(dropout=config.dropout)
 
 
 class SelfAttention(nn.Module):
@@ -31,7 +38,7 @@ class SelfAttention(nn.Module):
         self.project_in = nn.Linear(
             config.d_model, (config.n_heads + 2 * config.kv_heads) * config.d_head
         )
-        self.attention: Attention = Softmax(dropout=config.dropout)
+        self.attention = make_attention(config)
         self.project_out = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
     def forward(self, x: Float[Tensor, "b n d"], turn: Turn | None) -> Float[Tensor, "b n d"]:
@@ -220,7 +227,7 @@ class LanguageModel(nn.Module):
 
 
 def _initialise(module: nn.Module) -> None:
-    """Weights N(0, 0.02), biases 0, as in GPT-2."""
+    """Weights N(0, 0.02), biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Learned(nn.Module):
-    """One learned vector a position, zero at first (Gehring et al., 2017; GPT)."""
+    """One learned vector a position (Gehring et al., 2017), zero at first."""
 
     def __init__(self, *, length: int, d: int) -> None:
         """`length` positions of width `d`."""

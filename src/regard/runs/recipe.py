@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import Config, ModelConfig, Positive, Seed
+from regard.models.config import Config, ModelConfig, Positive, Probability, Seed
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
 from regard.text.vocabulary import MASK
 
@@ -32,7 +32,7 @@ class DataConfig(Config, frozen=True):
 class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
     """AdamW (Loshchilov & Hutter, 2019)."""
 
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    betas: tuple[Probability, Probability] = (0.9, 0.95)
     """Decay of the running means of the gradient and of its square."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.1
     """Decay of the weight matrices; embeddings, norms and biases have none."""
@@ -43,9 +43,9 @@ class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
 
     matrix_lr: Rate = 0.02
     """Learning rate of the matrices, whose updates are orthogonal; lr is that of all else."""
-    momentum: Fraction = 0.95
+    momentum: Probability = 0.95
     """Decay of the running sum of gradients."""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    betas: tuple[Probability, Probability] = (0.9, 0.95)
     """The betas of AdamW."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.1
     """Decay of the matrices of the layers; embeddings, head, norms and biases have none."""

@@ -1,7 +1,5 @@
 """The recipes that come with Regard."""
 
-import msgspec
-
 from regard.models.config import LearnedConfig, ModelConfig, RotaryConfig
 from regard.runs.recipe import DataConfig, MuonConfig, Recipe, TrainingConfig
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
@@ -19,11 +17,11 @@ _DEMO = Recipe(
     model=ModelConfig(
         block=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
     ),
-    objective=ObjectiveConfig(next_token=0.8, questions=0.2, question_batch=128),
+    objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
     pretraining=TrainingConfig(
-        steps=1100, lr=5e-4, final_lr=0.02, optimizer=MuonConfig(), checkpoint_every=250
+        steps=1200, lr=1e-3, final_lr=0.02, optimizer=MuonConfig(), checkpoint_every=250
     ),
-    training=TrainingConfig(epochs=20, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
+    training=TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
 )
 
 _TEXT = Recipe(
@@ -36,8 +34,3 @@ _TEXT = Recipe(
 )
 
 RECIPES: dict[str, Recipe] = {"modern": _MODERN, "demo": _DEMO, "text": _TEXT}
-
-
-def with_seed(recipe: Recipe, seed: int) -> Recipe:
-    """The same recipe with another seed."""
-    return msgspec.structs.replace(recipe, seed=seed)

@@ -1,7 +1,7 @@
 """A run: model, configuration and tokenizer, which belong together, in one folder.
 
 config.toml        the recipe, complete
-origin.json        how it was made: stage, inputs, parent, versions, machine
+origin.json        how it was made: stage, inputs and their fingerprint, parent
 tokenizer.json     text ↔ ids
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
@@ -46,7 +46,7 @@ class Run:
     def new(path: Path, recipe: Recipe, tokenizer: Tokenizer, origin: dict[str, Any]) -> "Run":
         """A run with an untrained model, whose weights the recipe's seed decides."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(recipe.seed)
+            torch.default_generator.manual_seed(recipe.seed)
             model = LanguageModel(recipe.model, tokenizer.size)
         return Run(path, recipe, tokenizer, model, origin)
 

@@ -19,6 +19,7 @@ from regard.metrics import Interval, accuracy
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.runs.toml import override
 from regard.tasks.questions import Question, majority_answer
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
@@ -73,7 +74,7 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")
-    arms = _train_arms(out, config, recipe, settings)
+    arms = _train_arms(out, config, world, recipe, settings)
 
     def ask(run: Run, questions: list[Question]) -> list[Answer]:
         return answer_questions(run, questions, settings.machine, paraphrases=WORDINGS)
@@ -96,18 +97,18 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
 
 
 def _train_arms(
-    out: Path, config: WorldConfig, recipe: Recipe, settings: Settings
+    out: Path, config: WorldConfig, world: World, recipe: Recipe, settings: Settings
 ) -> dict[str, Run]:
     """Train the models that are compared; all know the same questions about the same people."""
     plain_world = make_world(msgspec.structs.replace(config, augment=False))
     asked = plain_world.questions("asked", QUESTIONS)
-    rich = plan_pretraining(
-        _corpus(make_world(config)), out / "pretrained", recipe, questions=asked
-    )
+    # Nothing is held out where each person has but one biography.
+    all_of_it = override(recipe, ["data.validation=0"])
+    rich = plan_pretraining(_corpus(world), out / "pretrained", recipe, questions=asked)
     tokenizer = rich.run.tokenizer
     plans = {
         PRETRAINED: rich,
-        PLAIN: plan_pretraining(_corpus(plain_world), out / "plain", recipe, questions=asked),
+        PLAIN: plan_pretraining(_corpus(plain_world), out / "plain", all_of_it, questions=asked),
         NOT_PRETRAINED: plan_questions(asked, out / "not-pretrained", recipe, tokenizer=tokenizer),
     }
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})

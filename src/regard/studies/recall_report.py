@@ -120,11 +120,15 @@ def _loss_curves(found: Recall) -> Figure:
         records = read_metrics(run.path / "metrics.jsonl")
         if records:
             curves[name] = ([r["seconds"] for r in records], [r["loss"] for r in records])
+        measured = [r for r in records if "validation_loss" in r]
+        if name == PRETRAINED and measured:
+            held_out = [r["validation_loss"] for r in measured]
+            curves[f"{name}, held-out text"] = ([r["seconds"] for r in measured], held_out)
     return Figure(
         svg=figures.line_chart(
             curves, x="seconds of training", y="loss (nats a token)", title="Loss", log_y=True
         ),
-        caption="Loss on the training batches; while pretraining, a fifth of them are questions.",
+        caption="Loss on the training batches (questions among them) and on held-out biographies.",
     )
 
 
@@ -139,5 +143,6 @@ def _tables(found: Recall) -> list[AnswerTable]:
             note=f"{len(unseen)} people of whom the text says nothing: every answer is made up. "
             "The most confident first",
             rows=[ShownAnswer(answer=a, confidence=a.signals[signal]) for a in invented],
+            invented=True,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Questions and answers: reading them, and scoring what a model answers."""
+"""Questions and answers: reading and encoding them, and what they have in common."""
 
 import re
 from collections import Counter
@@ -140,17 +140,19 @@ def _parse_json(line: Document) -> Question:
 
 
 def subjects(texts: Sequence[str]) -> list[str]:
-    """What each question is about: the words that differ between questions of one form.
+    """What each question is about: the words that differ between questions of one wording.
 
     «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
-    Lange». Where nothing is common, or there is but one question, it is the whole question.
+    Lange». Empty where that can't be told: nothing is common, or there is but one question.
     """
+    if len(set(texts)) < 2:
+        return []
     words = [re.findall(r"\s*\S+", text) for text in texts]
     shortest = min(map(len, words))
     prefix = _common(words, shortest - 1)
     suffix = _common([w[::-1] for w in words], shortest - 1 - prefix)
-    if len(set(texts)) == 1:
-        return list(texts)
+    if prefix + suffix == 0:
+        return []
     return ["".join(w[prefix : len(w) - suffix]).strip() for w in words]
 
 

@@ -29,6 +29,11 @@ def next_token(document: Sequence[int], block: int) -> Example:
     return Example(ids, [True] * len(ids))
 
 
+def continuation(document: Sequence[int]) -> Example:
+    """Every token from those before, in a text that may go on."""
+    return Example(document, [True] * len(document))
+
+
 def pieces(document: Sequence[int], block: int) -> list[Sequence[int]]:
     """A long document in pieces of a block, each beginning with the last token of the one before.
 

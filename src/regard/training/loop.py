@@ -79,9 +79,10 @@ def train(
                         f"stopped after step {progress.step} of {stream.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
-    except NonFiniteError:
-        if progress.step:
-            trainer.save(progress)
+    except Exception as error:
+        if settings.compile and type(error).__module__.startswith("torch._"):
+            reason = str(error).strip().splitlines()[0]
+            raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
         raise
     finally:
         for reporter in reporters:
@@ -111,7 +112,12 @@ class _Trainer:
             loss = accumulate_gradients(
                 model, batch, self.machine, parts=config.accumulation, decode=decode
             )
-        norm = clip_gradients(model, config.clip, loss, number)
+        try:
+            norm = clip_gradients(model, config.clip, loss, number)
+        except NonFiniteError:
+            if progress.step:
+                self.save(progress)  # the weights are still those after the last step
+            raise
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -143,7 +149,8 @@ class _Trainer:
         run = self.run
         environment = self.machine.describe()
         save_checkpoint(run, self.optimizers, progress, environment)
-        if progress.best_step == progress.step or not (run.path / "model.safetensors").exists():
+        best = progress.best_step == progress.step or not self.validation
+        if best or not (run.path / "model.safetensors").exists():
             run.save_weights()
 
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
@@ -151,7 +158,9 @@ class _Trainer:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
         loss = mean_loss(self.run.model, list(self.validation), self.machine)
         if not isfinite(loss):
-            raise NonFiniteError(f"step {progress.step}: the validation loss is {loss:g}")
+            raise NonFiniteError(
+                f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
+            )
         better = progress.best_loss is None or loss < progress.best_loss
         if better:
             changes = {"best_loss": loss, "best_step": progress.step, "checks_since_best": 0}
@@ -207,6 +216,9 @@ def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
 def _own_randomness(seed: int, step: int, machine: Machine) -> Iterator[None]:
     """Dropout that depends on seed and step alone; the global generator stays untouched."""
     devices = [machine.device] if machine.device.type == "cuda" else []
+    mixed = int(np.random.SeedSequence([seed, 4, step]).generate_state(1)[0])
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int(np.random.SeedSequence([seed, 4, step]).generate_state(1)[0]))
+        torch.default_generator.manual_seed(mixed)
+        if devices:
+            torch.cuda.manual_seed(mixed)
         yield

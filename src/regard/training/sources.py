@@ -11,6 +11,7 @@ from regard.text.batches import Batch, make_batch
 from regard.text.objectives import (
     Example,
     begin,
+    continuation,
     next_token,
     pieces,
     question_answer,
@@ -43,6 +44,12 @@ def windows(ids: Sequence[int], block: int, share: float = 1.0) -> Source:
     return Source([partial(_window, ids, block, start) for start in starts], share)
 
 
+def whole(ids: Sequence[Sequence[int]], block: int) -> Source:
+    """Long texts in pieces of a block, each token once."""
+    cut = [piece for text in ids for piece in pieces(text, block)]
+    return Source([partial(_always, continuation(piece)) for piece in cut])
+
+
 def corrupted(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
     """Each document with a span cut out, another one each time."""
     return Source([partial(span_corruption, document, block) for document in ids], share)
@@ -66,7 +73,7 @@ def _window(ids: Sequence[int], block: int, start: int, draw: np.random.Generato
     last = max(min(start + block, len(ids) - block), start + 1)
     first = int(draw.integers(start, last))
     row = ids[first : first + block + 1]
-    return Example(row, [True] * len(row))
+    return continuation(row)
 
 
 class Stream:

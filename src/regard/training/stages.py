@@ -1,5 +1,6 @@
 """The stages of a model's life: pretraining on text, finetuning on questions, or from scratch."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from regard.errors import UserError
 from regard.runs.checkpoints import Progress
 from regard.runs.machine import Machine
 from regard.runs.recipe import Recipe, TrainingConfig
-from regard.runs.run import Run, load_origin
+from regard.runs.run import Run, load_origin, pack_weights
 from regard.runs.toml import read_recipe, to_toml
 from regard.tasks.questions import Question, encode_pairs
 from regard.text.batches import Batch
@@ -112,7 +113,17 @@ def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recip
     Raises:
         UserError: a question can't be encoded or is too long.
     """
-    origin = _origin("finetuning", (), questions) | {"parent": str(parent.path)}
+    made = ("model", "tokenizer")
+    if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
+        raise UserError(
+            f"{parent.path}: its model and tokenizer are made and can't be changed; "
+            "leave model.* and tokenizer.* as they are"
+        )
+    if recipe.data.prefix != parent.prefix:
+        raise UserError(f"{parent.path}: data.begin_mark is fixed since its pretraining")
+    weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
+    origin = _origin("finetuning", (), questions)
+    origin |= {"parent": str(parent.path), "parent_weights": weights}
     run = Run.new(out, recipe, parent.tokenizer, origin)
     run.model.load_state_dict(parent.model.state_dict())
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
@@ -173,7 +184,7 @@ def _plan_text(
         raise UserError(f"{corpus[0].where}: is too short to learn from")
     run = Run.new(out, recipe, tokenizer, _origin(title, corpus, ()))
     return _plan(
-        run, [sources.windows(joined, block)], [sources.documents(held_out, block)], config, title
+        run, [sources.windows(joined, block)], [sources.whole(held_out, block)], config, title
     )
 
 
@@ -191,7 +202,13 @@ def _plan(
         shuffle=config.shuffle,
         prefix=recipe.data.prefix,
     )
-    return Plan(run, stream, _validation(checks, recipe, config), config, title)
+    run.origin["steps"] = stream.steps
+    validation = _validation(checks, recipe, config)
+    if config.patience and not validation:
+        raise UserError(
+            f"{title}.patience: nothing is held out to measure; raise data.validation, or set 0"
+        )
+    return Plan(run, stream, validation, config, title)
 
 
 def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) -> list[Batch]:
@@ -227,9 +244,16 @@ def _origin(
         "regard": regard.__version__,
         "stage": stage,
         "inputs": [name for name in files if Path(name).is_file()],
+        "fingerprint": _fingerprint(corpus, questions),
         "documents": len(corpus),
         "questions": len(questions),
     }
+
+
+def _fingerprint(corpus: Sequence[Document], questions: Sequence[Question]) -> str:
+    """Tells data apart, wherever they lie."""
+    data = [[document.text for document in corpus], [[q.text, q.answer] for q in questions]]
+    return hashlib.sha256(msgspec.json.encode(data)).hexdigest()[:16]
 
 
 def _claim(run: Run, *, resume: bool) -> None:
@@ -254,11 +278,12 @@ def _claim(run: Run, *, resume: bool) -> None:
             "resume with the same recipe, or choose another --out"
         )
     origin = load_origin(path)
-    if msgspec.to_builtins(origin.get("inputs")) != run.origin["inputs"]:
-        raise UserError(
-            f"{path}/origin.json: was trained on {', '.join(origin.get('inputs', []))}; "
-            "resume with the same files, or choose another --out"
-        )
+    for name in ("stage", "fingerprint", "parent_weights"):
+        if origin.get(name) != run.origin.get(name):
+            raise UserError(
+                f"{path}/origin.json: {name} was {origin.get(name)} and is {run.origin.get(name)}; "
+                "resume with the same command and data, or choose another --out"
+            )
     saved = (path / "tokenizer.json").exists() and (path / "tokenizer.json").read_text("utf-8")
     if saved and saved != run.tokenizer.to_json():
         raise UserError(
