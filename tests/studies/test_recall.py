@@ -9,8 +9,9 @@ import torch
 from regard.cli import main
 from regard.runs.machine import Machine
 from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
 from regard.runs.toml import override
-from regard.studies.recall import NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
+from regard.studies.recall import FINETUNED, NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
 from regard.studies.recall_report import recall_report
 from regard.tasks.world import WorldConfig
 from regard.training.loop import Settings
@@ -22,6 +23,7 @@ TINY = [
     "pretraining.steps=6",
     "pretraining.checkpoint_every=3",
     "training.steps=3",
+    "finetuning.steps=3",
 ]
 
 
@@ -42,7 +44,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Recall:
 def test_the_figures_are_those_that_demo_promises(found: Recall) -> None:
     assert set(found.figures()) == {
         "held_out_accuracy",
-        "plain_accuracy",
+        "finetuned_accuracy",
         "no_pretraining_accuracy",
         "untrained_accuracy",
         "majority_accuracy",
@@ -75,9 +77,15 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
     assert page.count("<svg") == 5
 
 
-def test_models_without_text_of_their_own_know_the_same_words(found: Recall) -> None:
-    words = {name: run.tokenizer.fingerprint for name, run in found.arms.items()}
-    assert words[PRETRAINED] == words[NOT_PRETRAINED] == words[UNTRAINED]
+def test_all_models_know_the_same_words(found: Recall) -> None:
+    assert set(found.arms) == {PRETRAINED, FINETUNED, NOT_PRETRAINED, UNTRAINED}
+    assert len({run.tokenizer.fingerprint for run in found.arms.values()}) == 1
+
+
+def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> None:
+    text_only = Run.load(found.arms[PRETRAINED].path.parent / "text-only")
+    assert text_only.origin["steps"] == round(0.7 * 6)
+    assert text_only.origin["questions"] == 0
 
 
 def test_demo_prints_a_table_and_the_path_of_the_report(

@@ -21,6 +21,7 @@ _DEMO = Recipe(
     pretraining=TrainingConfig(
         steps=1200, lr=1e-3, final_lr=0.02, optimizer=MuonConfig(), checkpoint_every=250
     ),
+    finetuning=TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100),
     training=TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
 )
 

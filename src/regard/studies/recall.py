@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.confidence import Chosen, choose_signal
 from regard.evaluation.evaluate import baseline_accuracy
@@ -25,14 +23,13 @@ from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
 from regard.training.loop import Settings
-from regard.training.stages import plan_pretraining, plan_questions
+from regard.training.stages import plan_finetuning, plan_pretraining, plan_questions
 
-PRETRAINED, PLAIN, NOT_PRETRAINED = (
-    "pretrained",
-    "pretrained on one plain line each",
-    "not pretrained",
-)
-UNTRAINED, MAJORITY = "untrained", "always the commonest place"
+PRETRAINED = "text and questions together"
+FINETUNED = "text first, questions afterwards"
+NOT_PRETRAINED = "questions only, no pretraining"
+UNTRAINED = "untrained"
+MAJORITY = "always the commonest place"
 WORDINGS = tuple(wording.replace("{name}", "{}") for wording in QUESTIONS[1:])
 """The other wordings of the question, to see whether the answers agree."""
 
@@ -59,7 +56,7 @@ class Recall:
         """The figures of the final table."""
         return {
             "held_out_accuracy": self.accuracies[PRETRAINED].value,
-            "plain_accuracy": self.accuracies[PLAIN].value,
+            "finetuned_accuracy": self.accuracies[FINETUNED].value,
             "no_pretraining_accuracy": self.accuracies[NOT_PRETRAINED].value,
             "untrained_accuracy": self.accuracies[UNTRAINED].value,
             "majority_accuracy": self.accuracies[MAJORITY].value,
@@ -74,7 +71,7 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")
-    arms = _train_arms(out, config, world, recipe, settings)
+    arms = _train_arms(out, world, recipe, settings)
 
     def ask(run: Run, questions: list[Question]) -> list[Answer]:
         return answer_questions(run, questions, settings.machine, paraphrases=WORDINGS)
@@ -96,26 +93,38 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
     )
 
 
-def _train_arms(
-    out: Path, config: WorldConfig, world: World, recipe: Recipe, settings: Settings
-) -> dict[str, Run]:
-    """Train the models that are compared; all know the same questions about the same people."""
-    plain_world = make_world(msgspec.structs.replace(config, augment=False))
-    asked = plain_world.questions("asked", QUESTIONS)
-    # Nothing is held out where each person has but one biography.
-    all_of_it = override(recipe, ["data.validation=0"])
-    rich = plan_pretraining(_corpus(world), out / "pretrained", recipe, questions=asked)
-    tokenizer = rich.run.tokenizer
-    plans = {
-        PRETRAINED: rich,
-        PLAIN: plan_pretraining(_corpus(plain_world), out / "plain", all_of_it, questions=asked),
-        NOT_PRETRAINED: plan_questions(asked, out / "not-pretrained", recipe, tokenizer=tokenizer),
-    }
+def _train_arms(out: Path, world: World, recipe: Recipe, settings: Settings) -> dict[str, Run]:
+    """Train the models that are compared; all are asked the same questions."""
+    corpus, asked = _corpus(world), world.questions("asked", QUESTIONS)
+    mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=asked)
+    tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(settings.machine.device).eval()
-    for plan in plans.values():
-        plan.execute(settings)
-    return {name: plan.run for name, plan in plans.items()} | {UNTRAINED: untrained}
+    mixed.execute(settings)
+    text = plan_pretraining(
+        corpus, out / "text-only", _text_only(recipe, mixed.stream.steps), tokenizer=tokenizer
+    )
+    text.execute(settings)
+    finetuned = plan_finetuning(text.run, asked, out / "finetuned", recipe)
+    finetuned.execute(settings)
+    no_text = plan_questions(asked, out / "not-pretrained", recipe, tokenizer=tokenizer)
+    no_text.execute(settings)
+    return {
+        PRETRAINED: mixed.run,
+        FINETUNED: finetuned.run,
+        NOT_PRETRAINED: no_text.run,
+        UNTRAINED: untrained,
+    }
+
+
+def _text_only(recipe: Recipe, steps: int) -> Recipe:
+    """The same number of steps on text, and none on questions."""
+    objective = recipe.objective
+    share = 1 - objective.questions / sum(
+        (objective.next_token, objective.span_corruption, objective.questions)
+    )
+    settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]
+    return override(recipe, settings)
 
 
 def _corpus(world: World) -> list[Document]:
