@@ -433,6 +433,18 @@ def test_data_shows_corrupted_texts(regard: Command) -> None:
     assert regard("data", "corruption", "text.txt", "--seed", 4).out != outcome.out
 
 
+def test_data_shows_masked_texts(regard: Command) -> None:
+    outcome = succeeded(regard("data", "masking", "text.txt", "--seed", "3"))
+    examples = outcome.out.split("\n\n")[:-1]
+    assert len(examples) == 4
+    for example, text in zip(examples, BIOGRAPHIES, strict=False):
+        x, y = (line[3:] for line in example.split("\n"))
+        restored = "".join(a if b == "·" else b for a, b in zip(x, y, strict=True))
+        assert restored == text
+        assert "⁇" in x
+        assert 0 < sum(b != "·" for b in y) <= round(0.15 * len(text)) + 1
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_config_prints_a_recipe_that_can_be_given_back(
     regard: Command, folder: Path, name: str

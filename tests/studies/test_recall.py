@@ -1,10 +1,12 @@
 """The main job, as small as it can be."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
 from regard.cli import main
 from regard.runs.machine import Machine
@@ -86,6 +88,20 @@ def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> N
     text_only = Run.load(found.arms[PRETRAINED].path.parent / "text-only")
     assert text_only.origin["steps"] == round(0.7 * 6)
     assert text_only.origin["questions"] == 0
+
+
+def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> None:
+    """Where every answer is a place of a namesake, the report says so."""
+    known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
+    unseen = [
+        structs.replace(answer, answered=known[person.name.split()[1]])
+        for person, answer in zip(found.world.group("unseen"), found.unseen, strict=True)
+    ]
+    results = recall_report(replace(found, unseen=unseen), MACHINE).results
+    told = results["never mentioned, answered with a place of somebody of that last name"]
+    share, chance = told.split(", by chance ")
+    assert share.startswith("100.0%")
+    assert 0 < float(chance.rstrip("%")) < 50
 
 
 def test_demo_prints_a_table_and_the_path_of_the_report(

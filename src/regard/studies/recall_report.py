@@ -1,7 +1,5 @@
 """The report of the study "recalled or made up?"."""
 
-from collections.abc import Callable
-
 from regard.evaluation import figures
 from regard.evaluation.attention import attention_figure
 from regard.evaluation.evaluate import (
@@ -16,7 +14,6 @@ from regard.runs.machine import Machine
 from regard.runs.toml import to_toml
 from regard.studies.recall import PRETRAINED, Recall
 from regard.tasks.questions import majority_answer
-from regard.tasks.world import Person
 from regard.training.progress import read_metrics
 
 
@@ -61,29 +58,33 @@ def _results(found: Recall) -> dict[str, str]:
 
 def _fallbacks(found: Recall) -> dict[str, str]:
     """What invented answers are made of: shares of them that the text could have suggested."""
-    world, unseen = found.world, found.unseen
-    mentioned = [person for person in world.people if person.statements]
-    commonest = majority_answer(world.questions("asked"))
-
-    def share(of_namesakes: Callable[[Person, Person], bool]) -> str:
-        """How many get a place where someone was born with whom they share a name."""
-        hits = [
-            answer.answered in {other.place for other in mentioned if of_namesakes(person, other)}
-            for person, answer in zip(world.group("unseen"), unseen, strict=True)
-        ]
-        return accuracy(hits).percent()
-
+    invented = [answer.answered for answer in found.unseen]
+    commonest = majority_answer(found.world.questions("asked"))
     return {
         "never mentioned, answered with the commonest place": accuracy(
-            [answer.answered == commonest for answer in unseen]
+            [place == commonest for place in invented]
         ).percent(),
-        "never mentioned, answered with a place of someone with that last name": share(
-            lambda person, other: person.name.split()[1] == other.name.split()[1]
+        "never mentioned, answered with a place of somebody of that first name": _namesakes(
+            found, 0
         ),
-        "never mentioned, answered with a place of someone with that first name": share(
-            lambda person, other: person.name.split()[0] == other.name.split()[0]
+        "never mentioned, answered with a place of somebody of that last name": _namesakes(
+            found, 1
         ),
     }
+
+
+def _namesakes(found: Recall, part: int) -> str:
+    """How many invented answers are places of people with whom the first (0) or last (1) name is
+    shared; and how many would be if the same answers were given to people at random."""
+    places: dict[str, set[str]] = {}
+    for person in found.world.people:
+        if person.statements:
+            places.setdefault(person.name.split()[part], set()).add(person.place)
+    suggested = [places[person.name.split()[part]] for person in found.world.group("unseen")]
+    invented = [answer.answered for answer in found.unseen]
+    hits = [place in known for place, known in zip(invented, suggested, strict=True)]
+    pairs = [place in known for place in invented for known in suggested]
+    return f"{accuracy(hits).percent()}, by chance {sum(pairs) / len(pairs):.1%}"
 
 
 def _figures(found: Recall, machine: Machine) -> list[Figure]:

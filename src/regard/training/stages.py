@@ -39,13 +39,14 @@ class Plan:
     title: str
 
     def describe(self) -> dict[str, Any]:
-        """Sizes, and the loss of the untrained model on the first batch, in nats."""
-        first = self.stream.batch(0)
+        """Sizes, and the loss before this training on its first batch, in nats."""
+        first, machine = self.stream.batch(0), Machine.choose("cpu")
+        name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return {
             "parameters": self.run.n_parameters,
             "vocabulary": self.run.tokenizer.size,
             "steps": self.stream.steps,
-            "untrained_loss": mean_loss(self.run.model, [first], Machine.choose("cpu")),
+            name: mean_loss(self.run.model, [first], machine),
             "uniform_loss": log(self.run.tokenizer.size),
         }
 
