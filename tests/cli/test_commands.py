@@ -211,7 +211,7 @@ def test_finetuning_begins_with_the_weights_of_its_parent(regard: Command, folde
     flags = ("--out", "fine", "--dry-run", "--json", "facts.json")
     succeeded(regard("finetune", "rome.tsv", "--from", "run", *flags, *STEPS))
     facts = read_json(folder / "facts.json")
-    assert facts["untrained_loss"] < facts["uniform_loss"] / 2
+    assert facts["loss_before"] < facts["uniform_loss"] / 2
 
 
 def test_training_on_questions_alone(regard: Command, folder: Path) -> None:
