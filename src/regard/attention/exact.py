@@ -185,12 +185,11 @@ def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
 def _composed_is_faster(query: Tensor, key: Tensor, dropout: float) -> bool:
     """Whether products and softmax one by one beat the fused kernel.
 
-    On a CPU they do for short rows, above all backwards: forward and backward of 64 rows, 4 heads,
-    30 tokens, d = 32 on two cores took 2.4 ms against 3.5 ms (float32) and 10 ms (bfloat16) fused;
-    of 64 rows, 8 heads, 128 tokens 82 ms against 51 ms and 25 ms against 90 ms
-    (`benchmarks/attention.py`). With dropout the fused kernel isn't to be had.
+    On a CPU in bfloat16 they do for short rows, because the fused backward is slow: forward and
+    backward took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always
+    more than its time (two cores with AVX-512; `benchmarks/attention.py`). With dropout, the fused
+    kernel isn't to be had.
     """
     if query.device.type != "cpu":
         return False
-    longest_that_gains = 256 if query.dtype == torch.bfloat16 else 64
-    return dropout > 0 or key.shape[2] <= longest_that_gains
+    return dropout > 0 or (query.dtype == torch.bfloat16 and key.shape[2] <= 128)
