@@ -13,7 +13,7 @@ from regard import __version__
 from regard.errors import RegardError
 
 _COMMANDS = {
-    "demo": ("regard.cli.demo", "The main job on a fictional world, in two minutes."),
+    "demo": ("regard.cli.demo", "The main job on a fictional world, in about two minutes."),
     "world": ("regard.cli.world", "Write the fictional world to files."),
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),

@@ -162,7 +162,7 @@ def _texts(questions: Sequence[Question]) -> list[str]:
 def _plan_questions(
     run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
 ) -> Plan:
-    pairs = encode_pairs(run.tokenizer, questions, _room(run.recipe))
+    pairs = encode_pairs(run.tokenizer, questions, run.room)
     training, held_out = _hold_out(pairs, run.recipe)
     return _plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
 
