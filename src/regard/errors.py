@@ -19,3 +19,7 @@ class UnsupportedError(UserError):
 
 class NonFiniteError(RegardError):
     """A loss or gradient became NaN or infinite; nothing was changed by it."""
+
+
+class NormaliserError(NonFiniteError):
+    """The weights of a query add up to zero or less, and can't be divided by their sum."""

@@ -119,3 +119,9 @@ def test_gradients_turn_back() -> None:
 
 def test_the_tables_are_not_saved_with_the_weights() -> None:
     assert not Rotary(length=8, d=4).state_dict()
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_an_odd_width_is_refused(d: int) -> None:
+    with pytest.raises(ValueError, match=f"d must be even and positive, not {d}"):
+        Rotary(length=8, d=d)

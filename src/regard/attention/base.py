@@ -1,24 +1,59 @@
 """The contract that every attention mechanism keeps."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.errors import UnsupportedError
 
+ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
+
+@runtime_checkable
 class Bias(Protocol):
     """A number added to the score of each query and key, by head and positions."""
 
     def dense(
-        self, query_positions: Int[Tensor, " queries"], key_positions: Int[Tensor, " keys"]
-    ) -> Float[Tensor, "heads queries keys"]:
+        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+    ) -> Float[Tensor, "*rows heads queries keys"]:
         """The bias as a tensor."""
+        ...
+
+    def score_mod(self) -> ScoreMod:
+        """(score, row, head, query position, key position) → the score with the bias.
+
+        For indices of any shape, or one by one in FlexAttention.
+        """
+        ...
+
+
+@runtime_checkable
+class RelativeVectors(Protocol):
+    """Vectors added to keys and values by their position relative to the query."""
+
+    def scores(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        query_positions: Int[Tensor, "*rows queries"],
+        key_positions: Int[Tensor, " keys"],
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """Products of each query with the vectors added to the keys."""
+        ...
+
+    def gather(
+        self,
+        weights: Float[Tensor, "batch heads queries keys"],
+        query_positions: Int[Tensor, "*rows queries"],
+        key_positions: Int[Tensor, " keys"],
+    ) -> Float[Tensor, "batch heads queries e"]:
+        """What the weights gather of the vectors added to the values."""
         ...
 
 
@@ -30,6 +65,11 @@ class State(Protocol):
         """How many tokens each row has seen."""
         ...
 
+    @property
+    def bytes(self) -> int:
+        """Size of all its tensors."""
+        ...
+
     def select(self, rows: Int[Tensor, " rows"]) -> "State":
         """The state of the given rows, in that order; a row may be taken several times."""
         ...
@@ -39,11 +79,18 @@ class State(Protocol):
 class Support:
     """What a mechanism can do. Whatever it can't, it refuses."""
 
-    masks: frozenset[str]
+    masks: frozenset[str] = frozenset()
     """The fields of `Mask` that it honours."""
-    bias: bool
-    dropout: bool
-    decoding: bool
+    bias: bool = False
+    """Whether a number can be added to each score."""
+    vectors: bool = False
+    """Whether vectors can be added to keys and values by relative position."""
+    dropout: bool = False
+    """Whether weights can be dropped in training."""
+    cross: bool = False
+    """Whether queries may look at another sequence."""
+    decoding: bool = False
+    """Whether it can go on token by token."""
 
 
 class Attention(nn.Module, ABC):
@@ -51,6 +98,7 @@ class Attention(nn.Module, ABC):
 
     It owns what the mechanism itself needs, never the projections to queries, keys and values.
     Fewer key/value heads than query heads are allowed: consecutive query heads share one.
+    Query i has position i, or i + keys - queries where the mask is aligned at the "end".
     """
 
     name: ClassVar[str]
@@ -64,7 +112,7 @@ class Attention(nn.Module, ABC):
         value: Float[Tensor, "batch kv_heads keys e"],
         *,
         mask: Mask | None = None,
-        bias: Bias | None = None,
+        bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries e"]:
         """What each query gathers. A query that may look at no key gathers zero."""
 
@@ -75,11 +123,14 @@ class Attention(nn.Module, ABC):
         key: Float[Tensor, "batch kv_heads keys d"],
         *,
         mask: Mask | None = None,
-        bias: Bias | None = None,
+        bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
         """The matrix that `forward` applies to the values in evaluation mode."""
 
     @abstractmethod
+    def cost(self, shape: Shape) -> Cost:
+        """What a call of this shape needs."""
+
     def start(
         self,
         batch: int,
@@ -92,8 +143,8 @@ class Attention(nn.Module, ABC):
         dtype: torch.dtype,
     ) -> State:
         """The state before the first of at most `capacity` tokens."""
+        raise self.refusal("decode token by token", "decoding")
 
-    @abstractmethod
     def extend(
         self,
         query: Float[Tensor, "batch heads new d"],
@@ -102,23 +153,65 @@ class Attention(nn.Module, ABC):
         state: State,
         *,
         keep: Bool[Tensor, "batch new"] | None = None,
+        bias: Bias | RelativeVectors | None = None,
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         """Causal attention of new tokens to themselves and to all that the state has seen.
 
         `keep` says which new tokens are real; they come first in their row. The given state is
         used up: go on with the one that is returned.
         """
+        raise self.refusal("decode token by token", "decoding")
 
-    def require(self, mask: Mask | None, bias: Bias | None) -> None:
+    def memory(
+        self,
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+    ) -> State:
+        """Another sequence as cross-attention reads it, kept for many queries.
+
+        `mask` may hold nothing but lengths.
+        """
+        raise self.refusal("look at another sequence", "cross")
+
+    def read(
+        self, query: Float[Tensor, "batch heads queries d"], memory: State
+    ) -> Float[Tensor, "batch heads queries e"]:
+        """What queries gather from a memory: `forward` without its first half."""
+        raise self.refusal("look at another sequence", "cross")
+
+    def require(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        mask: Mask | None,
+        bias: Bias | RelativeVectors | None,
+    ) -> None:
         """Refuse what this mechanism can't do.
 
         Raises:
-            UnsupportedError: names the mechanism and the wish.
+            UnsupportedError: names the mechanism, the wish, and the mechanisms that can.
+            ValueError: the shapes don't fit one another.
         """
-        unknown = sorted((mask.restrictions if mask else frozenset()) - self.supports.masks)
-        if unknown:
-            raise UnsupportedError(
-                f"{self.name} attention can't honour a mask's {', '.join(unknown)}"
+        if query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
+            raise ValueError(
+                f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
+                "and a number of query heads that the key heads divide"
             )
-        if bias is not None and not self.supports.bias:
-            raise UnsupportedError(f"{self.name} attention has no scores to add a bias to")
+        for field in sorted(mask.restrictions if mask else ()):
+            if field not in self.supports.masks:
+                raise self.refusal(f"honour a mask's {field}", field)
+        if isinstance(bias, RelativeVectors) and not self.supports.vectors:
+            raise self.refusal("add vectors to its keys and values", "vectors")
+        if isinstance(bias, Bias) and not self.supports.bias:
+            raise self.refusal("add a bias to its scores", "bias")
+        if query.shape[2] != key.shape[2] and not self.supports.cross:
+            raise self.refusal("look at another sequence", "cross")
+
+    def refusal(self, wish: str, ability: str) -> UnsupportedError:
+        """The error for a wish that takes an ability (a mask's field or one of `Support`)."""
+        from regard.attention.registry import able
+
+        others = ", ".join(able(ability))
+        return UnsupportedError(f"{self.name} attention can't {wish}; these can: {others}")

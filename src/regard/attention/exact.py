@@ -1,14 +1,23 @@
 """Exact attention: every query looks at every key."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.attention.base import Attention, Bias, State, Support
+from regard.attention import flex
+from regard.attention.base import Attention, Bias, RelativeVectors, State, Support
+from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
+
+ALL_MASKS = frozenset(
+    {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,25 +28,117 @@ class KeyValueCache:
     values: Float[Tensor, "batch kv_heads slots e"]
     length: Int[Tensor, " batch"]
 
+    @staticmethod
+    def empty(
+        batch: int,
+        kv_heads: int,
+        d: int,
+        e: int,
+        *,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> "KeyValueCache":
+        """Room for `capacity` tokens."""
+        return KeyValueCache(
+            torch.zeros(batch, kv_heads, capacity + 1, d, device=device, dtype=dtype),
+            torch.zeros(batch, kv_heads, capacity + 1, e, device=device, dtype=dtype),
+            torch.zeros(batch, device=device, dtype=torch.long),
+        )
+
+    @property
+    def bytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes + self.length.nbytes
+
     def select(self, rows: Int[Tensor, " rows"]) -> "KeyValueCache":
         return KeyValueCache(self.keys[rows], self.values[rows], self.length[rows])
 
+    def append(
+        self,
+        key: Float[Tensor, "batch kv_heads new d"],
+        value: Float[Tensor, "batch kv_heads new e"],
+        keep: Bool[Tensor, "batch new"] | None,
+    ) -> "KeyValueCache":
+        """Write new tokens into the free slots; those not kept go to the bin."""
+        batch, _, new, _ = key.shape
+        bin_slot = self.keys.shape[2] - 1
+        grown = self.length + (new if keep is None else keep.sum(1))
+        if not torch.compiler.is_compiling() and bool((grown > bin_slot).any()):
+            raise ValueError(
+                f"the cache holds {bin_slot} tokens, and {int(grown.max())} are wanted"
+            )
+        slot = self.positions(new)
+        if keep is not None:
+            slot = torch.where(keep, slot, bin_slot)
+        row = torch.arange(batch, device=key.device)[:, None]
+        self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
+        self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
+        return KeyValueCache(self.keys, self.values, grown)
 
-class Softmax(Attention):
-    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
+    def positions(self, new: int) -> Int[Tensor, "batch new"]:
+        """Where the next tokens will stand."""
+        return self.length[:, None] + torch.arange(new, device=self.length.device)
 
-    name = "softmax"
-    supports = Support(
-        masks=frozenset({"alignment", "window_size", "key_lengths", "document_ids", "allowed"}),
-        bias=True,
-        dropout=True,
-        decoding=True,
-    )
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """Keys and values without the slots that no row has filled, where that is known."""
+        used = self.keys.shape[2] - 1
+        if self.length.device.type == "cpu" and not torch.compiler.is_compiling():
+            used = int(self.length.max())  # on a GPU, asking would make the CPU wait
+        return self.keys[:, :, :used], self.values[:, :, :used]
 
-    def __init__(self, *, dropout: float = 0.0) -> None:
-        """`dropout` is the probability that a weight is set to zero in training."""
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Another sequence, whole, with the lengths of its rows."""
+
+    key: Float[Tensor, "batch kv_heads keys d"]
+    value: Float[Tensor, "batch kv_heads keys e"]
+    length: Int[Tensor, " batch"]
+
+    @property
+    def bytes(self) -> int:
+        return self.key.nbytes + self.value.nbytes + self.length.nbytes
+
+    def select(self, rows: Int[Tensor, " rows"]) -> "Memory":
+        return Memory(self.key[rows], self.value[rows], self.length[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A bias at the positions of the queries and keys at hand."""
+
+    bias: Bias | RelativeVectors
+    query_positions: Int[Tensor, "*rows queries"]
+    key_positions: Int[Tensor, " keys"]
+
+    def scores(self, query: Float[Tensor, "batch heads queries d"]) -> Tensor:
+        """What is added to the scores of the (scaled) queries."""
+        if isinstance(self.bias, RelativeVectors):
+            return self.bias.scores(query, self.query_positions, self.key_positions)
+        return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
+
+    def gather(self, weights: Float[Tensor, "batch heads queries keys"]) -> Tensor | float:
+        """What is added to the output."""
+        if isinstance(self.bias, RelativeVectors):
+            return self.bias.gather(weights, self.query_positions, self.key_positions)
+        return 0.0
+
+
+class Exact(Attention):
+    """Attention whose weights are a distribution made of all scores q·k: softmax or argmax."""
+
+    supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
+
+    def __init__(self, *, scaled: bool = True) -> None:
+        """`scaled`: whether scores are divided by √d."""
         super().__init__()
-        self.dropout = dropout
+        self.scaled = scaled
+
+    @abstractmethod
+    def distribute(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """Weights from scores; a row that allows no key is zero, and so is its gradient."""
 
     def forward(
         self,
@@ -46,20 +147,12 @@ class Softmax(Attention):
         value: Float[Tensor, "batch kv_heads keys e"],
         *,
         mask: Mask | None = None,
-        bias: Bias | None = None,
+        bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries e"]:
-        self.require(mask, bias)
-        key, value = _for_each_query_head(query, key, value)
-        dropout = self.dropout if self.training else 0.0
-        if _composed_is_faster(query, key, dropout):
-            with torch.autocast(query.device.type, enabled=False):
-                weights = _softmax(_scores(query, key, bias), _dense(mask, query, key))
-                return F.dropout(weights, dropout) @ value
-        if bias is None and _is_plain_causal(mask, query, key):
-            return F.scaled_dot_product_attention(
-                query, key, value, is_causal=True, dropout_p=dropout
-            )
-        return _masked_sdpa(query, key, value, _dense(mask, query, key), bias, dropout)
+        self.require(query, key, mask, bias)
+        return self._attend(
+            query, key, value, _dense(mask, query, key), _placed(bias, mask, query, key)
+        )
 
     def weights(
         self,
@@ -67,14 +160,16 @@ class Softmax(Attention):
         key: Float[Tensor, "batch kv_heads keys d"],
         *,
         mask: Mask | None = None,
-        bias: Bias | None = None,
+        bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
-        self.require(mask, bias)
-        (key,) = _for_each_query_head(query, key)
+        self.require(query, key, mask, bias)
+        key = shared(key, query.shape[1])
+        at_least_float = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            at_least_float = torch.promote_types(query.dtype, torch.float32)
-            query, key = query.to(at_least_float), key.to(at_least_float)
-            return _softmax(_scores(query, key, bias), _dense(mask, query, key))
+            scores = self._scores(
+                query.to(at_least_float), key.to(at_least_float), _placed(bias, mask, query, key)
+            )
+            return self.distribute(scores, _dense(mask, query, key))
 
     def start(
         self,
@@ -86,11 +181,9 @@ class Softmax(Attention):
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
-    ) -> KeyValueCache:
-        return KeyValueCache(
-            torch.zeros(batch, kv_heads, capacity + 1, d, device=device, dtype=dtype),
-            torch.zeros(batch, kv_heads, capacity + 1, e, device=device, dtype=dtype),
-            torch.zeros(batch, device=device, dtype=torch.long),
+    ) -> State:
+        return KeyValueCache.empty(
+            batch, kv_heads, d, e, capacity=capacity, device=device, dtype=dtype
         )
 
     def extend(
@@ -101,51 +194,165 @@ class Softmax(Attention):
         state: State,
         *,
         keep: Bool[Tensor, "batch new"] | None = None,
-    ) -> tuple[Float[Tensor, "batch heads new e"], KeyValueCache]:
+        bias: Bias | RelativeVectors | None = None,
+    ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         assert isinstance(state, KeyValueCache)
-        batch, _, new, _ = key.shape
-        bin_slot = state.keys.shape[2] - 1
-        position = state.length[:, None] + torch.arange(new, device=key.device)
-        grown = state.length + (new if keep is None else keep.sum(1))
-        if not torch.compiler.is_compiling() and bool((grown > bin_slot).any()):
-            raise ValueError(
-                f"the cache holds {bin_slot} tokens, and {int(grown.max())} are wanted"
-            )
-        slot = position if keep is None else torch.where(keep, position, bin_slot)
-        row = torch.arange(batch, device=key.device)[:, None]
-        state.keys[row, :, slot] = key.transpose(1, 2).to(state.keys.dtype)
-        state.values[row, :, slot] = value.transpose(1, 2).to(state.values.dtype)
-        seen = torch.arange(bin_slot + 1, device=key.device) <= position[:, :, None]
-        mask = Mask.dense(
-            seen[:, None] & (torch.arange(bin_slot + 1, device=key.device) < bin_slot)
+        self.require(query, key, None, bias)
+        positions = state.positions(key.shape[2])
+        state = state.append(key, value, keep)
+        keys, values = state.filled()
+        slots = torch.arange(keys.shape[2], device=keys.device)
+        seen = (slots <= positions[:, :, None])[:, None]
+        placed = None if bias is None else Placed(bias, positions, slots)
+        out = self._attend(query, keys.to(query.dtype), values.to(query.dtype), seen, placed)
+        return out, state
+
+    def memory(
+        self,
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+    ) -> State:
+        return Memory(key, value, memory_lengths(self, key, mask))
+
+    def read(
+        self, query: Float[Tensor, "batch heads queries d"], memory: State
+    ) -> Float[Tensor, "batch heads queries e"]:
+        assert isinstance(memory, Memory)
+        return self.forward(query, memory.key, memory.value, mask=Mask.lengths(memory.length))
+
+    def cost(self, shape: Shape) -> Cost:
+        products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)
+        return Cost(
+            operations=products * shape.passes,
+            bytes=shape.bytes_in_and_out,
+            parameters=0,
+            state_bytes=cache_bytes(shape),
         )
-        out = self(query, state.keys.to(query.dtype), state.values.to(query.dtype), mask=mask)
-        return out, KeyValueCache(state.keys, state.values, grown)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        placed: Placed | None,
+    ) -> Tensor:
+        key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
+        with torch.autocast(query.device.type, enabled=False):
+            weights = self.distribute(self._scores(query, key, placed), allowed)
+            weights = self._drop(weights)
+            out: Tensor = weights @ value
+            return out if placed is None else out + placed.gather(weights)
+
+    def _drop(self, weights: Tensor) -> Tensor:
+        return weights
+
+    def _scale(self, d: int) -> float:
+        return float(d**-0.5) if self.scaled else 1.0
+
+    def _scores(self, query: Tensor, key: Tensor, placed: Placed | None) -> Tensor:
+        query = query * self._scale(query.shape[-1])
+        scores: Tensor = query @ key.mT
+        return scores if placed is None else scores + placed.scores(query)
 
 
-def _for_each_query_head(query: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Repeat key/value heads so that consecutive query heads share one."""
-    heads, kv_heads = query.shape[1], tensors[0].shape[1]
-    if heads == kv_heads:
-        return tensors
-    return tuple(tensor.repeat_interleave(heads // kv_heads, dim=1) for tensor in tensors)
+class Softmax(Exact):
+    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
+
+    name = "softmax"
+    supports = Support(
+        masks=ALL_MASKS, bias=True, vectors=True, dropout=True, cross=True, decoding=True
+    )
+
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
+        """`dropout` is the probability that a weight is set to zero in training."""
+        super().__init__(scaled=scaled)
+        self.dropout = dropout
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+        bias: Bias | RelativeVectors | None = None,
+    ) -> Float[Tensor, "batch heads queries e"]:
+        self.require(query, key, mask, bias)
+        scale, dropping = self._scale(query.shape[-1]), self.training and self.dropout > 0
+        if not dropping and flex.can_run(query, mask, bias):
+            return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
+        plain = bias is None and _is_plain_causal(mask, query, key)
+        if plain and not dropping and not _composed_is_faster(query, value, None):
+            key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
+            return fused(query, key, value, causal=True, scale=scale)
+        placed = _placed(bias, mask, query, key)
+        return self._attend(query, key, value, _dense(mask, query, key), placed)
+
+    def distribute(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        return softmax(scores, allowed)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        placed: Placed | None,
+    ) -> Tensor:
+        vectors = placed is not None and isinstance(placed.bias, RelativeVectors)
+        if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
+            return super()._attend(query, key, value, allowed, placed)
+        key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
+        add = None if placed is None else placed.scores(query)
+        return masked(query, key, value, allowed, add, scale=self._scale(query.shape[-1]))
+
+    def _drop(self, weights: Tensor) -> Tensor:
+        return F.dropout(weights, self.dropout if self.training else 0.0)
 
 
-def _scores(query: Tensor, key: Tensor, bias: Bias | None) -> Tensor:
-    scores: Tensor = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    return scores if bias is None else scores + _dense_bias(bias, query, key)
+class Argmax(Exact):
+    """The value of the key with the highest score, the first of several.
+
+    Its gradient is straight-through: the softmax's takes the place of the argmax's, which is zero
+    (Bengio et al., 2013).
+    """
+
+    name = "argmax"
+
+    def distribute(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        soft = softmax(scores, allowed)
+        barred = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
+        hard = torch.zeros_like(soft).scatter(-1, barred.argmax(-1, keepdim=True), 1.0)
+        if allowed is not None:
+            hard = hard.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+        out: Tensor = _StraightThrough.apply(hard, soft)  # type: ignore[no-untyped-call]
+        return out
 
 
-def _dense_bias(bias: Bias, query: Tensor, key: Tensor) -> Tensor:
-    positions = [torch.arange(x.shape[2], device=x.device) for x in (query, key)]
-    return bias.dense(positions[0], positions[1]).to(query.dtype)
+class _StraightThrough(torch.autograd.Function):
+    """The first argument forward, the second's gradient backward."""
+
+    @staticmethod
+    def forward(hard: Tensor, soft: Tensor) -> Tensor:
+        return hard.clone()
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, gradient
 
 
-def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
-    return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
-
-
-def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     """Softmax over the allowed keys; a row that allows none is zero, and so is its gradient."""
     if allowed is None:
         return scores.softmax(-1)
@@ -155,23 +362,103 @@ def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     return torch.where(allowed, scores, forbidden).softmax(-1).masked_fill(~alive, 0.0)
 
 
-def _masked_sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    allowed: Tensor | None,
-    bias: Bias | None,
-    dropout: float,
-) -> Tensor:
-    add = None if bias is None else _dense_bias(bias, query, key)
+def masked(
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch heads keys d"],
+    value: Float[Tensor, "batch heads keys e"],
+    allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
+    add: Float[Tensor, "*#batch_heads queries keys"] | None,
+    *,
+    scale: float,
+) -> Float[Tensor, "batch heads queries e"]:
+    """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    if _composed_is_faster(query, value, add):
+        with torch.autocast(query.device.type, enabled=False):
+            scores = query * scale @ key.mT
+            return softmax(scores if add is None else scores + add, allowed) @ value
     if allowed is None:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=add, dropout_p=dropout)
+        return fused(query, key, value, add, scale=scale)
     alive = allowed.any(-1, keepdim=True)
     # A dead row is neutralised before the softmax: all its scores are zero, and all are allowed.
     query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
     add = allowed if add is None else add.masked_fill(~allowed, float("-inf"))
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=add, dropout_p=dropout)
-    return out.masked_fill(~alive, 0.0)
+    add = add.expand(*add.shape[:-1], key.shape[2])
+    return fused(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
+
+
+_GPU_BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+"""Fastest first (H100, bfloat16); each takes what those before it refuse."""
+
+
+def fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    add: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float,
+) -> Tensor:
+    """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
+    with sdpa_kernel(backends, set_priority=query.is_cuda):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add, is_causal=causal, scale=scale
+        )
+
+
+def shared(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values repeated so that consecutive query heads share one."""
+    group = heads // tensor.shape[1]
+    return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
+
+
+def memory_lengths(mechanism: Attention, key: Tensor, mask: Mask | None) -> Tensor:
+    """The lengths of the rows of a memory, from a mask that may hold nothing else."""
+    for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
+        raise mechanism.refusal(f"keep a memory under a mask's {field}", field)
+    if mask is not None and mask.key_lengths is not None:
+        return mask.key_lengths
+    return torch.full((len(key),), key.shape[2], device=key.device)
+
+
+def cache_bytes(shape: Shape) -> int:
+    """Bytes of the keys and values of all tokens."""
+    return shape.batch * shape.kv_heads * shape.keys * (shape.d + shape.e) * shape.dtype.itemsize
+
+
+def _composed_is_faster(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
+    """Whether products and softmax one by one beat the fused kernel, or it isn't to be had.
+
+    On a CPU in bfloat16 they do for short rows, because the fused backward is slow: forward and
+    backward took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always
+    more than its time (two cores with AVX-512; `benchmarks/short_rows.py`). The CPU's kernel wants
+    values as wide as keys, and has no gradient for what is added to the scores.
+    """
+    if query.device.type != "cpu":
+        return False
+    if query.shape[-1] != value.shape[-1] or (add is not None and add.requires_grad):
+        return True
+    return query.dtype == torch.bfloat16 and value.shape[2] <= 128
+
+
+def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
+    return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def _placed(
+    bias: Bias | RelativeVectors | None, mask: Mask | None, query: Tensor, key: Tensor
+) -> Placed | None:
+    if bias is None:
+        return None
+    queries, keys = query.shape[2], key.shape[2]
+    positions = (mask or Mask()).query_positions(queries, keys, query.device)
+    return Placed(bias, positions, torch.arange(keys, device=query.device))
 
 
 def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
@@ -180,16 +467,3 @@ def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
         and mask.restrictions == {"alignment"}
         and (mask.alignment == "start" or query.shape[2] == key.shape[2])
     )
-
-
-def _composed_is_faster(query: Tensor, key: Tensor, dropout: float) -> bool:
-    """Whether products and softmax one by one beat the fused kernel.
-
-    On a CPU in bfloat16 they do for short rows, because the fused backward is slow: forward and
-    backward took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always
-    more than its time (two cores with AVX-512; `benchmarks/attention.py`). With dropout, the fused
-    kernel isn't to be had.
-    """
-    if query.device.type != "cpu":
-        return False
-    return dropout > 0 or (query.dtype == torch.bfloat16 and key.shape[2] <= 128)

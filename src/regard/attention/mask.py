@@ -2,13 +2,36 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal
+from functools import reduce
+from math import gcd
+from operator import and_
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 Alignment = Literal["start", "end"]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Which blocks of keys each block of queries may look at."""
+
+    size: int
+    """Queries, and keys, in a block."""
+    allowed: Bool[Tensor, "#heads query_blocks key_blocks"]
+
+    def refined(self, size: int) -> Bool[Tensor, "#heads query_blocks key_blocks"]:
+        """The same in smaller blocks, of a size that divides this one."""
+        times = self.size // size
+        return self.allowed.repeat_interleave(times, 1).repeat_interleave(times, 2)
+
+    def __and__(self, other: "Blocks") -> "Blocks":
+        size = gcd(self.size, other.size)
+        first, second = self.refined(size), other.refined(size)
+        rows, columns = (min(first.shape[i], second.shape[i]) for i in (1, 2))
+        return Blocks(size, first[:, :rows, :columns] & second[:, :rows, :columns])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +50,8 @@ class Mask:
     """How many keys of each row are real; the rest is padding."""
     document_ids: Int[Tensor, "batch keys"] | None = None
     """Which document each position belongs to; self-attention only."""
+    blocks: Blocks | None = None
+    """Blocks of keys that blocks of queries may look at."""
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None = None
     """Any further restriction, True where a query may look."""
 
@@ -53,6 +78,20 @@ class Mask:
         return Mask(document_ids=document_ids)
 
     @staticmethod
+    def positions(keep: Bool[Tensor, "batch keys"]) -> "Mask":
+        """Only the keys that are True: single positions of each row are hidden."""
+        return Mask(allowed=keep[:, None, None, :])
+
+    @staticmethod
+    def block_pairs(
+        allowed: Bool[Tensor, "#heads query_blocks key_blocks"], *, size: int
+    ) -> "Mask":
+        """Only the pairs of blocks, of `size` queries and as many keys, that are True."""
+        if size < 1:
+            raise ValueError(f"a block has size ≥ 1, not {size}")
+        return Mask(blocks=Blocks(size, allowed))
+
+    @staticmethod
     def dense(allowed: Bool[Tensor, "#batch #heads #queries #keys"]) -> "Mask":
         """Exactly the pairs that are True."""
         return Mask(allowed=allowed)
@@ -69,6 +108,7 @@ class Mask:
             window_size=min(windows, default=None),
             key_lengths=_both(torch.minimum, self.key_lengths, other.key_lengths),
             document_ids=self.document_ids if other.document_ids is None else other.document_ids,
+            blocks=_both(and_, self.blocks, other.blocks),
             allowed=_both(torch.logical_and, self.allowed, other.allowed),
         )
 
@@ -77,20 +117,26 @@ class Mask:
         """The names of the fields that restrict anything."""
         return frozenset(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
+    def query_positions(
+        self, queries: int, keys: int, device: torch.device
+    ) -> Int[Tensor, " queries"]:
+        """Where the queries stand among the keys."""
+        shift = keys - queries if self.alignment == "end" else 0
+        return torch.arange(shift, shift + queries, device=device)
+
     def to_dense(
         self, queries: int, keys: int, device: torch.device
-    ) -> Bool[Tensor, "#batch #heads queries keys"]:
-        """The mask as a tensor, True where a query may look at a key."""
-        shift = keys - queries if self.alignment == "end" else 0
-        query = torch.arange(queries, device=device)[:, None] + shift
-        key = torch.arange(keys, device=device)[None, :]
-        dense = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
+        """The mask as a tensor, True where a query may look at a key; small where it can be."""
+        query = self.query_positions(queries, keys, device)[:, None]
+        key = torch.arange(keys, device=device)
+        parts = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)]
         if self.alignment:
-            dense = dense & (key <= query)
+            parts.append((key <= query)[None, None])
         if self.window_size is not None:
-            dense = dense & ((query - key).abs() <= self.window_size)
+            parts.append(((query - key).abs() <= self.window_size)[None, None])
         if self.key_lengths is not None:
-            dense = dense & (key < self.key_lengths[:, None, None, None])
+            parts.append(key < self.key_lengths[:, None, None, None])
         if self.document_ids is not None:
             ids = self.document_ids
             if not ids.shape[1] == queries == keys:
@@ -98,16 +144,50 @@ class Mask:
                     f"document ids of {ids.shape[1]} positions don't fit {queries} queries and "
                     f"{keys} keys; they are for self-attention"
                 )
-            dense = dense & (ids[:, None, :, None] == ids[:, None, None, :])
+            parts.append(ids[:, None, :, None] == ids[:, None, None, :])
+        if self.blocks is not None:
+            parts.append(_spread(self.blocks, queries, keys)[None])
         if self.allowed is not None:
-            dense = dense & self.allowed
-        return dense
+            parts.append(self.allowed)
+        return reduce(and_, parts)
+
+    def between(
+        self, query: Int[Tensor, "*pairs"], key: Int[Tensor, "*pairs"]
+    ) -> Bool[Tensor, "#batch *pairs"]:
+        """The mask pair by pair of positions that broadcast, without its blocks and `allowed`.
+
+        Positions beyond the sequence are as good as its ends: hide them yourself.
+        """
+        ones = (1,) * max(query.ndim, key.ndim)
+        parts = [torch.ones(1, *ones, dtype=torch.bool, device=query.device)]
+        if self.alignment:
+            parts.append((key <= query)[None])
+        if self.window_size is not None:
+            parts.append(((query - key).abs() <= self.window_size)[None])
+        if self.key_lengths is not None:
+            parts.append(key < self.key_lengths.view(-1, *ones))
+        if (ids := self.document_ids) is not None:
+            query, key = (x.clamp(0, ids.shape[1] - 1) for x in (query, key))
+            parts.append(ids[:, query] == ids[:, key])
+        return reduce(and_, parts)
 
 
-def _both(
-    combine: Callable[[Tensor, Tensor], Tensor], first: Tensor | None, second: Tensor | None
-) -> Tensor | None:
-    """Combine two optional tensors; one that is missing leaves the other as it is."""
+def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads queries keys"]:
+    """A block mask, token by token."""
+    pairs = blocks.refined(1)
+    if pairs.shape[1] < queries or pairs.shape[2] < keys:
+        raise ValueError(
+            f"a block mask for {pairs.shape[1]} queries and {pairs.shape[2]} keys doesn't fit "
+            f"{queries} queries and {keys} keys"
+        )
+    return pairs[:, :queries, :keys]
+
+
+T = TypeVar("T")
+
+
+def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T | None:
+    """Combine two optional values; one that is missing leaves the other as it is."""
     if first is None or second is None:
         return second if first is None else first
     return combine(first, second)

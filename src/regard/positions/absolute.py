@@ -1,8 +1,10 @@
-"""Positions that are added to the token embeddings."""
+"""Positions for the input: a vector a position, to be added to the embedding or put beside it."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
+
+from regard.positions.frequencies import frequencies
 
 
 class Learned(nn.Module):
@@ -16,3 +18,62 @@ class Learned(nn.Module):
     def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
         """The vectors of the given positions, each below `length`."""
         return self.vectors[positions]
+
+
+class _Fixed(nn.Module):
+    """One vector a position that is never learned, nor saved with the weights."""
+
+    vectors: Tensor
+
+    def __init__(self, vectors: Float[Tensor, "length d"]) -> None:
+        super().__init__()
+        self.register_buffer("vectors", vectors, persistent=False)
+
+    def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
+        """The vectors of the given positions, each below `length`, in torch's default precision."""
+        return self.vectors[positions].to(torch.get_default_dtype())
+
+
+class Sinusoidal(_Fixed):
+    """sin(t·ω_k) and cos(t·ω_k) side by side, at 2k and 2k + 1 (Vaswani et al., 2017, §3.5)."""
+
+    def __init__(self, *, length: int, d: int, base: float = 10_000.0) -> None:
+        """`length` positions of even width `d`, with ω_k = base^(-2k/d).
+
+        Raises:
+            ValueError: `d` is odd.
+        """
+        times = torch.arange(length, dtype=torch.float64)
+        angles = torch.outer(times, frequencies(d, base))
+        super().__init__(torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1))
+
+
+class OneHot(_Fixed):
+    """Position t is the unit vector along coordinate t."""
+
+    def __init__(self, *, length: int, d: int) -> None:
+        """`length` positions of width `d`.
+
+        Raises:
+            ValueError: `d` is below `length`.
+        """
+        if d < length:
+            raise ValueError(f"{length} positions need {length} unit vectors, and d = {d} has {d}")
+        super().__init__(torch.eye(length, d))
+
+
+def shift_matrix(d: int, steps: int = 1, *, base: float = 10_000.0) -> Float64[Tensor, "d d"]:
+    """The M^steps with p(t + steps) = M^steps p(t) for sinusoidal p and every t.
+
+    It turns each pair (sin(t·ω), cos(t·ω)) by steps·ω (Vaswani et al., 2017, §3.5).
+
+    Raises:
+        ValueError: `d` is odd.
+    """
+    angles = steps * frequencies(d, base)
+    even = torch.arange(0, d, 2)
+    matrix = torch.zeros(d, d, dtype=torch.float64)
+    matrix[even, even] = matrix[even + 1, even + 1] = angles.cos()
+    matrix[even, even + 1] = angles.sin()
+    matrix[even + 1, even] = -angles.sin()
+    return matrix

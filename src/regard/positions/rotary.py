@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.positions.frequencies import frequencies
+
 
 class Rotary(nn.Module):
     """Turn coordinates i and i + d/2 by position · base^(-2i/d) (Su et al., 2021, eq. 15)."""
@@ -12,10 +14,14 @@ class Rotary(nn.Module):
     sin: Tensor
 
     def __init__(self, *, length: int, d: int, base: float = 10_000.0) -> None:
-        """For `length` positions and heads of even width `d`."""
+        """For `length` positions and heads of even width `d`.
+
+        Raises:
+            ValueError: `d` is odd.
+        """
         super().__init__()
-        frequencies = base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-        angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+        times = torch.arange(length, dtype=torch.float64)
+        angles = torch.outer(times, frequencies(d, base))
         self.register_buffer("cos", torch.cat([angles.cos()] * 2, -1), persistent=False)
         self.register_buffer("sin", torch.cat([-angles.sin(), angles.sin()], -1), persistent=False)
 

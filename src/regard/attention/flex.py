@@ -1,0 +1,118 @@
+"""Exact attention by FlexAttention: masks by block and biases without an n × n tensor, on a GPU."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from regard.attention.base import Bias, RelativeVectors, ScoreMod
+from regard.attention.mask import Mask
+
+MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | None) -> bool:
+    """Whether this is a case for FlexAttention: on a GPU, with something that it can express."""
+    if not query.is_cuda or query.dtype == torch.float64 or query.shape[-1] < 16:
+        return False
+    if bias is not None:
+        return isinstance(bias, Bias)
+    return mask is not None and not mask.restrictions <= {"alignment", "allowed"}
+
+
+def attend(
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch kv_heads keys d"],
+    value: Float[Tensor, "batch kv_heads keys e"],
+    *,
+    mask: Mask | None,
+    bias: Bias | RelativeVectors | None,
+    scale: float,
+) -> Float[Tensor, "batch heads queries e"]:
+    """Softmax attention; a query that may look at no key gathers zero."""
+    run = _compiled() if query.is_cuda else flex_attention
+    out = run(
+        query,
+        key,
+        value,
+        score_mod=None if bias is None else score_mod(bias, mask, query, key),
+        block_mask=None if mask is None else block_mask(mask, query, key),
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+def score_mod(
+    bias: Bias | RelativeVectors, mask: Mask | None, query: Tensor, key: Tensor
+) -> ScoreMod:
+    """The bias, with queries where the mask places them."""
+    assert isinstance(bias, Bias)
+    add, shift = bias.score_mod(), _shift(mask, query, key)
+    return lambda score, b, h, q, k: add(score, b, h, q + shift, k)
+
+
+def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
+    """The mask as FlexAttention wants it: blocks that are empty are never computed."""
+    batch, heads, queries, keys = *query.shape[:3], key.shape[2]
+    by_row = mask.key_lengths is not None or mask.document_ids is not None
+    by_head = mask.blocks is not None and len(mask.blocks.allowed) > 1
+    if mask.allowed is not None:
+        by_row, by_head = mask.allowed.shape[0] > 1 or by_row, mask.allowed.shape[1] > 1 or by_head
+    return create_block_mask(
+        mask_mod(mask, queries, keys),
+        batch if by_row else None,
+        heads if by_head else None,
+        queries,
+        keys,
+        device=query.device,
+    )
+
+
+def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
+    """The mask as a function of (row, head, query, key)."""
+    parts = list(_parts(mask, keys - queries if mask.alignment == "end" else 0))
+
+    def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        result = k >= 0
+        for part in parts:
+            result = result & part(b, h, q, k)
+        return result
+
+    return allowed
+
+
+def _parts(mask: Mask, shift: int) -> list[MaskMod]:
+    parts: list[MaskMod] = []
+    if mask.alignment:
+        parts.append(lambda b, h, q, k: k <= q + shift)
+    if (size := mask.window_size) is not None:
+        parts.append(lambda b, h, q, k: (q + shift - k).abs() <= size)
+    if (lengths := mask.key_lengths) is not None:
+        parts.append(lambda b, h, q, k: k < lengths[b])
+    if (ids := mask.document_ids) is not None:
+        parts.append(lambda b, h, q, k: ids[b, q] == ids[b, k])
+    if (blocks := mask.blocks) is not None:
+        pairs, block, heads = blocks.allowed, blocks.size, len(blocks.allowed)
+        parts.append(lambda b, h, q, k: pairs[h % heads, q // block, k // block])
+    if (dense := mask.allowed) is not None:
+        sizes = dense.shape
+        parts.append(
+            lambda b, h, q, k: dense[b % sizes[0], h % sizes[1], q % sizes[2], k % sizes[3]]
+        )
+    return parts
+
+
+def _shift(mask: Mask | None, query: Tensor, key: Tensor) -> int:
+    return key.shape[2] - query.shape[2] if mask and mask.alignment == "end" else 0
+
+
+@cache
+def _compiled() -> Any:
+    """FlexAttention is fast only when compiled; once for all calls."""
+    return torch.compile(flex_attention, dynamic=False)

@@ -1,0 +1,420 @@
+"""Kernel attention: weights φ(q)·φ(k), so that all queries share the sums over keys.
+
+    c_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) = φ(q_i)·S / φ(q_i)·Z,
+    S = Σ_j φ(k_j) v_jᵀ,   Z = Σ_j φ(k_j)            (Katharopoulos et al., 2020, eqs 4-6)
+
+in time linear in the number of keys. Causal, S and Z are running sums (eqs 10-12), in chunks.
+
+A value carries a 1 as its last coordinate throughout, so that Z is the last column of S. The scale
+of φ(q) cancels in the ratio; `running_sums` tells how that of φ(k) is kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.attention.base import Attention, Bias, RelativeVectors, State, Support
+from regard.attention.cost import Cost, Shape
+from regard.attention.exact import memory_lengths
+from regard.attention.features import FeatureMap
+from regard.attention.mask import Mask
+from regard.attention.running_sums import (
+    Carry,
+    Chunks,
+    Part,
+    accumulate,
+    key_sums,
+    last,
+    merge,
+    scan,
+    shares_of,
+)
+from regard.errors import NormaliserError
+
+
+@dataclass(frozen=True, eq=False)
+class KernelState:
+    """S with Z as its last column, divided by e^maximum: the same size for any length."""
+
+    sums: Float[Tensor, "batch kv_heads m e_and_1"]
+    maximum: Float[Tensor, "batch kv_heads"]
+    length: Int[Tensor, " batch"]
+
+    @property
+    def bytes(self) -> int:
+        return self.sums.nbytes + self.maximum.nbytes + self.length.nbytes
+
+    def select(self, rows: Int[Tensor, " rows"]) -> "KernelState":
+        return KernelState(self.sums[rows], self.maximum[rows], self.length[rows])
+
+
+class Tokens(NamedTuple):
+    """Queries in groups that share a key head, keys and values; n tokens."""
+
+    query: Float[Tensor, "b g r n d"]
+    key: Float[Tensor, "b g n d"]
+    value: Float[Tensor, "b g n e"]
+    hidden: Bool[Tensor, "b n"]
+    documents: Int[Tensor, "b n"]
+
+    def padded(self, multiple: int) -> "Tokens":
+        """With hidden tokens of the last document at the end, up to a multiple."""
+        query, key, value, hidden, documents = self
+        more = -hidden.shape[1] % multiple
+        if not more:
+            return self
+        return Tokens(
+            F.pad(query, (0, 0, 0, more)),
+            F.pad(key, (0, 0, 0, more)),
+            F.pad(value, (0, 0, 0, more)),
+            F.pad(hidden, (0, more), value=True),
+            torch.cat([documents, documents[:, -1:].expand(-1, more)], 1),
+        )
+
+    def flipped(self) -> "Tokens":
+        """The last token first."""
+        query, key, value, hidden, documents = self
+        return Tokens(query.flip(3), key.flip(2), value.flip(2), hidden.flip(1), documents.flip(1))
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Some of the tokens."""
+        query, key, value, hidden, documents = self
+        return Tokens(
+            query[:, :, :, start:stop],
+            key[:, :, start:stop],
+            value[:, :, start:stop],
+            hidden[:, start:stop],
+            documents[:, start:stop],
+        )
+
+    def chunks(self, features: FeatureMap, length: int) -> Chunks:
+        """Their features and values in chunks of a length that divides their number."""
+        query, _ = features(self.query.unflatten(3, (-1, length)).transpose(2, 3))
+        key, scale = features(self.key.unflatten(2, (-1, length)))
+        scale = scale.masked_fill(self.hidden.unflatten(1, (-1, length))[:, None], float("-inf"))
+        value = _with_one(self.value.unflatten(2, (-1, length)))
+        return Chunks(query, key, scale, value, self.documents.unflatten(1, (-1, length)))
+
+
+class KernelAttention(Attention):
+    """Attention with φ(q)·φ(k) in place of e^(q·k/√d), in time linear in the length.
+
+    It works in float32 at least, whatever comes in. Documents must be contiguous.
+    """
+
+    name = "kernel"
+    supports = Support(
+        masks=frozenset({"alignment", "key_lengths", "document_ids"}), cross=True, decoding=True
+    )
+    nonpositive: Tensor
+    """How many sums of weights weren't positive in compiled code, which can't raise."""
+
+    def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
+        """`features` is φ; `chunk` the number of tokens whose weights are made one by one."""
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"a chunk has at least one token, not {chunk}")
+        self.features, self.chunk = features, chunk
+        self.register_buffer("nonpositive", torch.zeros((), dtype=torch.long), persistent=False)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+        bias: Bias | RelativeVectors | None = None,
+    ) -> Float[Tensor, "batch heads queries e"]:
+        """What each query gathers. A query that may look at no key gathers zero.
+
+        Raises:
+            NormaliserError: the weights of a query add up to zero or less.
+            ValueError: a document stands in two places of a row.
+        """
+        self.require(query, key, mask, bias)
+        sums, alive = self._sums(query, key, value, mask or Mask())
+        return self._divide(sums, alive).to(query.dtype)
+
+    def sums(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+    ) -> tuple[Float[Tensor, "batch heads queries e"], Float[Tensor, "batch heads queries"]]:
+        """Numerator and normaliser of each query, divided by one and the same positive number.
+
+        Unlike `forward`, this takes a normaliser as it comes: zero, or negative.
+        """
+        self.require(query, key, mask, None)
+        sums, _ = self._sums(query, key, value, mask or Mask())
+        return sums[..., :-1], sums[..., -1]
+
+    def weights(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        *,
+        mask: Mask | None = None,
+        bias: Bias | RelativeVectors | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        self.require(query, key, mask, bias)
+        visible = (mask or Mask()).to_dense(query.shape[2], key.shape[2], query.device)
+        with torch.autocast(query.device.type, enabled=False):
+            query_features, _ = self.features(_grouped(query, key.shape[1]))
+            key_features, scale = self.features(_precise(key))
+            visible = visible.expand(-1, -1, query.shape[2], key.shape[2])
+            shares, maximum = shares_of(scale[:, :, None], visible)
+            weights = (query_features @ key_features[:, :, None].mT) * shares[:, :, None]
+            sums = torch.cat([weights, weights.sum(-1, keepdim=True)], -1)
+            alive = (maximum > float("-inf"))[:, :, None].expand(sums.shape[:-1])
+        return self._divide(sums.flatten(1, 2), alive.flatten(1, 2))
+
+    def start(
+        self,
+        batch: int,
+        kv_heads: int,
+        d: int,
+        e: int,
+        *,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> State:
+        """The state before the first token; `capacity` doesn't matter, and there is no end."""
+        m, dtype = self.features.size(d), torch.promote_types(dtype, torch.float32)
+        return KernelState(
+            torch.zeros(batch, kv_heads, m, e + 1, device=device, dtype=dtype),
+            torch.full((batch, kv_heads), float("-inf"), device=device, dtype=dtype),
+            torch.zeros(batch, device=device, dtype=torch.long),
+        )
+
+    def extend(
+        self,
+        query: Float[Tensor, "batch heads new d"],
+        key: Float[Tensor, "batch kv_heads new d"],
+        value: Float[Tensor, "batch kv_heads new e"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch new"] | None = None,
+        bias: Bias | RelativeVectors | None = None,
+    ) -> tuple[Float[Tensor, "batch heads new e"], State]:
+        assert isinstance(state, KernelState)
+        self.require(query, key, None, bias)
+        kept = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
+        with torch.autocast(query.device.type, enabled=False):
+            documents = torch.zeros_like(kept, dtype=torch.long)
+            tokens = Tokens(
+                _grouped(query, key.shape[1]), _precise(key), _precise(value), ~kept, documents
+            )
+            carry = Carry(state.sums, state.maximum, documents[:, 0])
+            part, carry = self._scan(tokens, carry, torch.tril)
+            out = self._divide(*_by_head(part)).to(query.dtype)
+        return out, KernelState(carry.sums, carry.maximum, state.length + kept.sum(1))
+
+    def memory(
+        self,
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        *,
+        mask: Mask | None = None,
+    ) -> State:
+        length = memory_lengths(self, key, mask)
+        with torch.autocast(key.device.type, enabled=False):
+            carry = self._absorb(key, value, _hidden(key, Mask.lengths(length)))
+        return KernelState(carry.sums, carry.maximum, length)
+
+    def read(
+        self, query: Float[Tensor, "batch heads queries d"], memory: State
+    ) -> Float[Tensor, "batch heads queries e"]:
+        assert isinstance(memory, KernelState)
+        with torch.autocast(query.device.type, enabled=False):
+            sums, alive = self._read(query, memory.sums, memory.maximum)
+        return self._divide(sums, alive).to(query.dtype)
+
+    def cost(self, shape: Shape) -> Cost:
+        step = shape.mode == "step"
+        tokens = shape.queries if step else shape.keys  # a step doesn't look at keys again
+        query_rows = shape.batch * shape.heads * shape.queries
+        key_rows = shape.batch * shape.kv_heads * tokens
+        m, e = self.features.size(shape.d), shape.e + 1
+        operations = (query_rows + key_rows) * (self.features.operations(shape.d) + 2 * m * e)
+        if shape.causal or step:
+            operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
+        state = shape.batch * shape.kv_heads * (m * e + 1) * max(4, shape.dtype.itemsize)
+        moved = (query_rows + key_rows) * (shape.d + shape.e) * shape.dtype.itemsize
+        return Cost(
+            operations=operations * shape.passes,
+            bytes=moved * shape.passes + (2 * state if step else 0),
+            parameters=sum(parameter.numel() for parameter in self.parameters()),
+            state_bytes=state + 8 * shape.batch,
+        )
+
+    def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+        """For each query the sum of weights times values, and whether it may look at any key."""
+        hidden = _hidden(key, mask)
+        with torch.autocast(query.device.type, enabled=False):
+            if mask.alignment is not None:
+                return self._causal_sums(query, key, value, hidden, mask)
+            if mask.document_ids is not None:
+                return self._document_sums(query, key, value, hidden, mask)
+            carry = self._absorb(key, value, hidden)
+            return self._read(query, carry.sums, carry.maximum)
+
+    def _causal_sums(
+        self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor]:
+        queries, keys = query.shape[2], key.shape[2]
+        before = keys - queries if mask.alignment == "end" else 0
+        first = slice(0, max(before, 0))
+        carry = self._absorb(key[:, :, first], value[:, :, first], hidden[:, first])
+        # Query i stands at key before + i: keys before that are in the carry, missing ones hidden.
+        fit = (-before, queries + before - keys)
+        tokens = Tokens(
+            _grouped(query, key.shape[1]),
+            F.pad(_precise(key), (0, 0, *fit)),
+            F.pad(_precise(value), (0, 0, *fit)),
+            F.pad(hidden, fit, value=True),
+            _documents(query, mask),
+        )
+        part, _ = self._scan(tokens, carry._replace(document=tokens.documents[:, 0]), torch.tril)
+        return _by_head(part)
+
+    def _document_sums(
+        self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor]:
+        """Of each query's document, the chunks up to the query's own, and those after it."""
+        query, key, value = _grouped(query, key.shape[1]), _precise(key), _precise(value)
+        n = hidden.shape[1]
+        tokens = Tokens(query, key, value, hidden, _documents(query, mask))
+        tokens = tokens.padded(min(self.chunk, n))
+        nothing = self._absorb(key[:, :, :0], value[:, :, :0], hidden[:, :0])
+        start, end = (nothing._replace(document=tokens.documents[:, i]) for i in (0, -1))
+        to_its_own, _ = self._scan(tokens, start, torch.ones_like)
+        after, _ = self._scan(tokens.flipped(), end, torch.zeros_like)
+        sums, alive = _by_head(merge(to_its_own, Part(after.sums.flip(3), after.maximum.flip(3))))
+        return sums[:, :, :n], alive[:, :, :n]
+
+    def _scan(
+        self, tokens: Tokens, carry: Carry, pattern: Callable[[Tensor], Tensor]
+    ) -> tuple[Part, Carry]:
+        """The sums of each query, (b, g, r, n, e), and the carry after the last token.
+
+        `pattern` makes, of a matrix of ones, which keys of its chunk a query sums over.
+        """
+        n = tokens.hidden.shape[1]
+        length = min(self.chunk, n)
+        tokens = tokens.padded(length)
+        within = pattern(tokens.hidden.new_ones(length, length))
+        segment = max(_segment(tokens.key) // length, 1) * length
+        parts = []
+        for start in range(0, tokens.hidden.shape[1], segment):
+            chunks = tokens.part(start, start + segment).chunks(self.features, length)
+            part, carry = scan(chunks, carry, within)
+            parts.append(Part(*(x.transpose(2, 3).flatten(3, 4) for x in part)))
+        sums, maxima = (torch.cat(each, 3)[:, :, :, :n] for each in zip(*parts, strict=True))
+        return Part(sums, maxima), carry
+
+    def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
+        """The sum over all keys."""
+        m, (batch, kv_heads, keys, e) = self.features.size(key.shape[-1]), value.shape
+        sums = _precise(value).new_zeros(batch, kv_heads, m, e + 1)
+        same = torch.zeros(batch, 2, dtype=torch.long, device=key.device)
+        carry = Carry(sums, sums.new_full((batch, kv_heads), float("-inf")), same[:, 0])
+        for start in range(0, keys, _segment(key)):
+            part = slice(start, start + _segment(key))
+            features, scale = self.features(_precise(key[:, :, None, part]))
+            new_sums, maximum = key_sums(
+                features,
+                scale,
+                _with_one(_precise(value[:, :, None, part])),
+                ~hidden[:, None, None, part],
+            )
+            carry = last(accumulate(carry, new_sums, maximum, same))
+        return carry
+
+    def _read(self, query: Tensor, sums: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
+        """What each query gathers of a sum that all may look at, and whether it is of any key."""
+        query = _grouped(query, sums.shape[1])
+        read = []
+        for start in range(0, query.shape[3], _segment(query)):
+            features, _ = self.features(query[:, :, :, start : start + _segment(query)])
+            read.append(features @ sums[:, :, None])
+        return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
+
+    def _divide(self, sums: Tensor, alive: Tensor) -> Tensor:
+        """Numerators by normalisers, zero where a query may look at no key."""
+        total = sums[..., -1]
+        wrong = alive & ~(total > 0)
+        if torch.compiler.is_compiling():
+            self.nonpositive += wrong.sum()
+        elif bool(wrong.any()):
+            raise NormaliserError(
+                f"the weights of {int(wrong.sum())} of {wrong.numel()} queries add up to zero or "
+                f"less with {type(self.features).__name__} features; take more features, smaller "
+                "queries and keys, or features that are always positive"
+            )
+        total = total.masked_fill(~alive, 1.0)[..., None]
+        return (sums[..., :-1] / total).masked_fill(~alive[..., None], 0.0)
+
+
+def _segment(x: Tensor) -> int:
+    """Tokens whose features are held at once: as many as a CPU's cache has room for.
+
+    512 was fastest of 256 to 4096 for 8 heads and 256 features; all 4096 took twice the time
+    (`benchmarks/attention.py`). A GPU wants as many as possible, of a sum that is quadratic in
+    their number of chunks.
+    """
+    return 4096 if x.is_cuda else 512
+
+
+def _precise(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:
+    return F.pad(value, (0, 1), value=1.0)
+
+
+def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b g r n d"]:
+    """Query heads by the key head that they share."""
+    grouped: Tensor = _precise(query).unflatten(1, (kv_heads, -1))
+    return grouped
+
+
+def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"]]:
+    """The sums of each query, and whether they are of any key."""
+    alive = (part.maximum > float("-inf"))[..., 0].expand(part.sums.shape[:-1])
+    return part.sums.flatten(1, 2), alive.flatten(1, 2)
+
+
+def _hidden(key: Tensor, mask: Mask) -> Bool[Tensor, "b n"]:
+    """Which keys no query may look at."""
+    position = torch.arange(key.shape[2], device=key.device)
+    if mask.key_lengths is None:
+        return torch.zeros_like(position, dtype=torch.bool).expand(len(key), -1)
+    return position >= mask.key_lengths[:, None]
+
+
+def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
+    """The document of each token; one for all if the mask names none."""
+    batch, n = len(query), query.shape[-2]
+    ids = mask.document_ids
+    if ids is None:
+        return torch.zeros(batch, n, dtype=torch.long, device=query.device)
+    if not torch.compiler.is_compiling():
+        ordered = ids.sort(1).values
+        starts, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
+        if bool((starts > kinds).any()):
+            raise ValueError(
+                f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
+                "kernel attention wants each document's tokens side by side"
+            )
+    return ids.expand(batch, -1)

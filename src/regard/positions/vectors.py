@@ -1,0 +1,59 @@
+"""Positions on keys and values: vectors added by how far the key stands from the query."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.positions.distance import clipped, distances
+
+
+class ShawVectors(nn.Module):
+    """Vectors a^K and a^V for each clipped distance, shared by all heads (Shaw et al., 2018).
+
+    No tensor of queries × keys × d is made: each of the 2·clip + 1 vectors is multiplied once
+    (§3.3, eq. 5), and by distance its products are handed out, or weights collected.
+    """
+
+    def __init__(self, *, d: int, e: int | None = None, clip: int) -> None:
+        """`d` wide for keys, `e` (or `d`) for values; distances beyond ±`clip` share a vector.
+
+        Raises:
+            ValueError: `clip` is negative.
+        """
+        super().__init__()
+        if clip < 0:
+            raise ValueError(f"a clip can't be negative: {clip}")
+        self.clip = clip
+        self.keys = nn.Parameter(torch.empty(2 * clip + 1, d))
+        self.values = nn.Parameter(torch.empty(2 * clip + 1, d if e is None else e))
+        nn.init.normal_(self.keys, std=0.02)
+        nn.init.normal_(self.values, std=0.02)
+
+    def scores(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        query_positions: Int[Tensor, "*rows queries"],
+        key_positions: Int[Tensor, " keys"],
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """q_i · a^K_ij, without the 1/√d (eq. 4)."""
+        products = query @ self.keys.to(query.dtype).T
+        entry = self._entry(query_positions, key_positions)
+        return products.gather(-1, entry.expand(*query.shape[:-1], -1))
+
+    def gather(
+        self,
+        weights: Float[Tensor, "batch heads queries keys"],
+        query_positions: Int[Tensor, "*rows queries"],
+        key_positions: Int[Tensor, " keys"],
+    ) -> Float[Tensor, "batch heads queries e"]:
+        """Σ_j α_ij a^V_ij (eq. 3)."""
+        entry = self._entry(query_positions, key_positions)
+        collected = weights.new_zeros(*weights.shape[:-1], len(self.values))
+        collected = collected.scatter_add(-1, entry.expand_as(weights), weights)
+        return collected @ self.values.to(weights.dtype)
+
+    def _entry(
+        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+    ) -> Int[Tensor, "*rows 1 queries keys"]:
+        """Which vector stands between each query and key, for all heads."""
+        return clipped(distances(query_positions, key_positions), self.clip)[..., None, :, :]

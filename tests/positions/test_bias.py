@@ -1,0 +1,290 @@
+"""Biases: every entry from its formula, and the same numbers for FlexAttention."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+
+from regard.attention.base import Bias
+from regard.positions import Alibi, RelativeBias, T5Bias
+from regard.positions.bias import DistanceBias
+
+REACH = 12
+few = settings(max_examples=30)
+places = st.lists(st.integers(0, REACH), min_size=1, max_size=6)
+
+LEARNED: dict[str, Callable[[], DistanceBias]] = {
+    "length": lambda: RelativeBias(heads=3, length=REACH + 1),
+    "clip": lambda: RelativeBias(heads=3, clip=4),
+    "t5": lambda: T5Bias(heads=3, buckets=6, max_distance=9),
+    "t5-bidirectional": lambda: T5Bias(heads=3, buckets=8, max_distance=9, bidirectional=True),
+}
+each_learned = pytest.mark.parametrize("make", LEARNED.values(), ids=LEARNED.keys())
+each = pytest.mark.parametrize(
+    "make", [*LEARNED.values(), lambda: Alibi(heads=3)], ids=[*LEARNED.keys(), "alibi"]
+)
+
+
+def numbered(bias: DistanceBias) -> DistanceBias:
+    """Every entry of its parameters another whole number."""
+    with torch.no_grad():
+        for parameter in bias.parameters():
+            parameter.copy_(torch.arange(1.0, parameter.numel() + 1).view_as(parameter))
+    return bias
+
+
+def learned(bias: DistanceBias) -> Tensor:
+    (values,) = bias.parameters()
+    return values.detach()
+
+
+def entries(of: Callable[[int, int], float], heads: int, i: list[int], j: list[int]) -> Tensor:
+    """The number of each head and distance j - i, one by one."""
+    return torch.tensor([[[of(h, k - q) for k in j] for q in i] for h in range(heads)])
+
+
+def published_slopes(heads: int) -> list[float]:
+    """ALiBi's slopes, as its authors' code finds them."""
+    power = 1
+    while 2 * power <= heads:
+        power *= 2
+    if power == heads:
+        ratio = 2 ** (-8 / heads)
+        return [ratio * ratio**k for k in range(heads)]
+    return published_slopes(power) + published_slopes(2 * power)[0::2][: heads - power]
+
+
+def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
+    """exact + ⌊far · log(n/exact) / log(max/exact)⌋ for exact + far buckets, in whole numbers."""
+    exact = buckets // 2
+    far = buckets - exact
+
+    def reaches(step: int) -> bool:
+        """far · log(n/exact) ≥ step · log(max/exact), freed of logarithms and fractions."""
+        left: int = distance**far * exact**step
+        right: int = max_distance**step * exact**far
+        return left >= right
+
+    return distance if distance < exact else exact + sum(map(reaches, range(1, far)))
+
+
+@few
+@given(i=places, j=places, heads=st.integers(1, 4))
+def test_a_relative_bias_has_a_number_for_each_head_and_distance(
+    i: list[int], j: list[int], heads: int
+) -> None:
+    bias = numbered(RelativeBias(heads=heads, length=REACH + 1))
+    values = learned(bias)
+    expected = entries(lambda h, distance: float(values[h, distance + REACH]), heads, i, j)
+    assert torch.equal(bias.dense(torch.tensor(i), torch.tensor(j)), expected)
+
+
+@few
+@given(i=places, j=places, heads=st.integers(1, 4), clip=st.integers(0, REACH + 2))
+def test_distances_beyond_the_clip_share_its_number(
+    i: list[int], j: list[int], heads: int, clip: int
+) -> None:
+    bias = numbered(RelativeBias(heads=heads, clip=clip))
+    values = learned(bias)
+
+    def number(head: int, distance: int) -> float:
+        return float(values[head, max(-clip, min(clip, distance)) + clip])
+
+    dense = bias.dense(torch.tensor(i), torch.tensor(j))
+    assert torch.equal(dense, entries(number, heads, i, j))
+
+
+@few
+@given(i=places, j=places)
+def test_a_clip_changes_nothing_within_it(i: list[int], j: list[int]) -> None:
+    plain = numbered(RelativeBias(heads=2, length=REACH + 1))
+    clipped = RelativeBias(heads=2, clip=REACH)
+    clipped.load_state_dict(plain.state_dict())
+    positions = torch.tensor(i), torch.tensor(j)
+    assert torch.equal(clipped.dense(*positions), plain.dense(*positions))
+
+
+@few
+@given(heads=st.integers(1, 16), n=st.integers(1, 64))
+def test_parameters_are_counted_by_the_formula(heads: int, n: int) -> None:
+    def count(bias: DistanceBias) -> int:
+        return sum(parameter.numel() for parameter in bias.parameters())
+
+    assert count(RelativeBias(heads=heads, length=n)) == (2 * (n - 1) + 1) * heads
+    assert count(RelativeBias(heads=heads, clip=n)) == (2 * n + 1) * heads
+    assert count(T5Bias(heads=heads)) == 32 * heads
+    assert count(Alibi(heads=heads)) == 0
+
+
+@pytest.mark.parametrize(("i", "j"), [(3, 0), (0, 3)])
+def test_a_distance_without_a_number_is_refused(i: int, j: int) -> None:
+    bias = RelativeBias(heads=1, length=3)
+    with pytest.raises(ValueError, match=f"length 3 has none for the distance {j - i}"):
+        bias.dense(torch.tensor([i]), torch.tensor([j]))
+
+
+def test_compiled_code_clips_it_instead() -> None:
+    bias = numbered(RelativeBias(heads=1, length=3))
+    compiled = torch.compile(bias.dense, backend="eager", fullgraph=True)
+    assert compiled(torch.tensor([5]), torch.arange(11)).flatten().tolist() == (
+        [1.0] * 4 + [2.0, 3.0, 4.0] + [5.0] * 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(2, 5), (6, 9), (16, 64), (32, 128), (32, 256), (20, 1000)]
+)
+def test_t5_buckets_are_exact_then_logarithmic(buckets: int, max_distance: int) -> None:
+    distances = list(range(-max_distance - 9, max_distance + 10))
+    behind = [t5_bucket(max(0, -n), buckets, max_distance) for n in distances]
+    ahead = [t5_bucket(max(0, n), buckets, max_distance) for n in distances]
+    both = [buckets + a if a else b for a, b in zip(ahead, behind, strict=True)]
+
+    one_way = T5Bias(heads=1, buckets=buckets, max_distance=max_distance)
+    assert one_way.bucket(torch.tensor(distances)).tolist() == behind
+    two_ways = T5Bias(heads=1, buckets=2 * buckets, max_distance=max_distance, bidirectional=True)
+    assert two_ways.bucket(torch.tensor(distances)).tolist() == both
+
+
+@few
+@given(i=places, j=places, bidirectional=st.booleans())
+def test_t5_has_a_number_for_each_head_and_bucket(
+    i: list[int], j: list[int], bidirectional: bool
+) -> None:
+    bias = numbered(T5Bias(heads=3, buckets=8, max_distance=9, bidirectional=bidirectional))
+    values = learned(bias)
+
+    def number(head: int, distance: int) -> float:
+        if bidirectional:
+            bucket = t5_bucket(abs(distance), 4, 9) + 4 * (distance > 0)
+        else:
+            bucket = t5_bucket(max(0, -distance), 8, 9)
+        return float(values[head, bucket])
+
+    dense = bias.dense(torch.tensor(i), torch.tensor(j))
+    assert torch.equal(dense, entries(number, 3, i, j))
+
+
+@few
+@given(i=places, j=places, heads=st.integers(1, 20))
+def test_alibi_lowers_scores_by_slope_and_distance(i: list[int], j: list[int], heads: int) -> None:
+    slopes = published_slopes(heads)
+    dense = Alibi(heads=heads).dense(torch.tensor(i), torch.tensor(j))
+    expected = entries(lambda h, distance: -slopes[h] * abs(distance), heads, i, j)
+    # A slope and a product are rounded.
+    assert torch.allclose(dense, expected, rtol=2 * torch.finfo(dense.dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("heads", range(1, 21))
+def test_alibi_is_the_same_on_both_sides(heads: int) -> None:
+    positions = torch.arange(9)
+    dense = Alibi(heads=heads).dense(positions, positions)
+    assert torch.equal(dense, dense.mT)
+
+
+def test_alibi_has_the_slopes_of_its_paper() -> None:
+    def slopes(heads: int) -> Tensor:
+        return -Alibi(heads=heads).dense(torch.tensor([1]), torch.tensor([0])).flatten()
+
+    eight = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    assert slopes(8).tolist() == eight
+    every_other_of_sixteen = [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+    assert torch.equal(slopes(12), torch.tensor(eight + every_other_of_sixteen))
+
+
+@each
+@few
+@given(data=st.data())
+def test_rows_of_positions_are_biased_one_by_one(
+    make: Callable[[], DistanceBias], data: st.DataObject
+) -> None:
+    bias = numbered(make())
+    row = st.lists(st.integers(0, REACH), min_size=2, max_size=2)
+    queries = torch.tensor(data.draw(st.lists(row, min_size=1, max_size=3)))
+    keys = torch.tensor(data.draw(places))
+    expected = torch.stack([bias.dense(positions, keys) for positions in queries])
+    assert torch.equal(bias.dense(queries, keys), expected)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@each
+def test_flex_attention_adds_the_same(make: Callable[[], DistanceBias]) -> None:
+    bias = numbered(make())
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 2, 3, REACH, 4, generator=generator, dtype=torch.float64)
+    positions = torch.arange(REACH)
+    scores = query @ key.mT / 2 + bias.dense(positions, positions)
+    out = flex_attention(query, key, value, score_mod=bias.score_mod())
+    assert isinstance(out, Tensor)
+    assert torch.allclose(out, scores.softmax(-1) @ value, rtol=1e-12, atol=1e-12)
+
+
+@each_learned
+def test_both_ways_to_add_teach_the_same(make: Callable[[], DistanceBias]) -> None:
+    bias = make()
+    (values,) = bias.parameters()
+    positions, heads = torch.arange(REACH), torch.arange(bias.heads)
+    weights = torch.randn(bias.heads, REACH, REACH, generator=torch.Generator().manual_seed(0))
+    grid = torch.meshgrid(heads, positions, positions, indexing="ij")
+    none = torch.zeros(())
+    ways = bias.dense(positions, positions), bias.score_mod()(none, none, *grid)
+    dense, flex = (torch.autograd.grad((way * weights).sum(), values)[0] for way in ways)
+    # The same numbers are summed, in some order.
+    bound = weights.abs().sum((1, 2)).max() * REACH * torch.finfo(weights.dtype).eps
+    assert (dense - flex).abs().max() <= bound
+
+
+@each_learned
+def test_each_number_learns_from_every_pair_that_uses_it(make: Callable[[], DistanceBias]) -> None:
+    bias = numbered(make())
+    (values,) = bias.parameters()
+    dense = bias.dense(torch.arange(REACH), torch.arange(REACH))
+    (gradient,) = torch.autograd.grad(dense.sum(), values)
+    uses = [[int((dense == number).sum()) for number in head] for head in values]
+    assert gradient.tolist() == uses
+
+
+@each_learned
+def test_a_learned_bias_adds_nothing_at_first(make: Callable[[], DistanceBias]) -> None:
+    assert not make().dense(torch.arange(5), torch.arange(5)).any()
+
+
+@each
+def test_it_compiles_in_one_graph(make: Callable[[], DistanceBias]) -> None:
+    bias = numbered(make())
+    positions = torch.arange(5), torch.arange(7)
+    compiled = torch.compile(bias.dense, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(*positions), bias.dense(*positions))
+
+
+@each
+def test_it_keeps_the_protocol_and_saves_nothing_but_what_it_learns(
+    make: Callable[[], DistanceBias],
+) -> None:
+    bias = make()
+    assert isinstance(bias, Bias)
+    assert list(bias.state_dict()) == [name for name, _ in bias.named_parameters()]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RelativeBias(heads=1), "a length or a clip"),
+        (lambda: RelativeBias(heads=1, length=4, clip=2), "a length or a clip"),
+        (lambda: RelativeBias(heads=1, length=0), "length must be positive, not 0"),
+        (lambda: RelativeBias(heads=1, clip=-1), "clip can't be negative: -1"),
+        (lambda: RelativeBias(heads=0, clip=1), "needs a head, not 0"),
+        (lambda: Alibi(heads=0), "needs a head, not 0"),
+        (lambda: T5Bias(heads=1, buckets=7, bidirectional=True), "7 buckets can't be halved"),
+        (lambda: T5Bias(heads=1, buckets=1), "two buckets or more, .* not 1 and 128"),
+        (lambda: T5Bias(heads=1, buckets=2, bidirectional=True), "two buckets .* not 1 and 128"),
+        (lambda: T5Bias(heads=1, max_distance=16), "above half of them, not 32 and 16"),
+    ],
+)
+def test_bad_arguments_are_refused(make: Callable[[], DistanceBias], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

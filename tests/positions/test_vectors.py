@@ -1,0 +1,170 @@
+"""Shaw's vectors against the tensor of queries × keys × d that they avoid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.attention.base import Bias, RelativeVectors
+from regard.positions import ShawVectors
+
+BATCH, HEADS, QUERIES, D, E = 2, 2, 3, 4, 5
+few = settings(max_examples=30)
+
+seeds = st.integers(0, 2**32 - 1)
+clips = st.integers(0, 4)
+rows = st.lists(st.integers(0, 9), min_size=QUERIES, max_size=QUERIES)
+batches = st.lists(rows, min_size=BATCH, max_size=BATCH)
+places = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def shaw(clip: int) -> ShawVectors:
+    return ShawVectors(d=D, e=E, clip=clip).double()
+
+
+def between(vectors: Tensor, i: list[list[int]], j: list[int]) -> Tensor:
+    """w_{clip(j - i)} for each query and key, (batch, queries, keys, width)."""
+    clip = len(vectors) // 2
+
+    def vector(distance: int) -> Tensor:
+        return vectors[max(-clip, min(clip, distance)) + clip]
+
+    pairs = torch.stack([vector(key - query) for row in i for query in row for key in j])
+    return pairs.view(len(i), len(i[0]), len(j), -1)
+
+
+def close(out: Tensor, expected: Tensor) -> bool:
+    """Sums of some dozen products of order one, in another order."""
+    return torch.allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@few
+@given(seed=seeds, clip=clips, i=batches, j=places)
+def test_scores_are_products_with_the_vector_of_each_pair(
+    seed: int, clip: int, i: list[list[int]], j: list[int]
+) -> None:
+    vectors, query = shaw(clip), normal(seed, BATCH, HEADS, QUERIES, D)
+    scores = vectors.scores(query, torch.tensor(i), torch.tensor(j))
+    assert close(scores, torch.einsum("bhqd,bqkd->bhqk", query, between(vectors.keys, i, j)))
+
+
+@few
+@given(seed=seeds, clip=clips, i=batches, j=places)
+def test_weights_gather_the_vector_of_each_pair(
+    seed: int, clip: int, i: list[list[int]], j: list[int]
+) -> None:
+    vectors, weights = shaw(clip), normal(seed, BATCH, HEADS, QUERIES, len(j))
+    gathered = vectors.gather(weights, torch.tensor(i), torch.tensor(j))
+    assert close(gathered, torch.einsum("bhqk,bqke->bhqe", weights, between(vectors.values, i, j)))
+
+
+@few
+@given(seed=seeds, clip=clips, i=rows, j=places)
+def test_one_row_of_positions_serves_the_whole_batch(
+    seed: int, clip: int, i: list[int], j: list[int]
+) -> None:
+    vectors, keys = shaw(clip), torch.tensor(j)
+    query = normal(seed, BATCH, HEADS, QUERIES, D)
+    weights = normal(seed, BATCH, HEADS, QUERIES, len(j))
+    one, each = torch.tensor(i), torch.tensor([i] * BATCH)
+    assert torch.equal(vectors.scores(query, one, keys), vectors.scores(query, each, keys))
+    assert torch.equal(vectors.gather(weights, one, keys), vectors.gather(weights, each, keys))
+
+
+@pytest.mark.parametrize("clip", [0, 2, 9])
+def test_gradients_are_those_of_the_whole_tensor(clip: int) -> None:
+    vectors, query = shaw(clip), normal(0, BATCH, HEADS, QUERIES, D).requires_grad_()
+    i, j = [[0, 4, 9], [7, 2, 2]], [0, 1, 5, 8]
+    positions = torch.tensor(i), torch.tensor(j)
+
+    def gradients(out: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(out.square().sum(), (query, vectors.keys, vectors.values))
+
+    scores = torch.einsum("bhqd,bqkd->bhqk", query, between(vectors.keys, i, j))
+    whole = torch.einsum("bhqk,bqke->bhqe", scores.softmax(-1), between(vectors.values, i, j))
+    out = vectors.gather(vectors.scores(query, *positions).softmax(-1), *positions)
+    assert all(map(close, gradients(out), gradients(whole)))
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    vectors, query = shaw(2), normal(0, BATCH, HEADS, QUERIES, D).requires_grad_()
+    positions = torch.tensor([0, 4, 9]), torch.tensor([0, 1, 5, 8])
+
+    def call(query: Tensor, *_parameters: Tensor) -> Tensor:
+        return vectors.gather(vectors.scores(query, *positions), *positions)
+
+    assert torch.autograd.gradcheck(call, (query, vectors.keys, vectors.values))
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """How many entries the largest tensor has that is made in this context."""
+
+    numel = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
+        return out
+
+
+def test_no_tensor_is_larger_than_the_scores() -> None:
+    n, d = 32, 16
+    vectors, query, positions = ShawVectors(d=d, clip=4), torch.ones(2, 2, n, d), torch.arange(n)
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        scores = vectors.scores(query, positions, positions)
+        gathered = vectors.gather(scores, positions, positions)
+        torch.autograd.grad(gathered.sum(), (vectors.keys, vectors.values))
+    assert largest.numel == scores.numel()
+
+
+def test_the_query_sets_the_precision() -> None:
+    vectors, positions = ShawVectors(d=D, clip=1), torch.arange(QUERIES)
+    scores = vectors.scores(torch.ones(1, 1, QUERIES, D).bfloat16(), positions, positions)
+    assert scores.dtype == torch.bfloat16
+    assert vectors.gather(scores, positions, positions).dtype == torch.bfloat16
+
+
+def test_it_compiles_in_one_graph() -> None:
+    vectors, query = shaw(2), normal(0, BATCH, HEADS, QUERIES, D)
+    positions = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.arange(6)
+
+    def call(query: Tensor) -> Tensor:
+        return vectors.gather(vectors.scores(query, *positions), *positions)
+
+    assert torch.equal(torch.compile(call, backend="eager", fullgraph=True)(query), call(query))
+
+
+def test_the_vectors_are_small_at_first() -> None:
+    vectors = ShawVectors(d=64, e=32, clip=16)
+    assert vectors.keys.shape == (33, 64)
+    assert vectors.values.shape == (33, 32)
+    for parameter in vectors.parameters():
+        # The deviation of n draws strays by σ/√(2n): five times that, for 1056 draws or more.
+        assert abs(float(parameter.detach().std()) / 0.02 - 1) < 0.11
+    assert ShawVectors(d=6, clip=1).values.shape == (3, 6)
+
+
+def test_it_keeps_the_protocol_of_vectors_and_not_of_a_bias() -> None:
+    assert isinstance(ShawVectors(d=4, clip=1), RelativeVectors)
+    assert not isinstance(ShawVectors(d=4, clip=1), Bias)
+
+
+def test_a_negative_clip_is_refused() -> None:
+    with pytest.raises(ValueError, match="clip can't be negative: -1"):
+        ShawVectors(d=4, clip=-1)
