@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Mask
+from regard.attention.contract_cases import TableBias
 from regard.attention.mask import Alignment
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -25,16 +26,6 @@ def path(*, composed: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.attention.exact._composed_is_faster", lambda *_: composed)
         yield
-
-
-@dataclass(frozen=True, eq=False)
-class TableBias:
-    """A number for each head, query and key."""
-
-    table: Tensor
-
-    def dense(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        return self.table[:, query_positions][:, :, key_positions]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,7 +13,6 @@ from attention_cases import (
     BOTH_PATHS,
     DTYPES,
     Case,
-    TableBias,
     brief,
     cases,
     error,
@@ -27,6 +26,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Attention, Mask, Softmax, State, Support, reference
+from regard.attention.contract_cases import TableBias
 from regard.errors import RegardError, UnsupportedError
 
 EPS64 = torch.finfo(torch.float64).eps

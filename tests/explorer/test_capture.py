@@ -1,13 +1,13 @@
 """Captured attention: what the layers applied, and never a picture of anything else."""
 
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Bias, Mask, Softmax, reference
+from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.explorer.capture import MismatchError, capture_attention
 from regard.models.config import ModelConfig, RotaryConfig
 from regard.models.transformer import LanguageModel
@@ -74,10 +74,12 @@ def test_looking_changes_nothing() -> None:
 
 # Planted errors
 
+AnyBias: TypeAlias = Bias | RelativeVectors
+
 
 class ForgetsMask(Softmax):
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: Bias | None = None
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
     ) -> Tensor:
         del mask
         return super().weights(query, key, bias=bias)
@@ -85,7 +87,7 @@ class ForgetsMask(Softmax):
 
 class ForgetsScale(Softmax):
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: Bias | None = None
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
     ) -> Tensor:
         return super().weights(query * query.shape[-1] ** 0.5, key, mask=mask, bias=bias)
 
@@ -94,7 +96,7 @@ class MixesHeads(Softmax):
     """Pairs query heads with key heads round robin instead of consecutively."""
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: Bias | None = None
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
     ) -> Tensor:
         repeated = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)
         return super().weights(query, repeated, mask=mask, bias=bias)
@@ -104,7 +106,7 @@ class GivesNothing(Softmax):
     """Its weights aren't numbers."""
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: Bias | None = None
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
     ) -> Tensor:
         return torch.full_like(super().weights(query, key, mask=mask, bias=bias), float("nan"))
 

@@ -106,7 +106,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(call, (query, vectors.keys, vectors.values))
 
 
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Largest(TorchDispatchMode):
     """How many entries the largest tensor has that is made in this context."""
 
     numel = 0

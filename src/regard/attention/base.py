@@ -91,6 +91,8 @@ class Support:
     """Whether queries may look at another sequence."""
     decoding: bool = False
     """Whether it can go on token by token."""
+    differentiable: bool = True
+    """Whether its gradient is that of its output, and not a stand-in."""
 
 
 class Attention(nn.Module, ABC):

@@ -1,13 +1,12 @@
 """Exact attention: every query looks at every key."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import flex
@@ -78,6 +77,10 @@ class KeyValueCache:
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
         """Where the next tokens will stand."""
         return self.length[:, None] + torch.arange(new, device=self.length.device)
+
+    def inside(self, positions: Int[Tensor, "batch new"]) -> Int[Tensor, "batch new"]:
+        """Positions for a bias: those of padding, which may lie beyond the last slot, at it."""
+        return positions.clamp(max=self.keys.shape[2] - 2)
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """Keys and values without the slots that no row has filled, where that is known."""
@@ -203,7 +206,7 @@ class Exact(Attention):
         keys, values = state.filled()
         slots = torch.arange(keys.shape[2], device=keys.device)
         seen = (slots <= positions[:, :, None])[:, None]
-        placed = None if bias is None else Placed(bias, positions, slots)
+        placed = None if bias is None else Placed(bias, state.inside(positions), slots)
         out = self._attend(query, keys.to(query.dtype), values.to(query.dtype), seen, placed)
         return out, state
 
@@ -262,9 +265,7 @@ class Softmax(Exact):
     """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
 
     name = "softmax"
-    supports = Support(
-        masks=ALL_MASKS, bias=True, vectors=True, dropout=True, cross=True, decoding=True
-    )
+    supports = replace(Exact.supports, dropout=True)
 
     def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
@@ -285,7 +286,7 @@ class Softmax(Exact):
         if not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
         plain = bias is None and _is_plain_causal(mask, query, key)
-        if plain and not dropping and not _composed_is_faster(query, value, None):
+        if plain and not dropping and not _must_compose(query, value, None):
             key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
             return fused(query, key, value, causal=True, scale=scale)
         placed = _placed(bias, mask, query, key)
@@ -323,6 +324,7 @@ class Argmax(Exact):
     """
 
     name = "argmax"
+    supports = replace(Exact.supports, differentiable=False)
 
     def distribute(
         self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
@@ -332,24 +334,7 @@ class Argmax(Exact):
         hard = torch.zeros_like(soft).scatter(-1, barred.argmax(-1, keepdim=True), 1.0)
         if allowed is not None:
             hard = hard.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
-        out: Tensor = _StraightThrough.apply(hard, soft)  # type: ignore[no-untyped-call]
-        return out
-
-
-class _StraightThrough(torch.autograd.Function):
-    """The first argument forward, the second's gradient backward."""
-
-    @staticmethod
-    def forward(hard: Tensor, soft: Tensor) -> Tensor:
-        return hard.clone()
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, gradient
+        return hard + (soft - soft.detach())  # 0 exactly, but with a gradient
 
 
 def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
@@ -372,7 +357,9 @@ def masked(
     scale: float,
 ) -> Float[Tensor, "batch heads queries e"]:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
-    if _composed_is_faster(query, value, add):
+    if add is not None and add.ndim == 3:
+        add = add[None]
+    if _must_compose(query, value, add):
         with torch.autocast(query.device.type, enabled=False):
             scores = query * scale @ key.mT
             return softmax(scores if add is None else scores + add, allowed) @ value
@@ -432,18 +419,24 @@ def cache_bytes(shape: Shape) -> int:
     return shape.batch * shape.kv_heads * shape.keys * (shape.d + shape.e) * shape.dtype.itemsize
 
 
-def _composed_is_faster(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
-    """Whether products and softmax one by one beat the fused kernel, or it isn't to be had.
+def _must_compose(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
+    """Whether products and softmax one by one are the better way, or the only one.
 
-    On a CPU in bfloat16 they do for short rows, because the fused backward is slow: forward and
-    backward took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always
-    more than its time (two cores with AVX-512; `benchmarks/short_rows.py`). The CPU's kernel wants
-    values as wide as keys, and has no gradient for what is added to the scores.
+    A CPU's fused kernel wants values as wide as keys, and has no gradient for what is added.
     """
     if query.device.type != "cpu":
         return False
-    if query.shape[-1] != value.shape[-1] or (add is not None and add.requires_grad):
-        return True
+    learned = add is not None and add.requires_grad
+    return query.shape[-1] != value.shape[-1] or learned or _composed_is_faster(query, value)
+
+
+def _composed_is_faster(query: Tensor, value: Tensor) -> bool:
+    """Whether composing beats the fused kernel on a CPU, where both can be had.
+
+    In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
+    took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
+    its time (two cores with AVX-512; `benchmarks/short_rows.py`).
+    """
     return query.dtype == torch.bfloat16 and value.shape[2] <= 128
 
 

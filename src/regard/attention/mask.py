@@ -1,7 +1,7 @@
 """Who may look at whom: one value for every restriction on attention."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import gcd
 from operator import and_
@@ -117,6 +117,19 @@ class Mask:
         """The names of the fields that restrict anything."""
         return frozenset(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
+    def rows(self, rows: slice) -> "Mask":
+        """The mask of some rows of the batch."""
+
+        def some(x: Tensor | None) -> Tensor | None:
+            return x if x is None or len(x) == 1 else x[rows]
+
+        return replace(
+            self,
+            key_lengths=some(self.key_lengths),
+            document_ids=some(self.document_ids),
+            allowed=some(self.allowed),
+        )
+
     def query_positions(
         self, queries: int, keys: int, device: torch.device
     ) -> Int[Tensor, " queries"]:
@@ -158,7 +171,9 @@ class Mask:
 
         Positions beyond the sequence are as good as its ends: hide them yourself.
         """
-        ones = (1,) * max(query.ndim, key.ndim)
+        axes = max(query.ndim, key.ndim)
+        query, key = (x.view((1,) * (axes - x.ndim) + x.shape) for x in (query, key))
+        ones = (1,) * axes
         parts = [torch.ones(1, *ones, dtype=torch.bool, device=query.device)]
         if self.alignment:
             parts.append((key <= query)[None])

@@ -245,7 +245,7 @@ class BlockSparse(Attention):
         matrix = _as_matrix(table)
         rows = (positions // self.block).clamp(max=matrix.shape[1] - 1)
         allowed = matrix[:, rows].transpose(0, 1)[..., slots // self.block]
-        now = positions[:, None, :, None]
+        now = state.inside(positions)[:, None, :, None]
         allowed = allowed & (slots <= now)
         if self.reach is not None:
             allowed = allowed & (slots >= now - self.reach)
@@ -301,9 +301,10 @@ class BigBird(BlockSparse):
                 f"{blocks} blocks of {self.block} are more than max_keys = {self.max_keys}; "
                 "make this BigBird with a larger max_keys"
             )
-        drawn = _bigbird_table(
+        drawn: Tensor = _drawn(
             heads, most, self.window // 2, self.random, self.global_blocks, causal, self.seed
-        ).to(device)[:, :blocks]
+        )
+        drawn = drawn.to(device)[:, :blocks]
         return drawn.masked_fill(drawn >= blocks, -1)
 
 
@@ -330,6 +331,14 @@ class SlidingWindow(BlockSparse):
 
 _SEGMENT = 512
 """Tokens whose blocks are gathered at once, so that they stay in a CPU's cache."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _drawn(
+    heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
+) -> Tensor:
+    """`_bigbird_table`, which the compiler needn't look into."""
+    return _bigbird_table(heads, blocks, side, random, global_blocks, causal, seed)
 
 
 @lru_cache(maxsize=16)

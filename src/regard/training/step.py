@@ -43,7 +43,7 @@ def accumulate_gradients(
     for part in batch.split(parts):
         with machine.autocast():
             loss = summed_loss(model, part.to(machine.device), decode) / n_targets
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         total += loss.item()
     return total
 

@@ -1,0 +1,333 @@
+"""What any mechanism must do: `check(mechanism)` says what fails on this machine, in words.
+
+Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
+precision at a time. What a mechanism doesn't support, it must refuse.
+
+Bounds are multiples of the precision: an output may be off by `slack` · eps · the largest value ·
+(1 + the largest sum of the terms of a score), which is what rounding the scores once does.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError, gradcheck
+
+from regard.attention import contract_cases as cases
+from regard.attention import reference
+from regard.attention.base import Attention, State, Support
+from regard.attention.contract_cases import Case
+from regard.attention.mask import Mask
+from regard.attention.registry import Mechanism
+from regard.errors import UnsupportedError
+
+SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}
+"""Roundings a result may suffer, in float32 and float64; bfloat16 rounds little but in and out."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A check of a mechanism in one case."""
+
+    check: str
+    case: str
+    failure: str | None
+    """What is wrong, or None."""
+
+
+class Broken(Exception):
+    """A promise that isn't kept."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A mechanism under test, on a device and in a precision."""
+
+    mechanism: Mechanism
+    attend: Attention
+    dtype: torch.dtype
+    device: torch.device
+
+    def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
+        """Refuse a difference that rounding doesn't explain."""
+        if actual.shape != expected.shape:
+            raise Broken(f"{what}: shape {tuple(actual.shape)}, not {tuple(expected.shape)}")
+        bound = SLACK[self.dtype] * torch.finfo(self.dtype).eps * case.scale
+        error = (actual.detach().double() - expected.detach().double()).abs()
+        worst = float(error.nan_to_num(nan=float("inf")).max()) if error.numel() else 0.0
+        if not worst <= bound:
+            raise Broken(f"{what}: off by {worst:.2g}, where rounding explains {bound:.2g}")
+
+
+Check: TypeAlias = Callable[[Subject, Case], None]
+
+
+def check(
+    mechanism: Mechanism,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+    backend: str = "aot_eager",
+) -> Iterator[Outcome]:
+    """Run all checks, one after the other; `backend` is the compiler's."""
+    attend = mechanism.example().to(device or torch.device("cpu")).eval()
+    subject = Subject(mechanism, attend, dtype, device or torch.device("cpu"))
+    for case in cases.supported(mechanism, dtype, subject.device):
+        for name, (run, applies) in _CHECKS.items():
+            if applies(attend.supports, case):
+                yield _outcome(name, run, subject, case)
+    for case in cases.unsupported(mechanism, dtype, subject.device):
+        yield _outcome("refuses what it can't do", _refused, subject, case)
+    compiled = partial(_compiled, backend=backend)
+    plain = cases.plain(mechanism, dtype, subject.device)
+    yield _outcome(f"compiled ({backend}) = eager", compiled, subject, plain)
+
+
+def _outcome(name: str, run: Check, subject: Subject, case: Case) -> Outcome:
+    try:
+        run(subject, case)
+    except Broken as broken:
+        return Outcome(name, case.name, str(broken))
+    except Exception as error:  # a stranger's mechanism may do anything
+        return Outcome(name, case.name, f"{type(error).__name__}: {_first_line(error)}")
+    return Outcome(name, case.name, None)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _run(subject: Subject, case: Case) -> Tensor:
+    out = subject.attend(case.query, case.key, case.value, mask=case.mask, bias=case.bias)
+    if out.dtype != case.query.dtype:
+        raise Broken(f"the output is {out.dtype}, the queries are {case.query.dtype}")
+    assert isinstance(out, Tensor)
+    return out
+
+
+def _weights(subject: Subject, case: Case) -> Tensor:
+    return subject.attend.weights(case.query, case.key, mask=case.mask, bias=case.bias)
+
+
+def _equals_oracle(subject: Subject, case: Case) -> None:
+    table = case.bias.table if case.bias else None
+    oracle = subject.mechanism.oracle
+    if oracle is None:
+        return
+    expected = oracle(subject.attend, case.query, case.key, case.mask, table)
+    subject.close(_run(subject, case), reference.gather(expected, case.value), case, "output")
+    subject.close(_weights(subject, case), expected, case, "weights")
+
+
+def _weights_give_output(subject: Subject, case: Case) -> None:
+    gathered = reference.gather(_weights(subject, case).double(), case.value)
+    subject.close(_run(subject, case), gathered, case, "output against weights · values")
+
+
+def _gradients(subject: Subject, case: Case) -> None:
+    inputs = [x.detach().clone().requires_grad_() for x in (case.query, case.key, case.value)]
+    query, key, value = inputs
+    out = _run(subject, replace(case, query=query, key=key, value=value))
+    for name, gradient in zip(
+        ("queries", "keys", "values"), torch.autograd.grad(out.sum(), inputs), strict=True
+    ):
+        if not bool(gradient.isfinite().all()):
+            raise Broken(f"the gradient of the {name} isn't finite")
+    if subject.dtype != torch.float64:
+        return
+
+    def attend(*inputs: Tensor) -> Tensor:
+        query, key, value = (*(case.query, case.key)[: 3 - len(inputs)], *inputs)
+        return _run(subject, replace(case, query=query, key=key, value=value))
+
+    checked = inputs if subject.attend.supports.differentiable else inputs[2:]
+    try:
+        # Differences of 1e-6 are off by 1e-10 from rounding and by 1e-12 from curvature.
+        gradcheck(attend, checked, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=True)
+    except GradcheckError as error:
+        raise Broken(f"gradient against differences: {_first_line(error)}") from None
+
+
+def _no_look_ahead(subject: Subject, case: Case) -> None:
+    """Keys and values are changed from one on: rows that can't see it stay as they are."""
+    queries, keys = case.query.shape[2], case.key.shape[2]
+    where = (case.mask or Mask()).query_positions(queries, keys, case.query.device)
+    before = _run(subject, case)
+    for cut in range(1, keys):
+        out = _run(subject, _overwritten(subject, case, slice(cut, None)))
+        seen = where < cut
+        subject.close(out[:, :, seen], before[:, :, seen], case, f"rows before key {cut}")
+
+
+def _padding_is_nothing(subject: Subject, case: Case) -> None:
+    """Keys and values beyond a row's length are changed: the row stays as it is."""
+    assert case.mask is not None
+    assert case.mask.key_lengths is not None
+    before = _run(subject, case)
+    for row, length in enumerate(case.mask.key_lengths.tolist()):
+        out = _run(subject, _overwritten(subject, case, slice(length, None)))
+        subject.close(out[row], before[row], case, f"row {row} of length {length}")
+
+
+def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
+    """The case with other keys and values in some places."""
+    key, value = case.key.clone(), case.value.clone()
+    key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
+    return replace(case, key=key, value=value)
+
+
+def _unseeing_rows_are_zero(subject: Subject, case: Case) -> None:
+    dead = ~case.allowed().any(-1)
+    out, weights = _run(subject, case), _weights(subject, case)
+    if bool(out[dead].any()) or bool(weights[dead].any()):
+        raise Broken("a query that may look at no key gathers something")
+
+
+def _key_heads_are_shared(subject: Subject, case: Case) -> None:
+    key, value = (x.repeat_interleave(case.group, 1) for x in (case.key, case.value))
+    repeated = _run(subject, replace(case, key=key, value=value))
+    subject.close(_run(subject, case), repeated, case, "shared against repeated key heads")
+
+
+def _rows_are_apart(subject: Subject, case: Case) -> None:
+    """Each row alone gives what it gives among others."""
+    together = _run(subject, case)
+    for row in range(len(case.query)):
+        one = slice(row, row + 1)
+        alone = replace(
+            case,
+            query=case.query[one],
+            key=case.key[one],
+            value=case.value[one],
+            mask=None if case.mask is None else case.mask.rows(one),
+        )
+        subject.close(_run(subject, alone), together[one], case, f"row {row} alone")
+
+
+def _training_is_evaluation(subject: Subject, case: Case) -> None:
+    evaluated = _run(subject, case)
+    subject.attend.train()
+    try:
+        subject.close(_run(subject, case), evaluated, case, "in training mode")
+    finally:
+        subject.attend.eval()
+
+
+def _decodes(subject: Subject, case: Case) -> None:
+    """One by one, in parts, and in rows of unequal length: as all at once."""
+    whole = _run(subject, case)
+    n = case.query.shape[2]
+    for sizes in ([1] * n, [4, n - 4], [3, 1, n - 4], [n]):
+        state, outputs = _start(subject, case, n), []
+        for part in torch.arange(n).split(sizes):
+            out, state = _extend(subject, case, state, part.expand(len(whole), -1))
+            outputs.append(out)
+        subject.close(torch.cat(outputs, 2), whole, case, f"tokens in steps of {sizes}")
+    lengths = torch.tensor([6, 2])
+    prompt, more = torch.arange(6).expand(2, -1), torch.arange(5)
+    state = _start(subject, case, n)
+    keep = prompt < lengths[:, None]
+    out, state = _extend(subject, case, state, prompt, keep)
+    for row, length in enumerate(lengths.tolist()):
+        what = f"prompt of length {length} beside another"
+        subject.close(out[row, :, :length], whole[row, :, :length], case, what)
+    if state.length.tolist() != lengths.tolist():
+        raise Broken(f"after prompts of {lengths.tolist()} tokens, length is {state.length}")
+    swapped = torch.tensor([1, 0, 1], device=case.query.device)
+    state = state.select(swapped)
+    for step in more.tolist():
+        places = lengths[swapped.cpu(), None] + step
+        out, state = _extend(subject, case, state, places, rows=swapped)
+        for i, row in enumerate(swapped.tolist()):
+            expected = whole[row : row + 1, :, int(places[i])]
+            subject.close(out[i : i + 1, :, 0], expected, case, f"step {step} after select")
+
+
+def _start(subject: Subject, case: Case, capacity: int) -> State:
+    batch, kv_heads, _, d = case.key.shape
+    return subject.attend.start(
+        batch,
+        kv_heads,
+        d,
+        case.value.shape[-1],
+        capacity=capacity,
+        device=subject.device,
+        dtype=subject.dtype,
+    )
+
+
+def _extend(
+    subject: Subject,
+    case: Case,
+    state: State,
+    places: Tensor,
+    keep: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> tuple[Tensor, State]:
+    """Feed the tokens at some places of each row."""
+    places = places.to(subject.device)
+    row = torch.arange(len(places), device=subject.device) if rows is None else rows
+    query, key, value = (
+        x[row[:, None], :, places].transpose(1, 2) for x in (case.query, case.key, case.value)
+    )
+    kept = None if keep is None else keep.to(subject.device)
+    return subject.attend.extend(query, key, value, state, keep=kept, bias=case.bias)
+
+
+def _remembers(subject: Subject, case: Case) -> None:
+    """A memory read is what forward gives, for its rows in any order."""
+    memory = subject.attend.memory(case.key, case.value, mask=case.mask)
+    subject.close(subject.attend.read(case.query, memory), _run(subject, case), case, "memory read")
+    order = torch.tensor([1, 0], device=subject.device)
+    read = subject.attend.read(case.query[order], memory.select(order))
+    subject.close(read, _run(subject, case)[order], case, "memory of other rows")
+
+
+def _refused(subject: Subject, case: Case) -> None:
+    try:
+        _run(subject, case)
+    except UnsupportedError as error:
+        if subject.attend.name not in str(error):
+            raise Broken(f"the refusal doesn't name the mechanism: {error}") from None
+        return
+    raise Broken("what it says it can't do is done, or ignored, without a word")
+
+
+def _compiled(subject: Subject, case: Case, backend: str) -> None:
+    torch.compiler.reset()  # what was compiled before counts towards the compiler's limits
+    compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
+    out = compiled(case.query, case.key, case.value, mask=case.mask)
+    subject.close(out, _run(subject, case), case, "compiled")
+
+
+_CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
+    "equals its oracle": (_equals_oracle, lambda _, case: True),
+    "weights · values = output": (_weights_give_output, lambda _, case: True),
+    "gradients": (_gradients, lambda _, case: True),
+    "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
+    "padding is nothing": (
+        _padding_is_nothing,
+        lambda _, case: "key_lengths" in case.restrictions,
+    ),
+    "unseeing rows are zero": (
+        _unseeing_rows_are_zero,
+        lambda _, case: not bool(case.allowed().any(-1).all()),
+    ),
+    "key heads are shared": (_key_heads_are_shared, lambda _, case: case.group > 1),
+    "rows are apart": (_rows_are_apart, lambda _, case: True),
+    "training = evaluation": (_training_is_evaluation, lambda _, case: True),
+    "decoding = all at once": (
+        _decodes,
+        lambda supports, case: supports.decoding and case.is_decoding,
+    ),
+    "memory": (
+        _remembers,
+        lambda supports, case: (
+            supports.cross and case.bias is None and case.restrictions <= {"key_lengths"}
+        ),
+    ),
+}
+"""Each check, and whether it is one for a case."""
