@@ -48,6 +48,12 @@ class Case:
             bias=None if self.bias is None else TableBias(self.bias.table.to(dtype)),
         )
 
+    def added(self) -> Tensor | None:
+        """The bias, where the mask places the queries."""
+        queries, keys = self.query.shape[2], self.key.shape[2]
+        positions = (self.mask or Mask()).query_positions(queries, keys, torch.device("cpu"))
+        return None if self.bias is None else self.bias.dense(positions, torch.arange(keys))
+
     def allowed(self) -> Tensor:
         """The mask, for every row and head."""
         (batch, heads, queries, _), keys = self.query.shape, self.key.shape[2]
@@ -125,7 +131,9 @@ def cases(
         key=normal(batch, kv_heads, keys, d),
         value=normal(batch, kv_heads, keys, e),
         mask=mask,
-        bias=TableBias(normal(heads, queries, keys)) if biased and draw(st.booleans()) else None,
+        bias=TableBias(normal(heads, max(queries, keys), keys))
+        if biased and draw(st.booleans())
+        else None,
     )
 
 
@@ -150,7 +158,7 @@ def error(actual: Tensor, expected: Tensor, case: Case) -> float:
     key = case.key.double().repeat_interleave(group, dim=1)
     products = case.query.double().abs() @ key.abs().mT / case.query.shape[-1] ** 0.5
     if case.bias is not None:
-        products = products + case.bias.table.double().abs()
+        products = products + case.bias.table.double().abs().amax((1, 2), keepdim=True)
     largest = products.amax(-1, keepdim=True)[:, :, -actual.shape[2] :]
     eps = torch.finfo(case.query.dtype).eps
     unit = (2 * largest + 4) * eps * case.value.double().abs().max()

@@ -42,8 +42,7 @@ def weigh(case: Case) -> Tensor:
 
 
 def exact_weights(case: Case) -> Tensor:
-    bias = None if case.bias is None else case.bias.table
-    return reference.softmax(case.query, case.key, case.allowed(), bias)
+    return reference.softmax(case.query, case.key, case.allowed(), case.added())
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -92,7 +91,7 @@ def test_every_combination_of_masks_is_honoured(biased: bool, composed: bool) ->
             key=normal(2, 2, 6, 3),
             value=normal(2, 2, 6, 5),
             mask=mask,
-            bias=TableBias(normal(4, queries, 6)) if biased else None,
+            bias=TableBias(normal(4, 6, 6)) if biased else None,
         )
         with path(composed=composed):
             out = attend(case)
@@ -135,7 +134,7 @@ def test_it_is_the_formula_on_the_way_it_chooses_itself(
     if mask is not None and mask.allowed is not None:
         mask = Mask.dense(mask.allowed[..., :keys])
     case = Case(
-        query=normal(2, 2, 3, 8), key=normal(2, 1, keys, 8), value=normal(2, 1, keys, 4), mask=mask
+        query=normal(2, 2, 3, 8), key=normal(2, 1, keys, 8), value=normal(2, 1, keys, 8), mask=mask
     ).to(dtype)
     with pytest.MonkeyPatch.context() as patch:
         calls: list[int] = []

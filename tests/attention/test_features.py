@@ -43,7 +43,8 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def of_norm(x: Tensor, norm: float) -> Tensor:
-    return x * norm / x.norm(dim=-1, keepdim=True)
+    scaled: Tensor = x * norm / x.norm(dim=-1, keepdim=True)
+    return scaled
 
 
 def phi(features: FeatureMap, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -352,7 +353,7 @@ def test_orthogonal_directions_are_so_in_blocks_of_which_each_is_drawn_for_itsel
     assert furthest(cosines[inside], torch.zeros_like(cosines[inside])) <= 4 * d * EPS64
     # No row is another's neighbour by chance, let alone its copy.
     outside = block[:, None] != block
-    assert not (cosines[outside] > 1 - 1e-9).any()
+    assert not (cosines[outside] > 1 - 1e-13).any()
     assert not (cosines[outside] < 1e-12).any()
 
 
@@ -410,7 +411,7 @@ def pairs_of(d: int) -> list[tuple[Tensor, Tensor]]:
     first, second = normal(d, seed=11), normal(d, seed=12)
     first, second = of_norm(first, 1.0), of_norm(second, 1.0)
     return [
-        (0.5 * first, 0.5 * first),
+        (0.5 * first, 0.4 * first),
         (0.4 * first, 0.3 * second),
         (0.8 * first, -0.4 * first),
         (0.6 * first, 0.35 * second - 0.5 * first),
@@ -443,10 +444,9 @@ def test_independent_directions_have_the_error_of_the_theory(kind: type[RandomFe
         assert 4 * standard_error <= 0.1 * measured
 
 
-@pytest.mark.parametrize("m", [2, 4, 8])
-def test_orthogonal_directions_keep_the_bound_and_beat_independent_ones(m: int) -> None:
-    """Of each block of 8, drawn for itself, the first m are an estimate."""
-    d = 8
+@pytest.mark.parametrize(("d", "m"), [(8, 8), (8, 6), (4, 4), (4, 2)])
+def test_orthogonal_directions_keep_the_bound_and_beat_independent_ones(d: int, m: int) -> None:
+    """Of each block of d, drawn for itself, the first m are an estimate."""
     orthogonal, independent = (
         Estimates(FavorPositive, d=d, draws=100_000 * d, orthogonal=kind) for kind in (True, False)
     )
@@ -560,15 +560,15 @@ def test_attention_by_fourier_features_is_far_off_where_vectors_are_wide(
     The Gaussian kernel's features with the norms of queries and keys are the trigonometric ones.
     """
     for m, median in zip(SIZES, medians, strict=True):
-        errors, nonpositive = [], 0.0
-        for seed in range(100):
+        errors, nonpositive, draws = [], 0.0, 300 if d == 4 else 100
+        for seed in range(draws):
             features = FavorTrigonometric(d=d, features=m, orthogonal=False, seed=seed).double()
             q, k, v = normal(3, 1, 1, 64, d, seed=seed)
             numerators, normalisers = KernelAttention(features).sums(q, k, v)
             exact = Softmax()(q, k, v)
             off = (numerators / normalisers[..., None] - exact).norm(dim=-1) / exact.norm(dim=-1)
             errors.append(float(off.median()))
-            nonpositive += float((normalisers <= 0).double().mean()) / 100
+            nonpositive += float((normalisers <= 0).double().mean()) / draws
         assert abs(float(np.mean(errors)) / median - 1) <= 0.25, m
         assert nonpositive < 0.4 or d == 64
         assert 0.4 < nonpositive < 0.55 or d != 64
