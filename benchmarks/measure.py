@@ -5,12 +5,15 @@ another one. A ratio is the median over rounds of the ratio within a round, so t
 the machine for a while slows both sides.
 """
 
+import argparse
+import gc
 import json
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from regard.runs.machine import Machine
 
 Call = Callable[[], object]
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's own chatter
 
@@ -63,9 +67,20 @@ def interleaved(
     return times
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios of each round."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the ratios of each round, and their quartiles."""
+
+    low: float
+    median: float
+    high: float
+
+    @staticmethod
+    def of(ours: Sequence[float], theirs: Sequence[float]) -> "Ratio":
+        ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+        if len(ratios) == 1:
+            ratios *= 2
+        return Ratio(*statistics.quantiles(ratios, n=4, method="inclusive"))
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
@@ -74,6 +89,7 @@ def peak_bytes(call: Call, device: torch.device) -> int:
     On a CPU: all blocks that torch's allocator hands out, inside kernels as well, as its profiler
     lists them; not the small scratch of the matrix library. On a GPU: the allocator's own count.
     """
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -83,11 +99,11 @@ def peak_bytes(call: Call, device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device) - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         call()
-    recorder = recorded.profiler
-    assert recorder is not None and recorder.kineto_results is not None
+    recorder: Any = recorded.profiler
     events = [event for event in recorder.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
-    return max(accumulate((event.nbytes() for event in events), initial=0))
+    changes: list[int] = [event.nbytes() for event in events]
+    return max(accumulate(changes, initial=0))
 
 
 def exponent(lengths: Sequence[int], amounts: Sequence[float]) -> float:
@@ -117,10 +133,25 @@ def reading(size: int, device: torch.device) -> tuple[Call, int]:
     return source.sum, source.nbytes
 
 
-def rate(call: Call, amount: int, device: torch.device, rounds: int = 7) -> float:
-    """How much of an amount is done in a second, in the median of rounds."""
+def rate(call: Call, amount: int, device: torch.device, rounds: int = 9) -> float:
+    """How much of an amount is done in a second, at best of some rounds."""
     repeats = repeats_for(call, device)
-    return amount / statistics.median(seconds(call, device, repeats) for _ in range(rounds))
+    return amount / min(seconds(call, device, repeats) for _ in range(rounds))
+
+
+def arguments(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argparse.Namespace:
+    """The options that all benchmarks take; sets the number of threads."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(lengths), metavar="N")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of a CPU")
+    parser.add_argument("--out", type=Path, default=FIGURES, metavar="DIR")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    return given
 
 
 def describe(device: torch.device) -> dict[str, str | int]:

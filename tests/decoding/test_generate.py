@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decoding import Sampling, generate
-from regard.models.config import NoPositionsConfig, RotaryConfig
+from regard.models.config_positions import NoPositionsConfig, RotaryConfig
 from regard.models.transformer import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 

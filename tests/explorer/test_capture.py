@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.explorer.capture import MismatchError, capture_attention
-from regard.models.config import ModelConfig, RotaryConfig
+from regard.models.config import ModelConfig
+from regard.models.config_positions import RotaryConfig
 from regard.models.transformer import LanguageModel
 from tiny_models import tiny_model
 

@@ -7,13 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from regard.models.config import (
-    LearnedConfig,
-    ModelConfig,
-    NoPositionsConfig,
-    RotaryConfig,
-    SoftmaxConfig,
-)
+from regard.models.config import ModelConfig
+from regard.models.config_attention import SoftmaxConfig
+from regard.models.config_positions import LearnedConfig, NoPositionsConfig, RotaryConfig
 
 
 @pytest.mark.parametrize(

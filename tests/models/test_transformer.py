@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention import Softmax, reference
-from regard.models.config import LearnedConfig, ModelConfig, NoPositionsConfig, RotaryConfig
+from regard.models.config import ModelConfig
+from regard.models.config_positions import LearnedConfig, NoPositionsConfig, RotaryConfig
 from regard.models.transformer import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
@@ -77,7 +78,7 @@ def by_definition(model: LanguageModel, config: ModelConfig, text: list[int]) ->
 
     x = weights["decoder.embedding.weight"][text]
     if isinstance(config.positions, LearnedConfig):
-        x = x + weights["decoder.added.vectors"][:n]
+        x = x + weights["decoder.absolute.vectors"][:n]
     for layer in (f"decoder.layers.{i}" for i in range(config.n_layers)):
         x = x + attended(f"{layer}.self_attention", normalised(f"{layer}.norm_attention", x))
         wide = linear(f"{layer}.feed_forward.widen", normalised(f"{layer}.norm_feed_forward", x))

@@ -94,6 +94,10 @@ class Support:
     differentiable: bool = True
     """Whether its gradient is that of its output, and not a stand-in."""
 
+    def has(self, ability: str) -> bool:
+        """Whether it can do what a field of `Mask`, or a field here, is the name of."""
+        return ability in self.masks or bool(getattr(self, ability, False))
+
 
 class Attention(nn.Module, ABC):
     """A way for queries to gather values by keys.
@@ -145,7 +149,7 @@ class Attention(nn.Module, ABC):
         dtype: torch.dtype,
     ) -> State:
         """The state before the first of at most `capacity` tokens."""
-        raise self.refusal("decode token by token", "decoding")
+        raise self.refusal("decoding")
 
     def extend(
         self,
@@ -162,7 +166,7 @@ class Attention(nn.Module, ABC):
         `keep` says which new tokens are real; they come first in their row. The given state is
         used up: go on with the one that is returned.
         """
-        raise self.refusal("decode token by token", "decoding")
+        raise self.refusal("decoding")
 
     def memory(
         self,
@@ -175,13 +179,13 @@ class Attention(nn.Module, ABC):
 
         `mask` may hold nothing but lengths.
         """
-        raise self.refusal("look at another sequence", "cross")
+        raise self.refusal("cross")
 
     def read(
         self, query: Float[Tensor, "batch heads queries d"], memory: State
     ) -> Float[Tensor, "batch heads queries e"]:
         """What queries gather from a memory: `forward` without its first half."""
-        raise self.refusal("look at another sequence", "cross")
+        raise self.refusal("cross")
 
     def require(
         self,
@@ -201,19 +205,43 @@ class Attention(nn.Module, ABC):
                 f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
-        for field in sorted(mask.restrictions if mask else ()):
-            if field not in self.supports.masks:
-                raise self.refusal(f"honour a mask's {field}", field)
-        if isinstance(bias, RelativeVectors) and not self.supports.vectors:
-            raise self.refusal("add vectors to its keys and values", "vectors")
-        if isinstance(bias, Bias) and not self.supports.bias:
-            raise self.refusal("add a bias to its scores", "bias")
-        if query.shape[2] != key.shape[2] and not self.supports.cross:
-            raise self.refusal("look at another sequence", "cross")
+        self.require_abilities(*sorted(mask.restrictions if mask else ()))
+        if isinstance(bias, RelativeVectors):
+            self.require_abilities("vectors")
+        if isinstance(bias, Bias):
+            self.require_abilities("bias")
+        if query.shape[2] != key.shape[2]:
+            self.require_abilities("cross")
 
-    def refusal(self, wish: str, ability: str) -> UnsupportedError:
+    def require_abilities(self, *abilities: str) -> None:
+        """Refuse a place that takes abilities (fields of `Mask` or of `Support`) it doesn't have.
+
+        Raises:
+            UnsupportedError: names the mechanism, the wish, and the mechanisms that can.
+        """
+        for ability in abilities:
+            if not self.supports.has(ability):
+                raise self.refusal(ability)
+
+    def refusal(self, ability: str) -> UnsupportedError:
         """The error for a wish that takes an ability (a mask's field or one of `Support`)."""
         from regard.attention.registry import able
 
-        others = ", ".join(able(ability))
+        wish, others = _WISHES[ability], ", ".join(able(ability))
         return UnsupportedError(f"{self.name} attention can't {wish}; these can: {others}")
+
+
+_WISHES = {
+    "alignment": "be causal",
+    "window_size": "keep to a window",
+    "key_lengths": "leave out padding",
+    "document_ids": "keep documents apart",
+    "blocks": "keep to a mask of blocks",
+    "allowed": "honour any mask, pair by pair",
+    "bias": "add a bias to its scores",
+    "vectors": "add vectors to its keys and values",
+    "dropout": "drop weights",
+    "cross": "look at another sequence",
+    "decoding": "decode token by token",
+}
+"""What each ability is for, as an error says it."""

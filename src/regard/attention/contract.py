@@ -8,6 +8,7 @@ Bounds are multiples of the precision: an output may be off by `slack` · eps ·
 """
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -113,13 +114,15 @@ def _weights(subject: Subject, case: Case) -> Tensor:
 
 
 def _equals_oracle(subject: Subject, case: Case) -> None:
-    table = case.bias.table if case.bias else None
     oracle = subject.mechanism.oracle
     if oracle is None:
         return
-    expected = oracle(subject.attend, case.query, case.key, case.mask, table)
-    subject.close(_run(subject, case), reference.gather(expected, case.value), case, "output")
-    subject.close(_weights(subject, case), expected, case, "weights")
+    here, attend = case.cpu(), deepcopy(subject.attend).cpu()
+    table = here.bias.table if here.bias else None
+    expected = oracle(attend, here.query, here.key, here.mask, table)
+    gathered = reference.gather(expected, here.value)
+    subject.close(_run(subject, case).cpu(), gathered, case, "output")
+    subject.close(_weights(subject, case).cpu(), expected, case, "weights")
 
 
 def _weights_give_output(subject: Subject, case: Case) -> None:

@@ -4,7 +4,7 @@ Queries and keys are multiples of ¼, of width 4, so that scores are exact in an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,6 +48,18 @@ class Case:
     value: Tensor
     mask: Mask | None = None
     bias: TableBias | None = None
+
+    def cpu(self) -> "Case":
+        """The case where oracles work."""
+        cpu = torch.device("cpu")
+        return replace(
+            self,
+            query=self.query.cpu(),
+            key=self.key.cpu(),
+            value=self.value.cpu(),
+            mask=self.mask and self.mask.to(cpu),
+            bias=self.bias and TableBias(self.bias.table.cpu()),
+        )
 
     @property
     def restrictions(self) -> frozenset[str]:

@@ -408,7 +408,7 @@ def shared(tensor: Tensor, heads: int) -> Tensor:
 def memory_lengths(mechanism: Attention, key: Tensor, mask: Mask | None) -> Tensor:
     """The lengths of the rows of a memory, from a mask that may hold nothing else."""
     for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
-        raise mechanism.refusal(f"keep a memory under a mask's {field}", field)
+        raise ValueError(f"{mechanism.name} attention's memory takes lengths, not a mask's {field}")
     if mask is not None and mask.key_lengths is not None:
         return mask.key_lengths
     return torch.full((len(key),), key.shape[2], device=key.device)

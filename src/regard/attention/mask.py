@@ -117,17 +117,26 @@ class Mask:
         """The names of the fields that restrict anything."""
         return frozenset(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
+    def to(self, device: torch.device) -> "Mask":
+        """The mask on a device."""
+        blocks = self.blocks and Blocks(self.blocks.size, self.blocks.allowed.to(device))
+        return replace(self._each(lambda x: x.to(device)), blocks=blocks)
+
     def rows(self, rows: slice) -> "Mask":
         """The mask of some rows of the batch."""
+        return self._each(lambda x: x if len(x) == 1 else x[rows])
 
-        def some(x: Tensor | None) -> Tensor | None:
-            return x if x is None or len(x) == 1 else x[rows]
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Mask":
+        """The mask with each tensor that has rows changed."""
+
+        def changed(x: Tensor | None) -> Tensor | None:
+            return None if x is None else change(x)
 
         return replace(
             self,
-            key_lengths=some(self.key_lengths),
-            document_ids=some(self.document_ids),
-            allowed=some(self.allowed),
+            key_lengths=changed(self.key_lengths),
+            document_ids=changed(self.document_ids),
+            allowed=changed(self.allowed),
         )
 
     def query_positions(

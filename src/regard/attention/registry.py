@@ -58,7 +58,11 @@ class Mechanism:
     oracle: Oracle | None
     """None of a mechanism whose author gave none: it is checked against its own weights."""
     summary: str
-    paper: str
+    time: str = ""
+    """Time for n tokens."""
+    state: str = ""
+    """Size of what decoding remembers of n tokens."""
+    paper: str = ""
     inputs: tuple[float, float] = (-1.5, 1.5)
     """The range of the queries and keys that it is checked with."""
 
@@ -69,7 +73,7 @@ def mechanisms() -> dict[str, Mechanism]:
     Raises:
         UserError: a package's mechanism can't be loaded.
     """
-    known = {mechanism.name: mechanism for mechanism in _OWN}
+    known = dict(OWN)
     for entry in entry_points(group=GROUP):
         try:
             loaded = entry.load()
@@ -115,17 +119,12 @@ def described(name: str, type_: Any) -> Mechanism:
         example=type_,
         oracle=getattr(type_, "oracle", None),
         summary=(type_.__doc__ or "").strip().partition("\n")[0],
-        paper="",
     )
 
 
 def able(ability: str) -> list[str]:
     """The names of Regard's mechanisms that have an ability, a mask's field or one of `Support`."""
-    return [m.name for m in _OWN if _has(m.type, ability)]
-
-
-def _has(type_: type[Attention], ability: str) -> bool:
-    return ability in type_.supports.masks or bool(getattr(type_.supports, ability, False))
+    return [m.name for m in OWN.values() if m.type.supports.has(ability)]
 
 
 def _from_file(path: Path, class_name: str) -> Any:
@@ -195,6 +194,7 @@ def _kernel_attention(
     formula: Callable[..., Tensor],
     parameters: tuple[str, ...],
     summary: str,
+    m: str,
     paper: str,
     inputs: tuple[float, float] = (-1.5, 1.5),
 ) -> Mechanism:
@@ -204,18 +204,22 @@ def _kernel_attention(
         example=lambda: KernelAttention(features(), chunk=4),
         oracle=partial(_kernel, formula, parameters),
         summary=summary,
+        time=f"n·{m}·d",
+        state=f"{m}·d",
         paper=paper,
         inputs=inputs,
     )
 
 
-_OWN = (
+_ALL = (
     Mechanism(
         name="softmax",
         type=Softmax,
         example=Softmax,
         oracle=partial(_exact, reference.softmax),
         summary="exact attention",
+        time="n²·d",
+        state="n·d",
         paper="Vaswani et al., 2017",
     ),
     Mechanism(
@@ -224,6 +228,8 @@ _OWN = (
         example=Argmax,
         oracle=partial(_exact, reference.argmax),
         summary="the value of the best key alone, with the softmax's gradient",
+        time="n²·d",
+        state="n·d",
         paper="Bengio et al., 2013",
     ),
     Mechanism(
@@ -232,6 +238,8 @@ _OWN = (
         example=lambda: Linformer(length=16, k=3),
         oracle=_linformer,
         summary="keys and values mixed down to k rows by learned matrices",
+        time="n·k·d",
+        state="",
         paper="Wang et al., 2020",
     ),
     Mechanism(
@@ -240,6 +248,8 @@ _OWN = (
         example=lambda: BigBird(block=2, random=1, global_blocks=1, max_keys=32),
         oracle=_by_blocks,
         summary="a window, global and random blocks",
+        time="n·b·d",
+        state="n·d",
         paper="Zaheer et al., 2020",
     ),
     Mechanism(
@@ -248,17 +258,20 @@ _OWN = (
         example=lambda: SlidingWindow(size=3, block=2),
         oracle=_by_blocks,
         summary="the keys close by",
+        time="n·w·d",
+        state="n·d",
         paper="Beltagy et al., 2020",
     ),
     _kernel_attention(
-        "elu", Elu, reference.elu, (), "φ(x) = elu(x) + 1", "Katharopoulos et al., 2020"
+        "elu", Elu, reference.elu, (), "φ(x) = elu(x) + 1", "d", "Katharopoulos et al., 2020"
     ),
     _kernel_attention(
         "polynomial",
         Polynomial,
         reference.polynomial,
         ("degree",),
-        "(q·k)^p",
+        "φ(q)·φ(k) = (q·k)^p",
+        "d^p",
         "Tsai et al., 2019",
         inputs=(0.5, 1.5),
     ),
@@ -268,6 +281,7 @@ _OWN = (
         reference.fourier,
         ("directions", "sigma"),
         "random waves: the Gaussian kernel",
+        "2m",
         "Rahimi & Recht, 2007",
         inputs=(-0.5, 0.5),
     ),
@@ -277,6 +291,7 @@ _OWN = (
         reference.favor_positive,
         ("directions",),
         "random exponentials: the softmax kernel",
+        "m",
         "Choromanski et al., 2021",
     ),
     _kernel_attention(
@@ -285,6 +300,7 @@ _OWN = (
         reference.favor_trigonometric,
         ("directions",),
         "random waves: the softmax kernel",
+        "2m",
         "Choromanski et al., 2021",
         inputs=(-0.5, 0.5),
     ),
@@ -294,6 +310,10 @@ _OWN = (
         reference.favor_hyperbolic,
         ("directions",),
         "pairs of random exponentials: the softmax kernel",
+        "2m",
         "Choromanski et al., 2021",
     ),
 )
+
+OWN = {mechanism.name: mechanism for mechanism in _ALL}
+"""The mechanisms of Regard by name."""

@@ -22,6 +22,7 @@ _COMMANDS = {
     "generate": ("regard.cli.generate", "Continue texts."),
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
+    "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),
     "info": ("regard.cli.config", "What a run is, how it was made, how far it got."),
 }
 

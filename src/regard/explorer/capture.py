@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Attention
+from regard.attention import Attention, Bias, Mask, RelativeVectors
 from regard.errors import RegardError
 
 
@@ -45,7 +45,7 @@ def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, out: Tensor) -> None:
             query, key, value = args
             weights = module.weights(query, key, **kwargs)
-            _check(name, query, key, value, weights, out)
+            _check(name, query, key, value, weights, out - _added(query, key, weights, **kwargs))
             captured.append(Captured(name, weights))
 
         return hook
@@ -60,6 +60,21 @@ def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _added(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    mask: Mask | None = None,
+    bias: Bias | RelativeVectors | None = None,
+) -> Tensor | float:
+    """What the output holds beside weights · values: vectors added to the values."""
+    if not isinstance(bias, RelativeVectors):
+        return 0.0
+    queries, keys = query.shape[2], key.shape[2]
+    positions = (mask or Mask()).query_positions(queries, keys, query.device)
+    return bias.gather(weights, positions, torch.arange(keys, device=key.device))
 
 
 def _check(

@@ -1,42 +1,19 @@
 """What a model is made of, as data. Knows no torch, so that it loads in an instant."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-Positive = Annotated[int, Meta(ge=1)]
-Seed = Annotated[int, Meta(ge=0, lt=2**32)]
-Probability = Annotated[float, Meta(ge=0, lt=1)]
-
-
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all configuration: frozen, by keyword, unknown fields refused."""
-
-
-class SoftmaxConfig(Config, frozen=True, tag_field="kind", tag="softmax"):
-    """Exact attention."""
-
-
-AttentionConfig: TypeAlias = SoftmaxConfig
-
-
-class LearnedConfig(Config, frozen=True, tag_field="kind", tag="learned"):
-    """One learned vector a position, added to the embeddings."""
-
-
-class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
-    """Queries and keys turned by their positions."""
-
-    base: Annotated[float, Meta(gt=1)] = 10_000.0
-    """The longest wavelength is about 2π times this."""
-
-
-class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
-    """No positions: only the causal mask tells the order."""
-
-
-PositionsConfig: TypeAlias = LearnedConfig | RotaryConfig | NoPositionsConfig
+from regard.models.config_attention import AttentionConfig, SoftmaxConfig
+from regard.models.config_base import Config, Positive, Probability
+from regard.models.config_positions import (
+    AbsoluteConfig,
+    LearnedConfig,
+    OneHotConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 
 
 class ModelConfig(Config, frozen=True):
@@ -57,7 +34,7 @@ class ModelConfig(Config, frozen=True):
     activation: Literal["gelu", "relu", "relu2"] = "gelu"
     """Activation of the feed-forward layer; relu2 is relu squared."""
     dropout: Probability = 0.1
-    """Dropout of embeddings, attention weights and residual branches."""
+    """Dropout of embeddings, residual branches, and a softmax's attention weights."""
     tie_head: bool = False
     """Whether the head uses the embedding matrix."""
     attention: AttentionConfig = SoftmaxConfig()
@@ -80,6 +57,27 @@ class ModelConfig(Config, frozen=True):
             raise ValueError(
                 f"rotary positions need an even head width, and d_model / n_heads = {self.d_head}"
             )
+        self._check_absolute_positions()
+
+    def _check_absolute_positions(self) -> None:
+        width = self.d_positions
+        if isinstance(self.positions, SinusoidalConfig) and (width or self.d_model) % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {width}")
+        if isinstance(self.positions, OneHotConfig) and self.block > self.d_model:
+            raise ValueError(
+                f"one-hot positions of a block of {self.block} don't fit d_model = {self.d_model}: "
+                "take a wider model, or a shorter block"
+            )
+        if width >= self.d_model:
+            raise ValueError(
+                f"concatenated positions of width {width} leave no room for tokens in "
+                f"d_model = {self.d_model}"
+            )
+        if width and self.tie_head:
+            raise ValueError(
+                "tie_head = true needs embeddings of width d_model: add the positions instead of "
+                "concatenating them"
+            )
 
     @property
     def d_head(self) -> int:
@@ -88,3 +86,13 @@ class ModelConfig(Config, frozen=True):
     @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    @property
+    def d_positions(self) -> int:
+        """Width of the part of the embeddings that is positions; 0 if they are added."""
+        match self.positions:
+            case OneHotConfig(combine="concatenate"):
+                return self.block
+            case AbsoluteConfig(combine="concatenate", width=width):
+                return width or self.d_model // 2
+        return 0

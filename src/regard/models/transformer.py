@@ -11,40 +11,46 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Attention, Mask, Softmax, State
-from regard.models.config import LearnedConfig, ModelConfig, RotaryConfig, SoftmaxConfig
-from regard.positions import Learned, Rotary, rotate
+from regard.attention import Bias, Mask, RelativeVectors, State
+from regard.models.attention import make_attention
+from regard.models.config import ModelConfig
+from regard.models.positions import make_absolute, make_bias, make_rotary
+from regard.positions import rotate
 
 Turn: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
+
+AnyBias: TypeAlias = Bias | RelativeVectors
+"""What relative positions add to scores, or to keys and values."""
 
 States: TypeAlias = list[State]
 """What a model remembers: one state a layer."""
 
 
-def make_attention(config: ModelConfig) -> Attention:
-    """The mechanism that the configuration asks for."""
-    match config.attention:
-        case SoftmaxConfig():
-            return Softmax(dropout=config.dropout)
-
-
 class SelfAttention(nn.Module):
     """Projections to queries, keys and values around an attention mechanism."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        """The projections of a layer, and its mechanism.
+
+        Raises:
+            UnsupportedError: the mechanism can't be causal, decode, or take the position encoding.
+        """
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.project_in = nn.Linear(
             config.d_model, (config.n_heads + 2 * config.kv_heads) * config.d_head
         )
-        self.attention = make_attention(config)
+        self.attention = make_attention(config, layer)
+        self.attention.require_abilities("alignment", "decoding")
         self.project_out = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
-    def forward(self, x: Float[Tensor, "b n d"], turn: Turn | None) -> Float[Tensor, "b n d"]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], turn: Turn | None, bias: AnyBias | None
+    ) -> Float[Tensor, "b n d"]:
         """Causal self-attention of whole rows."""
         query, key, value = self._project(x, turn)
-        return self._join(self.attention(query, key, value, mask=Mask.causal()))
+        return self._join(self.attention(query, key, value, mask=Mask.causal(), bias=bias))
 
     def start(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
@@ -58,12 +64,13 @@ class SelfAttention(nn.Module):
         self,
         x: Float[Tensor, "b n d"],
         turn: Turn | None,
+        bias: AnyBias | None,
         state: State,
         keep: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], State]:
         """Causal self-attention of new tokens to all that came before."""
         query, key, value = self._project(x, turn)
-        out, state = self.attention.extend(query, key, value, state, keep=keep)
+        out, state = self.attention.extend(query, key, value, state, keep=keep, bias=bias)
         return self._join(out), state
 
     def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,22 +116,31 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Layer(nn.Module):
     """Attention and feed-forward, each a branch beside the residual stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.norm_attention = nn.LayerNorm(config.d_model)
-        self.self_attention = SelfAttention(config)
+        self.self_attention = SelfAttention(config, layer)
         self.norm_feed_forward = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Float[Tensor, "b n d"], turn: Turn | None) -> Float[Tensor, "b n d"]:
-        x = x + self.dropout(self.self_attention(self.norm_attention(x), turn))
+    def forward(
+        self, x: Float[Tensor, "b n d"], turn: Turn | None, bias: AnyBias | None
+    ) -> Float[Tensor, "b n d"]:
+        x = x + self.dropout(self.self_attention(self.norm_attention(x), turn, bias))
         return self._feed(x)
 
     def extend(
-        self, x: Float[Tensor, "b n d"], turn: Turn | None, state: State, keep: Tensor | None
+        self,
+        x: Float[Tensor, "b n d"],
+        turn: Turn | None,
+        bias: AnyBias | None,
+        state: State,
+        keep: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], State]:
-        attended, state = self.self_attention.extend(self.norm_attention(x), turn, state, keep)
+        attended, state = self.self_attention.extend(
+            self.norm_attention(x), turn, bias, state, keep
+        )
         return self._feed(x + self.dropout(attended)), state
 
     def _feed(self, x: Tensor) -> Tensor:
@@ -138,27 +154,24 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, vocabulary: int) -> None:
         super().__init__()
         self.block = config.block
-        self.embedding = nn.Embedding(vocabulary, config.d_model)
-        positions = config.positions
-        self.added = (
-            Learned(length=config.block, d=config.d_model)
-            if isinstance(positions, LearnedConfig)
-            else None
-        )
-        self.rotary = (
-            Rotary(length=config.block, d=config.d_head, base=positions.base)
-            if isinstance(positions, RotaryConfig)
-            else None
-        )
+        self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
+        self.concatenated = config.d_positions > 0
+        self.absolute = make_absolute(config)
+        self.rotary = make_rotary(config)
+        self.bias = make_bias(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.n_layers))
+        self.layers = nn.ModuleList(Layer(config, i) for i in range(config.n_layers))
         self.norm = nn.LayerNorm(config.d_model)
+        if self.bias is not None:
+            ability = "vectors" if isinstance(self.bias, RelativeVectors) else "bias"
+            for layer in self._layers():
+                layer.self_attention.attention.require_abilities(ability)
 
     def forward(self, ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
         """Hidden states of whole rows. Padding belongs at the end, where nothing looks at it."""
         x, turn = self._embed(ids, torch.arange(ids.shape[1], device=ids.device)[None])
         for layer in self.layers:
-            x = layer(x, turn)
+            x = layer(x, turn, self.bias)
         hidden: Tensor = self.norm(x)
         return hidden
 
@@ -180,7 +193,7 @@ class Decoder(nn.Module):
         x, turn = self._embed(ids, positions)
         grown = []
         for layer, state in zip(self._layers(), states, strict=True):
-            x, state = layer.extend(x, turn, state, keep)
+            x, state = layer.extend(x, turn, self.bias, state, keep)
             grown.append(state)
         return self.norm(x), grown
 
@@ -189,8 +202,9 @@ class Decoder(nn.Module):
 
     def _embed(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, Turn | None]:
         x = self.embedding(ids)
-        if self.added is not None:
-            x = x + self.added(positions)
+        if self.absolute is not None:
+            vectors = self.absolute(positions)
+            x = _concatenated(x, vectors) if self.concatenated else x + vectors
         turn = None if self.rotary is None else self.rotary(positions, x.dtype)
         return self.dropout(x), turn
 
@@ -224,6 +238,10 @@ class LanguageModel(nn.Module):
             return self.head(hidden[:, -1]), states
         last = keep.sum(1) - 1
         return self.head(hidden[torch.arange(len(ids), device=ids.device), last]), states
+
+
+def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -> Tensor:
+    return torch.cat([x, vectors.to(x.dtype).expand(len(x), -1, -1)], -1)
 
 
 def _initialise(module: nn.Module) -> None:

@@ -12,7 +12,15 @@ from msgspec import Struct
 
 @cache
 def field_docs(type_: type) -> dict[str, str]:
-    """The docstring under each field of a struct, in one line."""
+    """The docstring under each field of a struct and of its bases, in one line."""
+    docs: dict[str, str] = {}
+    for base in reversed(type_.__mro__):
+        if issubclass(base, Struct) and base is not Struct:
+            docs |= _own_docs(base)
+    return docs
+
+
+def _own_docs(type_: type) -> dict[str, str]:
     (definition,) = ast.parse(dedent(inspect.getsource(type_))).body
     assert isinstance(definition, ast.ClassDef)
     docs = {}

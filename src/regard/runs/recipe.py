@@ -4,7 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import Config, ModelConfig, Positive, Probability, Seed
+from regard.models.config import ModelConfig
+from regard.models.config_base import Config, Positive, Probability, Seed
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
 from regard.text.vocabulary import MASK
 

@@ -1,6 +1,7 @@
 """The recipes that come with Regard."""
 
-from regard.models.config import LearnedConfig, ModelConfig, RotaryConfig
+from regard.models.config import ModelConfig
+from regard.models.config_positions import LearnedConfig, RotaryConfig
 from regard.runs.recipe import DataConfig, MuonConfig, Recipe, TrainingConfig
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
 

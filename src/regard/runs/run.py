@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.models.config import ModelConfig
@@ -101,7 +101,14 @@ class Run:
 def pack_weights(run: Run) -> bytes:
     """The weights as a safetensors file that knows its tokenizer and its model's configuration."""
     made_for = msgspec.json.encode(_made_for(run)).decode()
-    return pack_tensors(dict(run.model.named_parameters()), {"made_for": made_for})
+    return pack_tensors(saved_tensors(run.model), {"made_for": made_for})
+
+
+def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All that makes a model what it is: its weights, and what it drew."""
+    kept = model.state_dict(keep_vars=True)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return dict(model.named_parameters()) | buffers
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
@@ -138,7 +145,7 @@ def load_weights(path: Path, run: Run) -> None:
             f"{run.path / 'tokenizer.json'} is tokenizer {here.tokenizer}; "
             "put back the tokenizer of these weights"
         )
-    parameters = dict(run.model.named_parameters())
+    parameters = saved_tensors(run.model)
     for name in sorted(parameters.keys() | tensors.keys()):
         wanted = parameters[name].shape if name in parameters else None
         found = tensors[name].shape if name in tensors else None

@@ -9,7 +9,7 @@ import msgspec
 import tomli_w
 
 from regard.errors import UserError
-from regard.models.config import Config
+from regard.models.config_base import Config
 from regard.runs.fields import allowed_fields, allowed_values, field_docs
 from regard.runs.recipe import Recipe
 from regard.text.corpus import read_text

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import Config
+from regard.models.config_base import Config
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 

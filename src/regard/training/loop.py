@@ -26,7 +26,13 @@ from regard.training.interrupts import deferred_interrupt
 from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 from regard.training.progress import Record, Reporter, make_reporters
 from regard.training.sources import Stream
-from regard.training.step import Decode, accumulate_gradients, clip_gradients, mean_loss
+from regard.training.step import (
+    Decode,
+    accumulate_gradients,
+    check_normalisers,
+    clip_gradients,
+    mean_loss,
+)
 
 
 class InterruptedTraining(RegardError):
@@ -108,11 +114,11 @@ class _Trainer:
         started, model, config = time.perf_counter(), self.run.model, self.config
         batch, number = stream.batch(progress.step), progress.step + 1
         set_rate(self.optimizers, rate_factor(progress.step, stream.steps, config))
-        with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
-            loss = accumulate_gradients(
-                model, batch, self.machine, parts=config.accumulation, decode=decode
-            )
         try:
+            with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
+                loss = accumulate_gradients(
+                    model, batch, self.machine, parts=config.accumulation, decode=decode
+                )
             norm = clip_gradients(model, config.clip, loss, number)
         except NonFiniteError:
             if progress.step:
@@ -132,10 +138,13 @@ class _Trainer:
         record = {"step": number, "gradient_norm": norm, "lr": self._rate()}
         last = number == stream.steps
         checkpoint_due = last or number % config.checkpoint_every == 0
+        log_due = checkpoint_due or number % config.log_every == 0
+        if log_due:
+            check_normalisers(model, number)
         if checkpoint_due:
             progress, validated = self._validate(progress)
             record |= validated
-        if checkpoint_due or number % config.log_every == 0:
+        if log_due:
             progress = self._report(record, progress, stream.steps)
         if checkpoint_due:
             self.save(progress)  # last, for resuming cuts the metrics back to it

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import NonFiniteError
+from regard.attention import KernelAttention
+from regard.errors import NonFiniteError, NormaliserError
 from regard.models.transformer import LanguageModel
 from regard.runs.machine import Machine
 from regard.text.batches import Batch
@@ -46,6 +47,21 @@ def accumulate_gradients(
         loss.backward()
         total += loss.item()
     return total
+
+
+def check_normalisers(model: nn.Module, step: int) -> None:
+    """Stop where compiled kernel attention has divided by a sum that wasn't positive.
+
+    Raises:
+        NormaliserError: names step and layer. Uncompiled attention stops by itself, at once.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, KernelAttention) and int(module.nonpositive):
+            raise NormaliserError(
+                f"step {step}: in {name}, the weights of {int(module.nonpositive)} queries added "
+                "up to zero or less since training started; the last checkpoint is from before. "
+                "Take more features, or features that are always positive"
+            )
 
 
 def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:

@@ -1,0 +1,60 @@
+"""From configuration to position encoding."""
+
+from regard.attention import Bias, RelativeVectors
+from regard.models.config import ModelConfig
+from regard.models.config_positions import (
+    AlibiConfig,
+    LearnedConfig,
+    OneHotConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    SinusoidalConfig,
+    T5BiasConfig,
+)
+from regard.positions import (
+    Alibi,
+    Learned,
+    OneHot,
+    RelativeBias,
+    Rotary,
+    ShawVectors,
+    Sinusoidal,
+    T5Bias,
+)
+
+
+def make_absolute(config: ModelConfig) -> Learned | Sinusoidal | OneHot | None:
+    """Vectors to add to the embeddings, or to concatenate with them."""
+    d = config.d_positions or config.d_model
+    match config.positions:
+        case LearnedConfig():
+            return Learned(length=config.block, d=d)
+        case SinusoidalConfig(base=base):
+            return Sinusoidal(length=config.block, d=d, base=base)
+        case OneHotConfig():
+            return OneHot(length=config.block, d=d)
+    return None
+
+
+def make_rotary(config: ModelConfig) -> Rotary | None:
+    """What turns queries and keys."""
+    if isinstance(config.positions, RotaryConfig):
+        return Rotary(length=config.block, d=config.d_head, base=config.positions.base)
+    return None
+
+
+def make_bias(config: ModelConfig) -> Bias | RelativeVectors | None:
+    """What is added to the scores, or to keys and values: one for all layers."""
+    match config.positions:
+        case RelativeBiasConfig(clip=None):
+            return RelativeBias(heads=config.n_heads, length=config.block)
+        case RelativeBiasConfig(clip=clip):
+            return RelativeBias(heads=config.n_heads, clip=clip)
+        case ShawVectorsConfig(clip=clip):
+            return ShawVectors(d=config.d_head, clip=clip)
+        case T5BiasConfig(buckets=buckets, max_distance=farthest):
+            return T5Bias(heads=config.n_heads, buckets=buckets, max_distance=farthest)
+        case AlibiConfig():
+            return Alibi(heads=config.n_heads)
+    return None
