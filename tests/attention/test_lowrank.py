@@ -344,7 +344,7 @@ def test_linformer_refuses_every_mask_but_lengths(mask: Mask) -> None:
         linformer(x, x, x, mask=mask)
     with pytest.raises(UnsupportedError, match="linformer"):
         linformer.weights(x, x, mask=mask)
-    with pytest.raises(ValueError, match="linformer.*lengths"):
+    with pytest.raises(ValueError, match=r"linformer.*lengths"):
         linformer.memory(x, x, mask=mask)
 
 

@@ -245,7 +245,7 @@ class Exact(Attention):
         key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
         with torch.autocast(query.device.type, enabled=False):
             weights = self.distribute(self._scores(query, key, placed), allowed)
-            weights = self._drop(weights)
+            weights = self._drop(weights).to(value.dtype)
             out: Tensor = weights @ value
             return out if placed is None else out + placed.gather(weights)
 
@@ -325,6 +325,11 @@ class Argmax(Exact):
 
     name = "argmax"
     supports = replace(Exact.supports, differentiable=False)
+
+    def _scores(self, query: Tensor, key: Tensor, placed: Placed | None) -> Tensor:
+        # In bfloat16 many scores would be equal that aren't.
+        at_least_float = torch.promote_types(query.dtype, torch.float32)
+        return super()._scores(query.to(at_least_float), key.to(at_least_float), placed)
 
     def distribute(
         self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None

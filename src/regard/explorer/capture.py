@@ -45,7 +45,8 @@ def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, out: Tensor) -> None:
             query, key, value = args
             weights = module.weights(query, key, **kwargs)
-            _check(name, query, key, value, weights, out - _added(query, key, weights, **kwargs))
+            added = _added(query, key, weights, **kwargs)
+            _check(name, query, key, value, weights, added, out)
             captured.append(Captured(name, weights))
 
         return hook
@@ -78,16 +79,23 @@ def _added(
 
 
 def _check(
-    layer: str, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, out: Tensor
+    layer: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    added: Tensor | float,
+    out: Tensor,
 ) -> None:
     heads_a_value = weights.shape[1] // value.shape[1]
     query, exact_weights, found = query.double(), weights.double(), out.double()
     key, value = (x.double().repeat_interleave(heads_a_value, dim=1) for x in (key, value))
-    error = (exact_weights @ value - found).abs().max()
+    error = (exact_weights @ value + added - found).abs().max()
     # The kernel rounds scores relative to their size, which becomes a relative error of weights;
     # the weights shown are rounded too, each of those that a row sums over.
     scores = (query @ key.mT).abs().max() * query.shape[-1] ** -0.5
+    largest = value.abs().max() + found.abs().max()
     eps, keys = torch.finfo(out.dtype).eps, key.shape[2]
-    bound = (2 * (1 + scores) * eps + keys * torch.finfo(weights.dtype).eps) * value.abs().max()
+    bound = (2 * (1 + scores) * eps + keys * torch.finfo(weights.dtype).eps) * largest
     if not error <= bound:
         raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")

@@ -1,0 +1,122 @@
+"""Every mechanism on the main job: how well it learns the fictional world, how fast, how large.
+
+The demo's recipe (text and questions together) with each mechanism in turn, each in a process of
+its own, so that its peak memory is its own:
+
+    python benchmarks/world.py [--steps 1200] [--only KIND] [--out docs/figures]
+
+writes world.json and prints the table of `docs/attention.md`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.evaluation.answers import answer_questions
+from regard.metrics import accuracy
+from regard.runs.machine import Machine
+from regard.runs.memory import peak_memory_mb
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.tasks.world import QUESTIONS, WorldConfig, make_world
+from regard.text.corpus import Document
+from regard.training.loop import Settings
+from regard.training.stages import plan_pretraining
+
+SETTINGS: dict[str, list[str]] = {
+    "softmax": [],
+    "argmax": [],
+    "bigbird": ["model.attention.block=8"],
+    "sliding-window": ["model.attention.size=16", "model.attention.block=16"],
+    "elu": [],
+    "polynomial": [],
+    "fourier": ["model.attention.features=128"],
+    "favor-positive": ["model.attention.features=128"],
+    "favor-trigonometric": ["model.attention.features=128"],
+    "favor-hyperbolic": ["model.attention.features=64"],
+}
+"""The mechanisms that can be causal, and how they are made."""
+
+
+def measure(kind: str, steps: int) -> dict[str, Any]:
+    """Train one and ask it about the people that the text tells of."""
+    torch.set_num_threads(2)
+    machine = Machine.choose("auto", "auto")
+    recipe = override(
+        RECIPES["demo"],
+        [f"model.attention.kind={kind}", *SETTINGS[kind], f"pretraining.steps={steps}"],
+    )
+    world = make_world(WorldConfig(seed=0))
+    corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        plan = plan_pretraining(
+            corpus, Path(folder) / kind, recipe, questions=world.questions("asked", QUESTIONS)
+        )
+        progress = plan.execute(Settings(machine=machine, quiet=True))
+    answers = answer_questions(plan.run, world.questions("told"), machine)
+    states = plan.run.model.start(1, recipe.model.block)
+    right = accuracy([answer.correct for answer in answers])
+    return {
+        "accuracy": right.value,
+        "accuracy_95": [right.low, right.high],
+        "tokens_per_second": round(progress.tokens / progress.seconds),
+        "peak_memory_mb": round(peak_memory_mb()),
+        "state_bytes": sum(state.bytes for state in states),
+        "settings": SETTINGS[kind],
+        "machine": machine.describe(),
+    }
+
+
+def measure_apart(kind: str, steps: int) -> dict[str, Any]:
+    """The same in a process of its own; what stops it is a result too."""
+    command = [sys.executable, __file__, "--one", kind, "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"stopped": done.stderr.strip().splitlines()[-1], "settings": SETTINGS[kind]}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def row(kind: str, found: dict[str, Any], softmax: dict[str, Any]) -> str:
+    """A line of the table, in Markdown."""
+    if "stopped" in found:
+        return f"| `{kind}` | {found['stopped']} | | | |"
+    low, high = (f"{100 * x:.1f}" for x in found["accuracy_95"])
+    speed = found["tokens_per_second"] / softmax["tokens_per_second"]
+    return (
+        f"| `{kind}` | {100 * found['accuracy']:.1f} % [{low}, {high}] | {speed:.2f} "
+        f"| {found['peak_memory_mb']:,} MB | {found['state_bytes'] / 1024:,.0f} KiB |"
+    )
+
+
+def main() -> None:
+    """Measure all, or one."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--only", action="append", choices=SETTINGS)
+    parser.add_argument("--one", choices=SETTINGS, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure(arguments.one, arguments.steps)))
+        return
+    kinds = dict.fromkeys(["softmax", *(arguments.only or SETTINGS)])
+    found: dict[str, dict[str, Any]] = {}
+    print("| kind | accuracy | speed of softmax's | peak memory | state of 64 tokens |")
+    print("|---|---|---|---|---|")
+    for kind in kinds:
+        found[kind] = measure_apart(kind, arguments.steps)
+        print(row(kind, found[kind], found["softmax"]), flush=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    everything = {"steps": arguments.steps, "mechanisms": found}
+    (arguments.out / "world.json").write_text(json.dumps(everything, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
