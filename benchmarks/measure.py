@@ -159,9 +159,10 @@ def describe(device: torch.device) -> dict[str, str | int]:
     return Machine.choose(str(device)).describe()
 
 
-def save(out: Path, name: str, document: Mapping[str, Any], figure: Figure) -> None:
-    """Write NAME.json and NAME.png into a folder."""
+def save(out: Path, name: str, document: Mapping[str, Any], figure: Figure | None = None) -> None:
+    """Write NAME.json, and NAME.png if there is a figure, into a folder."""
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1, ensure_ascii=False)
     (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    figure.savefig(out / f"{name}.png", dpi=150, bbox_inches="tight")
+    if figure is not None:
+        figure.savefig(out / f"{name}.png", dpi=150, bbox_inches="tight")

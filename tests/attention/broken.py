@@ -1,0 +1,497 @@
+"""Mechanisms with the mistakes of others, each made once on purpose, for tests that must see them.
+
+The numbers are those of the list of pitfalls that the tests were drawn from.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention import (
+    Attention,
+    Bias,
+    BigBird,
+    KernelAttention,
+    Mask,
+    RelativeVectors,
+    Softmax,
+    State,
+    Support,
+)
+from regard.attention.exact import Exact, shared
+from regard.attention.features import FavorPositive, FeatureMap, Fourier
+from regard.attention.kernel import KernelState
+
+AnyBias = Bias | RelativeVectors | None
+
+
+def visible(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor:
+    """Which keys each query may look at."""
+    return (mask or Mask()).to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def by_sums(kernel: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
+    """Values by weights, over the sum of the weights."""
+    shown = kernel.masked_fill(~allowed, 0.0)
+    dead = ~allowed.any(-1, keepdim=True)
+    total = shown.sum(-1, keepdim=True).masked_fill(dead, 1.0)
+    gathered: Tensor = shown @ value / total
+    return gathered.masked_fill(dead, 0.0)
+
+
+# Features
+
+
+class LeakyFavor(KernelAttention):
+    """1: the stabiliser is a maximum over all keys, and an ε is added to each feature.
+
+    So a key that comes later makes the features of earlier ones vanish beside ε.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(FavorPositive(d=4, features=6))
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        self.require(query, key, mask, bias)
+        key, value = (shared(x, query.shape[1]) for x in (key, value))
+        kernel = self._phi(query, -1) @ self._phi(key, (-1, -2)).mT
+        return by_sums(kernel, value, visible(mask, query, key))
+
+    def _phi(self, x: Tensor, axes: int | tuple[int, int]) -> Tensor:
+        assert isinstance(self.features, FavorPositive)
+        x = x * x.shape[-1] ** -0.25
+        exponents = self.features.project(x)
+        stable = exponents - exponents.amax(axes, keepdim=True)
+        return (stable - x.square().sum(-1, keepdim=True) / 2).exp() + 1e-4
+
+
+class PerTokenMaximum(FeatureMap):
+    """Features divided by their maximum over the heads of a token, which is then forgotten."""
+
+    positive = True
+
+    def __init__(self, features: FeatureMap) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, scale = self.features(x)
+        stable = (scale - scale.amax(1, keepdim=True)).exp()
+        return values * stable[..., None], torch.zeros_like(scale)
+
+    def size(self, d: int) -> int:
+        return self.features.size(d)
+
+
+class StepwiseMaximum(KernelAttention):
+    """2: all at once it is right; in steps, each token's features get a factor of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(FavorPositive(d=4, features=6), chunk=4)
+        self.stepwise = KernelAttention(PerTokenMaximum(self.features), chunk=4)
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        *,
+        keep: Tensor | None = None,
+        bias: AnyBias = None,
+    ) -> tuple[Tensor, State]:
+        return self.stepwise.extend(query, key, value, state, keep=keep, bias=bias)
+
+
+class ReusedBlocks(FavorPositive):
+    """6: one orthogonal block of directions is drawn, and taken again where more are wanted."""
+
+    def redraw(self, seed: int) -> None:
+        super().redraw(seed)
+        features, d = self.directions.shape
+        self.directions.copy_(self.directions[torch.arange(features) % d].clone())
+
+
+class HalfTheExponent(Fourier):
+    """6: the angles miss a factor √2, so that the kernel is e^(−‖q−k‖²/4σ²)."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(x * 2**-0.5)
+
+
+class MissingFactor(Fourier):
+    """6: no 1/√m, which attention can't see, as it cancels."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, scale = super().forward(x)
+        return values * len(self.directions) ** 0.5, scale
+
+
+# Sums
+
+
+class HiddenValues(KernelAttention):
+    """3: padding is hidden among the values, but its keys count in the normaliser."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        value = without_padding(value, mask)
+        mask = None if mask is None else replace(mask, key_lengths=None)
+        return super().forward(query, key, value, mask=mask, bias=bias)
+
+
+class ZeroedKeys(HiddenValues):
+    """3: the keys of padding are zeroed before the feature map, which makes 1 of 0."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        return super().forward(query, without_padding(key, mask), value, mask=mask, bias=bias)
+
+
+def without_padding(x: Tensor, mask: Mask | None) -> Tensor:
+    """Keys or values, zero beyond the length of their row."""
+    if mask is None or mask.key_lengths is None:
+        return x
+    padding = torch.arange(x.shape[2]) >= mask.key_lengths[:, None]
+    return x.masked_fill(padding[:, None, :, None], 0.0)
+
+
+class CoarseState(KernelAttention):
+    """4: the sums are kept in bfloat16, where 256 + 1 is 256."""
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        *,
+        keep: Tensor | None = None,
+        bias: AnyBias = None,
+    ) -> tuple[Tensor, State]:
+        out, state = super().extend(query, key, value, state, keep=keep, bias=bias)
+        assert isinstance(state, KernelState)
+        return out, replace(state, sums=state.sums.bfloat16().to(state.sums.dtype))
+
+
+class ClampedNormaliser(KernelAttention):
+    """5: a normaliser that isn't positive is taken for a small number, and nobody is told."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        self.require(query, key, mask, bias)
+        numerators, normalisers = self.sums(query, key, value, mask=mask)
+        return numerators / normalisers.clamp(min=1e-6)[..., None]
+
+
+class UnderAutocast(KernelAttention):
+    """13: what comes in is cast up, and autocast casts the products down again."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        self.require(query, key, mask, bias)
+        key, value = (shared(x.float(), query.shape[1]) for x in (key, value))
+        (of_query, _), (of_key, scale) = self.features(query.float()), self.features(key)
+        kernel = of_query @ of_key.mT * (scale - scale.amax(-1, keepdim=True)).exp()[:, :, None]
+        return by_sums(kernel, value, visible(mask, query, key)).to(query.dtype)
+
+
+class WrongAxis(KernelAttention):
+    """14: causal sums run over the heads, and not over the tokens."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        if mask is None or mask.restrictions != {"alignment"} or query.shape[2] != key.shape[2]:
+            return super().forward(query, key, value, mask=mask, bias=bias)
+        key, value = (shared(x, query.shape[1]) for x in (key, value))
+        (of_query, _), (of_key, _) = self.features(query), self.features(key)
+        sums = (of_key[..., :, None] * value[..., None, :]).cumsum(1)
+        total = (of_query * of_key.cumsum(1)).sum(-1, keepdim=True)
+        gathered: Tensor = (of_query[..., None, :] @ sums)[..., 0, :] / total
+        return gathered
+
+
+# Masks and heads
+
+
+class WhereAfter(Exact):
+    """7: a row that allows nothing becomes NaN, is overwritten, and its gradient stays NaN."""
+
+    name = "where-after"
+
+    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        if allowed is None:
+            return scores.softmax(-1)
+        weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)
+        return torch.where(allowed.any(-1, keepdim=True), weights, 0.0)
+
+
+class FiniteMinimum(Exact):
+    """7 and 8: a row that allows nothing has equal scores, and gathers the mean of all values."""
+
+    name = "finite-minimum"
+
+    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        if allowed is None:
+            return scores.softmax(-1)
+        return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
+
+
+class TenThousand(Exact):
+    """8: forbidden scores are lowered by 10 000, as if no score could be so large."""
+
+    name = "ten-thousand"
+
+    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        if allowed is None:
+            return scores.softmax(-1)
+        weights = (scores - 10_000 * (~allowed).to(scores.dtype)).softmax(-1)
+        return weights.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+
+
+class ModuloHeads(Softmax):
+    """9: query head h looks at key head h mod groups."""
+
+    name = "modulo-heads"
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        group = query.shape[1] // key.shape[1]
+        key, value = (x.repeat(1, group, 1, 1) for x in (key, value))
+        return super().forward(query, key, value, mask=mask, bias=bias)
+
+
+class SwappedAlignment(Softmax):
+    """11: where queries are fewer than keys, "start" is taken for "end", and the reverse."""
+
+    name = "swapped-alignment"
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        return super().forward(query, key, value, mask=swapped(mask), bias=bias)
+
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias = None
+    ) -> Tensor:
+        return super().weights(query, key, mask=swapped(mask), bias=bias)
+
+
+def swapped(mask: Mask | None) -> Mask | None:
+    """The mask, aligned at its other end."""
+    if mask is None or mask.alignment is None:
+        return mask
+    return replace(mask, alignment="end" if mask.alignment == "start" else "start")
+
+
+# Blocks
+
+
+class SmallBigBird(BigBird):
+    """That of the registry, of two tokens a block."""
+
+    def __init__(self) -> None:
+        super().__init__(block=2, random=1, global_blocks=1, max_keys=32)
+
+
+class DrawnByLength(SmallBigBird):
+    """29: the random blocks come from a generator that is asked for as many as there are now."""
+
+    def table(self, heads: int, blocks: int, *, causal: bool, device: torch.device) -> Tensor:
+        table = super().table(heads, blocks, causal=causal, device=device)
+        lots = np.random.default_rng(self.seed).random((heads, blocks, blocks))
+        rows = np.arange(blocks)[:, None]
+        near = np.abs(rows - np.arange(blocks)) <= self.window // 2
+        taken = near | (np.arange(blocks) < self.global_blocks)
+        taken = taken | (np.arange(blocks) > rows) if causal else taken
+        drawn = torch.from_numpy(np.where(taken, 2.0, lots).argsort(-1)[..., : self.random])
+        free = torch.from_numpy(~taken).expand(heads, -1, -1).gather(2, drawn)
+        return torch.cat([table[..., : -self.random], drawn.masked_fill(~free, -1)], -1)
+
+
+class AllAtBlockZero(SmallBigBird):
+    """12: in evaluation every random block is the first, which all look at anyway."""
+
+    def table(self, heads: int, blocks: int, *, causal: bool, device: torch.device) -> Tensor:
+        table = super().table(heads, blocks, causal=causal, device=device)
+        if not self.training:
+            table[..., -self.random :] = 0
+        return table
+
+
+class FullForGood(SmallBigBird):
+    """12: one batch that is too short for the pattern switches it off, for later ones as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        self.full = self.full or key.shape[2] <= 4 * self.block
+        if self.full:
+            return self.exact.forward(query, key, value, mask=mask, bias=bias)
+        return super().forward(query, key, value, mask=mask, bias=bias)
+
+
+# Mechanisms of strangers
+
+
+class Raising(Softmax):
+    """It stops with an error of its own, of two lines."""
+
+    name = "raising"
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,  # noqa: ARG002
+        value: Tensor,  # noqa: ARG002
+        *,
+        mask: Mask | None = None,  # noqa: ARG002
+        bias: AnyBias = None,  # noqa: ARG002
+    ) -> Tensor:
+        raise RuntimeError(f"no kernel for {query.shape[1]} heads\nand that is that")
+
+
+class Careless(Softmax):
+    """It knows no mask, and doesn't say so."""
+
+    name = "careless"
+    supports = Support()
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,  # noqa: ARG002
+        bias: AnyBias = None,  # noqa: ARG002
+    ) -> Tensor:
+        return self._attend(query, key, value, None, None)
+
+
+class Anonymous(Softmax):
+    """It refuses what it can't do, and doesn't say who."""
+
+    name = "anonymous"
+    supports = Support()
+
+    def require(self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias) -> None:
+        try:
+            super().require(query, key, mask, bias)
+        except Exception as error:
+            raise type(error)("can't do that") from error
+
+
+class Forgetful(Softmax):
+    """In steps it sees the new tokens only."""
+
+    name = "forgetful"
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        *,
+        keep: Tensor | None = None,
+        bias: AnyBias = None,
+    ) -> tuple[Tensor, State]:
+        _, state = super().extend(query, key, value, state, keep=keep, bias=bias)
+        return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
+
+
+class OtherWeights(Softmax):
+    """Its weights are those of scores that aren't scaled."""
+
+    name = "other-weights"
+
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias = None
+    ) -> Tensor:
+        return super().weights(2 * query, key, mask=mask, bias=bias)
+
+
+class Wide(Softmax):
+    """Its output is in float64, whatever comes in."""
+
+    name = "wide"
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+    ) -> Tensor:
+        return super().forward(query, key, value, mask=mask, bias=bias).double()
