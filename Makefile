@@ -5,6 +5,8 @@ VENV ?= .venv
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCH := $(VENV)/.bench
+BENCHMARKS ?= short_rows attention decoding_step gpu_attention world
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench figures format clean
@@ -32,10 +34,15 @@ test: setup ## Lint, types and the fast tests
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(BIN)/pytest -m slow
 
-bench: setup ## Measure
-	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+bench: setup $(BENCH) ## Measure beside the peers, half an hour (BENCHMARKS="attention decoding_step …")
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+$(BENCH): pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[bench]'
+	touch $@
 
 figures: setup ## Draw the docs' figures anew
+	$(BIN)/python docs/attention_figures.py
 	$(BIN)/python docs/make_figures.py
 
 format: setup ## Put the code into shape

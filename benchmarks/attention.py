@@ -6,7 +6,8 @@ attention.png into docs/figures.
 
     python benchmarks/attention.py [--lengths 512 1024 …] [--rounds 7] [--device cpu] [--out DIR]
 
-Peers come with `pip install 'regard[bench]'`; one that isn't there is left out, and said so.
+All lengths take some 40 minutes on two cores that do nothing else, and 12 GB of memory. Peers come
+with `pip install 'regard[bench]'`; one that isn't there is left out, and said so.
 """
 
 import argparse

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ def rate(call: Call, amount: int, device: torch.device, rounds: int = 9) -> floa
 
 
 def arguments(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argparse.Namespace:
-    """The options that all benchmarks take; sets the number of threads."""
+    """The options that all benchmarks take; sets the number of threads, and warns of company."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -151,12 +152,26 @@ def arguments(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argpar
     parser.add_argument("--out", type=Path, default=FIGURES, metavar="DIR")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    warn_of_company()
     return given
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """The machine that measured, and the versions."""
+    """The machine that measures, and the versions."""
     return Machine.choose(str(device)).describe()
+
+
+def warn_of_company() -> None:
+    """Threads that wait for one another get slow by far where a stranger has one of the cores."""
+    if not (counts := Path("/proc/loadavg")).exists():
+        return
+    others = []
+    for _ in range(10):
+        time.sleep(0.05)
+        running = counts.read_text(encoding="ascii").split()[3].partition("/")[0]
+        others.append(int(running) - 1)  # without this process
+    if statistics.median(others) > 0:
+        print("others are at work on this machine: don't trust these times", file=sys.stderr)
 
 
 def save(out: Path, name: str, document: Mapping[str, Any], figure: Figure | None = None) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from regard.attention import (
-    Attention,
     Bias,
     BigBird,
     KernelAttention,
@@ -25,6 +24,8 @@ from regard.attention.features import FavorPositive, FeatureMap, Fourier
 from regard.attention.kernel import KernelState
 
 AnyBias = Bias | RelativeVectors | None
+FEW = Support(masks=frozenset({"alignment", "key_lengths"}), cross=True, decoding=True)
+"""What most of these claim to do: enough to be found out, and checked in half the time."""
 
 
 def visible(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor:
@@ -49,6 +50,8 @@ class LeakyFavor(KernelAttention):
 
     So a key that comes later makes the features of earlier ones vanish beside ε.
     """
+
+    supports = replace(FEW, cross=False, decoding=False)
 
     def __init__(self) -> None:
         super().__init__(FavorPositive(d=4, features=6))
@@ -95,6 +98,8 @@ class PerTokenMaximum(FeatureMap):
 
 class StepwiseMaximum(KernelAttention):
     """2: all at once it is right; in steps, each token's features get a factor of their own."""
+
+    supports = FEW
 
     def __init__(self) -> None:
         super().__init__(FavorPositive(d=4, features=6), chunk=4)
@@ -143,6 +148,8 @@ class MissingFactor(Fourier):
 class HiddenValues(KernelAttention):
     """3: padding is hidden among the values, but its keys count in the normaliser."""
 
+    supports = FEW
+
     def forward(
         self,
         query: Tensor,
@@ -182,6 +189,8 @@ def without_padding(x: Tensor, mask: Mask | None) -> Tensor:
 
 class CoarseState(KernelAttention):
     """4: the sums are kept in bfloat16, where 256 + 1 is 256."""
+
+    supports = FEW
 
     def extend(
         self,
@@ -237,6 +246,8 @@ class UnderAutocast(KernelAttention):
 class WrongAxis(KernelAttention):
     """14: causal sums run over the heads, and not over the tokens."""
 
+    supports = FEW
+
     def forward(
         self,
         query: Tensor,
@@ -260,14 +271,16 @@ class WrongAxis(KernelAttention):
 
 
 class WhereAfter(Exact):
-    """7: a row that allows nothing becomes NaN, is overwritten, and its gradient stays NaN."""
+    """7: a row that allows nothing becomes NaN and is overwritten; its gradient stays NaN."""
 
     name = "where-after"
+    supports = FEW
 
     def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
             return scores.softmax(-1)
-        weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)
+        barred = torch.where(allowed, 0.0, float("-inf"))
+        weights = (scores + barred).softmax(-1)
         return torch.where(allowed.any(-1, keepdim=True), weights, 0.0)
 
 
@@ -275,6 +288,7 @@ class FiniteMinimum(Exact):
     """7 and 8: a row that allows nothing has equal scores, and gathers the mean of all values."""
 
     name = "finite-minimum"
+    supports = FEW
 
     def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
@@ -286,6 +300,7 @@ class TenThousand(Exact):
     """8: forbidden scores are lowered by 10 000, as if no score could be so large."""
 
     name = "ten-thousand"
+    supports = FEW
 
     def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
@@ -298,6 +313,7 @@ class ModuloHeads(Softmax):
     """9: query head h looks at key head h mod groups."""
 
     name = "modulo-heads"
+    supports = FEW
 
     def forward(
         self,
@@ -317,6 +333,7 @@ class SwappedAlignment(Softmax):
     """11: where queries are fewer than keys, "start" is taken for "end", and the reverse."""
 
     name = "swapped-alignment"
+    supports = FEW
 
     def forward(
         self,
@@ -358,13 +375,12 @@ class DrawnByLength(SmallBigBird):
     def table(self, heads: int, blocks: int, *, causal: bool, device: torch.device) -> Tensor:
         table = super().table(heads, blocks, causal=causal, device=device)
         lots = np.random.default_rng(self.seed).random((heads, blocks, blocks))
-        rows = np.arange(blocks)[:, None]
-        near = np.abs(rows - np.arange(blocks)) <= self.window // 2
-        taken = near | (np.arange(blocks) < self.global_blocks)
-        taken = taken | (np.arange(blocks) > rows) if causal else taken
-        drawn = torch.from_numpy(np.where(taken, 2.0, lots).argsort(-1)[..., : self.random])
-        free = torch.from_numpy(~taken).expand(heads, -1, -1).gather(2, drawn)
-        return torch.cat([table[..., : -self.random], drawn.masked_fill(~free, -1)], -1)
+        row, column = np.ogrid[:blocks, :blocks]
+        taken = (np.abs(row - column) <= self.window // 2) | (column < self.global_blocks)
+        taken = taken | (causal & (column > row))
+        drawn = np.where(taken, 2.0, lots).argsort(-1)[..., : self.random]
+        drawn = np.where(np.take_along_axis(taken[None], drawn, -1), -1, drawn)
+        return torch.cat([table[..., : -self.random], torch.from_numpy(drawn)], -1)
 
 
 class AllAtBlockZero(SmallBigBird):
@@ -406,15 +422,16 @@ class Raising(Softmax):
     """It stops with an error of its own, of two lines."""
 
     name = "raising"
+    supports = FEW
 
     def forward(
         self,
         query: Tensor,
-        key: Tensor,  # noqa: ARG002
-        value: Tensor,  # noqa: ARG002
+        key: Tensor,
+        value: Tensor,
         *,
-        mask: Mask | None = None,  # noqa: ARG002
-        bias: AnyBias = None,  # noqa: ARG002
+        mask: Mask | None = None,
+        bias: AnyBias = None,
     ) -> Tensor:
         raise RuntimeError(f"no kernel for {query.shape[1]} heads\nand that is that")
 
@@ -431,8 +448,8 @@ class Careless(Softmax):
         key: Tensor,
         value: Tensor,
         *,
-        mask: Mask | None = None,  # noqa: ARG002
-        bias: AnyBias = None,  # noqa: ARG002
+        mask: Mask | None = None,
+        bias: AnyBias = None,
     ) -> Tensor:
         return self._attend(query, key, value, None, None)
 
@@ -454,6 +471,7 @@ class Forgetful(Softmax):
     """In steps it sees the new tokens only."""
 
     name = "forgetful"
+    supports = FEW
 
     def extend(
         self,
@@ -473,6 +491,7 @@ class OtherWeights(Softmax):
     """Its weights are those of scores that aren't scaled."""
 
     name = "other-weights"
+    supports = FEW
 
     def weights(
         self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias = None
@@ -484,6 +503,7 @@ class Wide(Softmax):
     """Its output is in float64, whatever comes in."""
 
     name = "wide"
+    supports = FEW
 
     def forward(
         self,

@@ -391,8 +391,10 @@ def test_its_cost_is_what_a_flop_counter_sees(heads: int | None) -> None:
         torch.ones(shape) for shape in ((2, 4, 6, 5), (2, 2, 10, 5), (2, 2, 10, 7))
     )
     with path(composed=True), FlopCounterMode(display=False) as counter:
-        linformer(query, key, value)
+        out = linformer(query, key, value)
     cost = linformer.cost(Shape(batch=2, heads=4, kv_heads=2, queries=6, keys=10, d=5, e=7))
     assert cost.operations == counter.get_total_flops()
+    projections = (p[:, :, :10].numel() for p in linformer.parameters())
+    assert cost.bytes == 4 * (sum(x.numel() for x in (query, key, value, out)) + sum(projections))
     assert cost.parameters == sum(p.numel() for p in linformer.parameters())
     assert cost.state_bytes == 0

@@ -161,7 +161,7 @@ def test_each_choice_costs_the_parameters_that_it_must(
 def test_weights_begin_as_in_gpt_2(tied: bool) -> None:
     model = fresh(ModelConfig(n_layers=2, tie_head=tied), 256)
     for name, parameter in model.state_dict().items():
-        if name.endswith("bias") or "added" in name:
+        if name.endswith("bias") or "absolute" in name:
             assert not parameter.any(), name
         elif "norm" in name:
             assert bool((parameter == 1).all()), name

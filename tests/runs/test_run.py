@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from regard.attention.features import RandomFeatures
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run, load_tokenizer
@@ -22,6 +23,9 @@ TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "words": lambda: Pieces.train_words(["Ada was born."]),
     "byte-pairs": lambda: Pieces.train_byte_pairs(["Ada was born."], 300),
 }
+
+
+FAVOR = ("model.attention.kind=favor-positive",)
 
 
 def new_run(path: Path, *settings: str, tokenizer: str = "characters") -> Run:
@@ -60,6 +64,15 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str
 def test_a_trained_run_comes_back_after_it_was_moved(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "elsewhere")
     assert torch.equal(logits(Run.load(tmp_path / "elsewhere")), logits(Run.load(trained)))
+
+
+def test_what_a_mechanism_drew_is_saved_with_the_weights(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run", *FAVOR)
+    features = next(m for m in run.model.modules() if isinstance(m, RandomFeatures))
+    features.redraw(123)
+    again = Run.load(saved(run).path)
+    assert torch.equal(logits(again), logits(run))
+    assert not torch.equal(logits(run), logits(new_run(tmp_path / "other", *FAVOR)))
 
 
 def test_saving_again_gives_the_same_files(run: Path) -> None:

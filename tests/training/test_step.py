@@ -5,12 +5,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.attention import KernelAttention
+from regard.errors import NormaliserError
 from regard.models.config import ModelConfig
+from regard.models.config_attention import EluConfig
 from regard.models.transformer import LanguageModel
 from regard.runs.machine import Machine
 from regard.text.batches import Batch, make_batch
 from regard.text.objectives import IGNORE, Example
-from regard.training.step import accumulate_gradients, clip_gradients, mean_loss, summed_loss
+from regard.training.step import (
+    accumulate_gradients,
+    check_normalisers,
+    clip_gradients,
+    mean_loss,
+    summed_loss,
+)
+from tiny_models import tiny_model
 
 CONFIG = ModelConfig(block=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
 MACHINE = Machine(torch.device("cpu"), torch.float32)
@@ -73,3 +83,12 @@ def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
     assert clip_gradients(model, norm / 10, loss, 1) == pytest.approx(norm)
     after = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
     assert after**0.5 == pytest.approx(norm / 10, rel=1e-4)
+
+
+def test_normalisers_that_compiled_code_counted_stop_the_training() -> None:
+    model = tiny_model(attention=EluConfig())
+    check_normalisers(model, 7)
+    kernel = next(m for m in model.modules() if isinstance(m, KernelAttention))
+    kernel.nonpositive += 3
+    with pytest.raises(NormaliserError, match=r"step 7: in decoder\.layers\.0.*of 3 queries"):
+        check_normalisers(model, 7)

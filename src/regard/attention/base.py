@@ -163,8 +163,8 @@ class Attention(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         """Causal attention of new tokens to themselves and to all that the state has seen.
 
-        `keep` says which new tokens are real; they come first in their row. The given state is
-        used up: go on with the one that is returned.
+        `keep` says which new tokens are real; they come first in their row, and what the others
+        gather means nothing. The given state is used up: go on with the one that is returned.
         """
         raise self.refusal("decoding")
 

@@ -78,6 +78,11 @@ class KeyValueCache:
         """Where the next tokens will stand."""
         return self.length[:, None] + torch.arange(new, device=self.length.device)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has seen a token, as far as that can be asked."""
+        return not torch.compiler.is_compiling() and not bool(self.length.any())
+
     def inside(self, positions: Int[Tensor, "batch new"]) -> Int[Tensor, "batch new"]:
         """Positions for a bias: those of padding, which may lie beyond the last slot, at it."""
         return positions.clamp(max=self.keys.shape[2] - 2)
@@ -201,8 +206,10 @@ class Exact(Attention):
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         assert isinstance(state, KeyValueCache)
         self.require(query, key, None, bias)
-        positions = state.positions(key.shape[2])
+        positions, fresh = state.positions(key.shape[2]), state.is_empty
         state = state.append(key, value, keep)
+        if fresh:
+            return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
         keys, values = state.filled()
         slots = torch.arange(keys.shape[2], device=keys.device)
         seen = (slots <= positions[:, :, None])[:, None]

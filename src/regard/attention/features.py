@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -44,7 +43,8 @@ class Elu(FeatureMap):
     def forward(
         self, x: Float[Tensor, "*n d"]
     ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
-        return F.elu(x) + 1, x.new_zeros(x.shape[:-1])
+        # F.elu(x) + 1 would be 0 below -17, where e^x is lost beside 1.
+        return torch.where(x > 0, x + 1, x.clamp(max=0).exp()), x.new_zeros(x.shape[:-1])
 
     def size(self, d: int) -> int:
         return d

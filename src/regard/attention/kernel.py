@@ -356,10 +356,11 @@ class KernelAttention(Attention):
         if torch.compiler.is_compiling():
             self.nonpositive += wrong.sum()
         elif bool(wrong.any()):
+            other = "" if self.features.positive else ", or features that are always positive"
             raise NormaliserError(
                 f"the weights of {int(wrong.sum())} of {wrong.numel()} queries add up to zero or "
-                f"less with {type(self.features).__name__} features; take more features, smaller "
-                "queries and keys, or features that are always positive"
+                f"less with {type(self.features).__name__} features; take smaller queries and keys"
+                f"{other}"
             )
         total = total.masked_fill(~alive, 1.0)[..., None]
         return (sums[..., :-1] / total).masked_fill(~alive[..., None], 0.0)

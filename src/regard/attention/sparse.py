@@ -100,6 +100,7 @@ class BlockSparse(Attention):
         device: torch.device,
         dtype: torch.dtype,
     ) -> State:
+        self.table(1, -(-capacity // self.block), causal=True, device=device)  # is it too long?
         return KeyValueCache.empty(
             batch, kv_heads, d, e, capacity=capacity, device=device, dtype=dtype
         )
@@ -117,8 +118,10 @@ class BlockSparse(Attention):
         assert isinstance(state, KeyValueCache)
         self.require(query, key, None, bias)
         assert not isinstance(bias, RelativeVectors)
-        positions = state.positions(key.shape[2])
+        positions, fresh = state.positions(key.shape[2]), state.is_empty
         state = state.append(key, value, keep)
+        if fresh:
+            return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
         look = self._one if key.shape[2] == 1 else self._many
         return look(query, state, positions, bias), state
 
@@ -165,7 +168,7 @@ class BlockSparse(Attention):
                 shared(key, heads),
                 shared(value, heads),
                 mask.between(now, tokens) & (tokens < n),
-                _added(bias, head, now, tokens),
+                _added(bias, head, now, tokens, query.dtype),
                 scale=query.shape[-1] ** -0.5,
             )
         step = max(_SEGMENT // self.block, 1)
@@ -197,7 +200,7 @@ class BlockSparse(Attention):
         now = positions.unflatten(0, (blocks, -1))[None, :, :, None]
         pairs = allowed(now, at)
         head = torch.arange(heads, device=query.device)[:, None, None, None]
-        added = _added(bias, head, now, at)
+        added = _added(bias, head, now, at, query.dtype)
         out = masked(
             query.unflatten(2, (blocks, -1)).flatten(1, 2),
             _gather_blocks(key, looked_at, heads, self.block),
@@ -215,7 +218,8 @@ class BlockSparse(Attention):
         """One new token a row against the blocks that it looks at."""
         heads, slots = query.shape[1], state.keys.shape[2] - 1
         table = self.table(heads, -(-slots // self.block), causal=True, device=query.device)
-        looked_at = table[:, positions[:, 0] // self.block].transpose(0, 1)  # batch, heads, slots
+        own = state.inside(positions)[:, 0] // self.block
+        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
         at = looked_at[..., None] * self.block + torch.arange(self.block, device=query.device)
         at = at.flatten(2).expand(-1, heads, -1)
         now = positions[:, :, None]
@@ -231,7 +235,7 @@ class BlockSparse(Attention):
             state.keys[row, head, seen].to(query.dtype),
             state.values[row, head, seen].to(query.dtype),
             allowed[:, :, None],
-            _added(bias, every, now[..., None], at[:, :, None]),
+            _added(bias, every, now[..., None], at[:, :, None], query.dtype),
             scale=query.shape[-1] ** -0.5,
         )
 
@@ -249,12 +253,13 @@ class BlockSparse(Attention):
         allowed = allowed & (slots <= now)
         if self.reach is not None:
             allowed = allowed & (slots >= now - self.reach)
+        head = torch.arange(heads, device=keys.device)[:, None, None]
         return masked(
             query,
             shared(keys, heads).to(query.dtype),
             shared(values, heads).to(query.dtype),
             allowed,
-            _added(bias, torch.arange(heads, device=keys.device)[:, None, None], now, slots),
+            _added(bias, head, now, slots, query.dtype),
             scale=query.shape[-1] ** -0.5,
         )
 
@@ -397,12 +402,14 @@ def _gather_blocks(
     return rows.reshape(len(x), heads * looked_at.shape[1], -1, x.shape[3])
 
 
-def _added(bias: Bias | None, head: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+def _added(
+    bias: Bias | None, head: Tensor, query: Tensor, key: Tensor, dtype: torch.dtype
+) -> Tensor | None:
     """The bias of heads and positions that broadcast against one another."""
     if bias is None:
         return None
     nothing = torch.zeros((), device=query.device)
-    return bias.score_mod()(nothing, head.new_zeros(()), head, query, key)
+    return bias.score_mod()(nothing, head.new_zeros(()), head, query, key).to(dtype)
 
 
 def _self_aligned(mask: Mask | None) -> Mask:

@@ -1,6 +1,5 @@
 """regard attention"""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +80,7 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
 
     from regard.attention.contract import check as run
     from regard.attention.registry import find, mechanisms
+    from regard.errors import RegardError
     from regard.runs.machine import Machine
 
     machine = Machine.choose(device)
@@ -96,7 +96,7 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
             )
             failures += _report(f"{mechanism.name} in {dtype} on {machine.device}", outcomes)
     if failures:
-        sys.exit(1)
+        raise RegardError(f"{failures} checks of the contract fail, as told above")
 
 
 def _report(title: str, outcomes: Iterable["Outcome"]) -> int:

@@ -60,7 +60,7 @@ def check_normalisers(model: nn.Module, step: int) -> None:
             raise NormaliserError(
                 f"step {step}: in {name}, the weights of {int(module.nonpositive)} queries added "
                 "up to zero or less since training started; the last checkpoint is from before. "
-                "Take more features, or features that are always positive"
+                "Lower the learning rate, or take features that are always positive"
             )
 
 

@@ -1,0 +1,374 @@
+"""Mechanisms by name, from files and from packages, and who can do what another can't."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import torch
+from attention_cases import furthest
+
+from regard.attention import (
+    Argmax,
+    Attention,
+    BigBird,
+    KernelAttention,
+    Linformer,
+    Mask,
+    SlidingWindow,
+    Softmax,
+)
+from regard.attention.contract import check
+from regard.attention.contract_cases import TableBias
+from regard.attention.exact import ALL_MASKS
+from regard.attention.registry import GROUP, able, described, find, mechanisms
+from regard.errors import UnsupportedError, UserError
+from regard.positions import ShawVectors
+
+TYPES: dict[str, type[Attention]] = {
+    "softmax": Softmax,
+    "argmax": Argmax,
+    "linformer": Linformer,
+    "bigbird": BigBird,
+    "sliding-window": SlidingWindow,
+    "elu": KernelAttention,
+    "polynomial": KernelAttention,
+    "fourier": KernelAttention,
+    "favor-positive": KernelAttention,
+    "favor-trigonometric": KernelAttention,
+    "favor-hyperbolic": KernelAttention,
+}
+ABILITIES = [*sorted(ALL_MASKS), "bias", "vectors", "dropout", "cross", "decoding"]
+
+OWN_FILE = '''
+import torch
+
+from regard.attention.exact import Exact, softmax
+
+
+def halved(x):
+    return x * torch.tensor(0.5, dtype=x.dtype)
+
+
+class Softer(Exact):
+    """Half the scores.
+
+    So that weights are more even.
+    """
+
+    name = "softer"
+
+    def distribute(self, scores, allowed):
+        return softmax(halved(scores), allowed)
+'''
+
+
+def file(folder: Path, text: str, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaint(name: str) -> str:
+    """What is said of a name under which there is no mechanism."""
+    with pytest.raises(UserError) as error:
+        find(name)
+    return str(error.value)
+
+
+# By name
+
+
+def test_the_mechanisms_of_regard_are_known_by_their_names() -> None:
+    known = mechanisms()
+    assert {name: mechanism.type for name, mechanism in known.items()} == TYPES
+    for name, mechanism in known.items():
+        assert mechanism.name == name
+        assert find(name) is mechanism
+        assert type(mechanism.example()) is mechanism.type
+        assert mechanism.oracle is not None
+        assert mechanism.summary
+        assert mechanism.paper
+        assert mechanism.time
+        assert bool(mechanism.state) == mechanism.type.supports.decoding
+        low, high = mechanism.inputs
+        assert low < high
+
+
+def test_each_example_is_a_new_one() -> None:
+    for mechanism in mechanisms().values():
+        assert mechanism.example() is not mechanism.example()
+
+
+def test_kernel_attention_has_an_entry_for_each_map() -> None:
+    maps = set()
+    for mechanism in mechanisms().values():
+        example = mechanism.example()
+        if isinstance(example, KernelAttention):
+            maps.add(type(example.features))
+    assert len(maps) == 6
+
+
+@pytest.mark.parametrize("name", ["", "Softmax", "soft max", "linear", "kernel", "mine.py", ":x"])
+def test_another_name_is_answered_with_all_there_are(name: str) -> None:
+    said = complaint(name)
+    assert said.startswith(f"{name}: no such mechanism; there are: ")
+    assert ", ".join(TYPES) in said
+    assert "FILE.py:CLASS" in said
+    assert "\n" not in said
+
+
+# From a file
+
+
+def test_a_class_in_a_file_is_found_and_keeps_the_contract(tmp_path: Path) -> None:
+    name = f"{file(tmp_path, OWN_FILE)}:Softer"
+    mechanism = find(name)
+    assert mechanism.name == name
+    assert mechanism.summary == "Half the scores."
+    assert mechanism.oracle is None
+    attend, x = mechanism.example(), torch.randn(1, 2, 5, 4)
+    assert type(attend) is mechanism.type
+    assert attend.name == "softer"
+    # Two roundings of scores of order one.
+    exact = Softmax()(x / 2, x, x)
+    assert furthest(attend(x, x, x), exact) <= 8 * torch.finfo(torch.float32).eps
+    assert [outcome for outcome in check(mechanism) if outcome.failure] == []
+
+
+def test_a_class_may_bring_its_oracle(tmp_path: Path) -> None:
+    text = """
+from regard.attention import Softmax, reference
+
+class Own(Softmax):
+    name = "own"
+
+    @staticmethod
+    def oracle(attend, query, key, mask, bias):
+        return query.double() @ key.double().mT
+"""
+    oracle = find(f"{file(tmp_path, text)}:Own").oracle
+    x = torch.ones(1, 1, 2, 3)
+    assert oracle is not None
+    assert oracle(None, x, x, None, None).tolist() == [[[[3.0, 3.0], [3.0, 3.0]]]]
+
+
+def test_a_relative_path_is_found_from_the_folder_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file(tmp_path, OWN_FILE)
+    monkeypatch.chdir(tmp_path)
+    assert find("mine.py:Softer").type.name == "softer"
+    assert find("./mine.py:Softer").type.name == "softer"
+
+
+def test_a_file_may_lie_in_a_folder_with_a_colon(tmp_path: Path) -> None:
+    (tmp_path / "a:b").mkdir()
+    assert find(f"{file(tmp_path, OWN_FILE, 'a:b/mine.py')}:Softer").type.name == "softer"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a module that isn't in sys.modules has no dataclass with text annotations"
+)
+def test_a_file_may_hold_a_dataclass(tmp_path: Path) -> None:
+    """As a mechanism's state would be."""
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + OWN_FILE
+    text += "\n\n@dataclass(frozen=True)\nclass State:\n    bytes: int\n"
+    assert find(f"{file(tmp_path, text)}:Softer").type.name == "softer"
+
+
+ABSTRACT = "from regard.attention import Attention\nclass Own(Attention):\n    name = 'own'\n"
+UNNAMED = "from regard.attention import *\nclass Own(Attention):\n" + "".join(
+    f"    def {method}(self): ...\n" for method in ("forward", "weights", "cost")
+)
+BAD_FILES = {
+    "no class of that name": ("class Other: ...", ["mine.py", "'Own'", "FILE.py:CLASS"]),
+    "no class but a number": ("Own = 3", ["mine.py:Own", "no subclass", "Attention"]),
+    "a class of another kind": ("class Own: ...", ["mine.py:Own", "no subclass", "Attention"]),
+    "an instance": (
+        "from regard.attention import Softmax\nOwn = Softmax()",
+        ["mine.py:Own", "no subclass"],
+    ),
+    "a syntax error": ("class Own(:", ["mine.py", "SyntaxError"]),
+    "an error of its own": ("1 / 0", ["mine.py", "ZeroDivisionError", "division by zero"]),
+    "a missing package": ("import nowhere_to_be_found", ["mine.py", "nowhere_to_be_found"]),
+    "methods that are missing": (ABSTRACT, ["mine.py:Own", "cost", "forward", "weights"]),
+    "no name and no abilities": (UNNAMED, ["mine.py:Own", "name", "supports"]),
+    "bytes that aren't text": ("\udcff", ["mine.py", "SyntaxError"]),
+}
+
+
+@pytest.mark.parametrize(("text", "named"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_file_without_a_mechanism_is_told_in_one_line(
+    tmp_path: Path, text: str, named: list[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    said = complaint(f"{path}:Own")
+    assert all(words in said for words in named), said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["nowhere.py:Own", "folder.py:Own"])
+def test_a_missing_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.py").mkdir()
+    assert complaint(name) == f"{name.partition(':')[0]}: no such file"
+
+
+@pytest.mark.xfail(strict=True, reason="the second line of the error comes along")
+def test_an_error_of_two_lines_is_told_in_one(tmp_path: Path) -> None:
+    path = file(tmp_path, "raise ValueError('one\\ntwo')")
+    assert "\n" not in complaint(f"{path}:Own")
+
+
+@pytest.mark.xfail(strict=True, reason="such a class is taken for one that can be made")
+def test_a_class_that_needs_arguments_is_told_before_it_is_made(tmp_path: Path) -> None:
+    text = """
+from regard.attention import Softmax
+
+class Own(Softmax):
+    name = "own"
+
+    def __init__(self, width):
+        super().__init__()
+"""
+    said = complaint(f"{file(tmp_path, text)}:Own")
+    assert "width" in said
+
+
+# From packages
+
+
+def entry(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make an installed package's mechanism known."""
+
+    def entry_points(*, group: str) -> list[EntryPoint]:
+        assert group == GROUP
+        return [EntryPoint(name, value, group)]
+
+    monkeypatch.setattr("regard.attention.registry.entry_points", entry_points)
+
+
+def test_a_package_makes_its_mechanism_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert GROUP == "regard.attention"
+    entry("theirs", "regard.attention.exact:Softmax", monkeypatch)
+    assert list(mechanisms()) == [*TYPES, "theirs"]
+    theirs = find("theirs")
+    assert theirs.name == "theirs"
+    assert theirs.type is Softmax
+    assert isinstance(theirs.example(), Softmax)
+    assert "theirs" in complaint("ours")
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("nowhere_to_be_found:Own", "nowhere_to_be_found"),
+        ("regard.attention.exact:Nobody", "Nobody"),
+        ("regard.attention.mask:Mask", "no subclass"),
+        ("regard.attention.exact:Exact", "distribute"),
+    ],
+)
+def test_a_package_s_mechanism_that_cannot_be_had_is_told(
+    value: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry("theirs", value, monkeypatch)
+    said = complaint("softmax")
+    assert "theirs" in said
+    assert named in said
+    assert "\n" not in said
+
+
+def test_described_takes_a_class_without_a_docstring() -> None:
+    class Bare(Softmax):
+        name = "bare"
+
+    Bare.__doc__ = None
+    assert described("bare", Bare).summary == ""
+
+
+# Who can
+
+
+def test_able_names_exactly_those_that_have_an_ability() -> None:
+    known = mechanisms()
+    for ability in ABILITIES:
+        able_ones = {
+            name
+            for name, mechanism in known.items()
+            if ability in mechanism.type.supports.masks
+            or getattr(mechanism.type.supports, ability, False) is True
+        }
+        assert able_ones
+        assert set(able(ability)) == able_ones
+        assert len(able(ability)) == len(able_ones)
+    assert able("nonsense") == []
+
+
+def test_abilities_are_all_that_support_has() -> None:
+    from dataclasses import fields
+
+    from regard.attention import Support
+
+    flags = {field.name for field in fields(Support)} - {"masks", "differentiable"}
+    assert flags == set(ABILITIES) - ALL_MASKS
+
+
+def wish(attend: Attention, ability: str) -> None:
+    """Use an ability."""
+    x = torch.ones(1, 2, 4, 4)
+    masks = {
+        "alignment": Mask.causal(),
+        "window_size": Mask.window(1),
+        "key_lengths": Mask.lengths(torch.tensor([2])),
+        "document_ids": Mask.documents(torch.tensor([[0, 0, 1, 1]])),
+        "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
+        "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
+    }
+    if ability in masks:
+        attend(x, x, x, mask=masks[ability])
+    elif ability == "bias":
+        attend(x, x, x, bias=TableBias(torch.zeros(2, 4, 4)))
+    elif ability == "vectors":
+        attend(x, x, x, bias=ShawVectors(d=4, clip=1))
+    elif ability == "cross":
+        attend(x[:, :, :2], x, x)
+    else:
+        assert ability == "decoding"
+        attend.start(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
+
+
+@pytest.mark.parametrize("ability", [ability for ability in ABILITIES if ability != "dropout"])
+def test_a_refusal_names_all_that_can(ability: str) -> None:
+    """And they can."""
+    able_ones = able(ability)
+    for name, mechanism in mechanisms().items():
+        attend = mechanism.example().eval()
+        if name in able_ones:
+            wish(attend, ability)
+            continue
+        with pytest.raises(UnsupportedError) as error:
+            wish(attend, ability)
+        assert str(error.value).startswith(f"{attend.name} attention can't ")
+        assert str(error.value).endswith(f"; these can: {', '.join(able_ones)}")
+
+
+def test_the_other_ways_to_ask_are_refused_as_well() -> None:
+    x = torch.ones(1, 2, 4, 4)
+    bigbird, linformer = find("bigbird").example(), find("linformer").example()
+    state = Softmax().memory(x, x)
+    with pytest.raises(UnsupportedError, match=r"bigbird .* sequence; these can: softmax, argmax"):
+        bigbird.memory(x, x)
+    with pytest.raises(UnsupportedError, match=r"bigbird .* sequence; these can: softmax, argmax"):
+        bigbird.read(x, state)
+    with pytest.raises(UnsupportedError, match=r"linformer .* token; these can: softmax, argmax"):
+        linformer.extend(x, x, x, state)
+
+
+@pytest.mark.parametrize("name", able("cross"))
+def test_a_memory_takes_lengths_and_no_other_mask(name: str) -> None:
+    attend, x = find(name).example(), torch.ones(1, 2, 4, 4)
+    lengths = Mask.lengths(torch.tensor([2]))
+    assert attend.memory(x, x, mask=lengths).length.tolist() == [2]
+    with pytest.raises(ValueError, match=f"{attend.name}.*alignment"):
+        attend.memory(x, x, mask=lengths & Mask.causal())

@@ -1,0 +1,13 @@
+"""The benchmarks as modules. They are scripts, found by the folder that they lie in."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+measure = import_module("measure")
+contestants = import_module("contestants")
+attention = import_module("attention")
+decoding_step = import_module("decoding_step")
+gpu_attention = import_module("gpu_attention")

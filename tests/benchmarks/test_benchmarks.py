@@ -1,0 +1,218 @@
+"""That the benchmarks measure what they say, at small sizes; no times are asserted."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmark_files import attention, contestants, decoding_step, gpu_attention, measure
+
+from regard.attention import Attention, Softmax
+
+CPU = torch.device("cpu")
+peers = pytest.mark.filterwarnings("ignore")  # what peers warn of when imported isn't ours
+
+
+@pytest.fixture(autouse=True)
+def _each_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "repeats_for", lambda *_: 1)
+
+
+def test_every_call_is_timed_once_a_round_and_the_order_rotates() -> None:
+    order: list[str] = []
+    calls = {name: lambda name=name: order.append(name) for name in "abc"}
+    times = measure.interleaved(calls, 3, CPU)
+    assert "".join(order) == "abcbcacab"
+    assert {len(taken) for taken in times.values()} == {3}
+
+
+def test_a_ratio_is_the_median_within_rounds() -> None:
+    # One slow round, slow for both, changes nothing.
+    found = measure.Ratio.of([1.0, 2.0, 300.0], [2.0, 4.0, 600.0])
+    assert (found.low, found.median, found.high) == (0.5, 0.5, 0.5)
+
+
+def test_peak_memory_is_exact() -> None:
+    def call() -> torch.Tensor:
+        first = torch.empty(1000)
+        second = torch.empty(500)
+        del first
+        return torch.cat([second, torch.empty(100)])
+
+    # 1000 and 500 numbers at once; later 500, 100 and both joined.
+    assert measure.peak_bytes(call, CPU) == 4 * 1500
+
+
+def test_peak_memory_counts_what_backward_holds() -> None:
+    x = torch.ones(1000, requires_grad=True)
+    assert measure.peak_bytes(lambda: x.exp().sum(), CPU) >= 4000
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_growth_is_the_fitted_power(power: float) -> None:
+    lengths = [512, 1024, 4096]
+    assert math.isclose(measure.exponent(lengths, [3 * n**power for n in lengths]), power)
+
+
+def test_pairs_name_contestants() -> None:
+    names = {contestant.name for contestant in contestants.CONTESTANTS}
+    assert len(names) == len(contestants.CONTESTANTS)
+    assert {name for pair in contestants.PAIRS for name in (pair.ours, pair.peer)} <= names
+    assert {name for drawn in attention.DRAWN for name in drawn if name} <= names
+
+
+def test_a_claim_is_about_forward_from_a_length_on() -> None:
+    pair = contestants.Pair(ours="a", peer="b", at_most=0.5, since=1024)
+    assert pair.claim(1024, "forward") == 0.5
+    assert pair.claim(512, "forward") is None
+    assert pair.claim(1024, "training") is None
+
+
+def test_a_layer_costs_its_projections_too() -> None:
+    inputs = contestants.Inputs(8, CPU)
+    bare = contestants.bare(contestants.softmax)(inputs).cost("forward")
+    layer = contestants.layer(contestants.softmax, out_bias=False)(inputs).cost("forward")
+    assert layer.operations - bare.operations == 4 * 2 * 8 * 512 * 512
+    assert layer.parameters == 4 * 512 * 512
+
+
+@peers
+@pytest.mark.parametrize("contestant", contestants.CONTESTANTS, ids=lambda c: c.name)
+def test_every_contestant_runs(contestant: Any) -> None:
+    if not contestant.installed:
+        pytest.skip(f"needs {contestant.package}")
+    inputs = contestants.Inputs(max(contestant.shortest, 64), CPU)
+    work = contestant.make(inputs)
+    assert work.forward().isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in work.training())
+
+
+def test_attention_measures_draws_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = [c for c in contestants.CONTESTANTS if c.name in ("softmax", "SDPA", "FAVOR+", "BigBird")]
+    monkeypatch.setattr(attention, "CONTESTANTS", few)
+    rates = attention.Rates(operations=1e11, bytes=1e10)
+    results = [
+        result
+        for n in (64, 128)
+        for mode in attention.MODES
+        for result in attention.at_length(n, mode, 1, CPU)
+    ]
+    compared = attention.compare([r for r in results if r.n == 64 and r.mode == "forward"])
+    assert attention.time_table(compared).row_count == len(compared) > 0
+    assert attention.cost_table(results[:3], rates).row_count == 3
+    softmax = next(c for c in contestants.CONTESTANTS if c.name == "softmax")
+    grown = [attention.growth(softmax, mode, results) for mode in attention.MODES]
+    assert all(g.memory < 1.5 for g in grown)
+    arguments = attention.argparse.Namespace(device="cpu", rounds=1, lengths=[64, 128])
+    document = attention.document(arguments, rates, results, compared, grown)
+    measure.save(tmp_path, "attention", document, attention.figure(results))
+    written = json.loads((tmp_path / "attention.json").read_text(encoding="utf-8"))
+    assert len(written["results"]) == len(results)
+    assert (tmp_path / "attention.png").stat().st_size > 0
+
+
+def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = contestants.Contestant(name="absent", make=print, package="no_such_package")
+    short = contestants.Contestant(name="short", make=print, longest=512, note="it is slow")
+    monkeypatch.setattr(attention, "CONTESTANTS", (absent, short))
+    assert attention.notes([512, 1024]) == [
+        "absent: not installed (no_such_package)",
+        "short: not measured at 1024: it is slow",
+    ]
+
+
+def test_decoding_measures_draws_and_writes(tmp_path: Path) -> None:
+    steps, bandwidth = decoding_step.measured([16, 32], 1, CPU)
+    assert [(s.name, s.context) for s in steps if s.floor] == [("softmax", 16), ("softmax", 32)]
+    arguments = attention.argparse.Namespace(device="cpu", rounds=1)
+    document = decoding_step.document(arguments, steps, bandwidth)
+    measure.save(tmp_path, "decoding_step", document, decoding_step.figure(steps))
+    assert decoding_step.step_table(steps, bandwidth).row_count == len(steps)
+
+
+@pytest.mark.parametrize("name", list(decoding_step.mechanisms()))
+def test_decoding_goes_on_from_a_full_context(name: str) -> None:
+    attend: Attention = decoding_step.mechanisms()[name]
+    state = decoding_step.state_after(attend, 8, CPU)()
+    assert state.length.tolist() == [8]
+    query, key, value = decoding_step.random(1, CPU)
+    _, state = attend.extend(query, key, value, state)
+    assert state.length.tolist() == [9]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_attention.py", "--out", str(tmp_path)])
+    threads = torch.get_num_threads()
+    gpu_attention.main()
+    torch.set_num_threads(threads)
+    assert capsys.readouterr().out == "gpu_attention: needs an NVIDIA GPU: nothing measured\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_row_compares_with_the_fastest_rival() -> None:
+    yardsticks = gpu_attention.Yardsticks(products=1e15, float32_products=1e14, copy=1e12)
+    case = gpu_attention.of(Softmax(), causal=False)
+    seconds = {"ours": 2.0, "SDPA full, a": 1.0, "SDPA full, b": 3.0, "SDPA causal, a": 0.1}
+    row = gpu_attention.row("ours", case, 1024, "forward", seconds, 0, yardsticks)
+    assert (row.gain, row.possible) == (0.5, 1.0)
+    assert math.isclose(row.of_products, row.operations / 2 / 1e15)
+
+
+def test_gpu_cases_that_fail_are_told() -> None:
+    def fail() -> None:
+        raise RuntimeError("no kernel\nand more")
+
+    running, refused = gpu_attention.usable({"good": dict, "bad": fail})
+    assert list(running) == ["good"]
+    assert refused == {"bad": "RuntimeError: no kernel"}
+
+
+# Peers, where they are installed: ours computes the same from the same weights
+
+
+def layers(ours: str, peer: str, n: int) -> tuple[Any, Any, Any]:
+    """Our layer, the peer's, and tokens."""
+    by_name = {contestant.name: contestant for contestant in contestants.CONTESTANTS}
+    inputs = contestants.Inputs(n, CPU)
+    mine, theirs = (by_name[name].make(inputs).run.func for name in (ours, peer))
+    for projection, its in (("query", "to_q"), ("key", "to_k"), ("value", "to_v")):
+        getattr(mine, projection).load_state_dict(getattr(theirs, its).state_dict())
+    mine.out.load_state_dict(theirs.to_out.state_dict())
+    return mine, theirs, inputs.tokens
+
+
+@peers
+@torch.no_grad()
+def test_linformer_package_computes_the_same() -> None:
+    pytest.importorskip("linformer")
+    mine, theirs, tokens = layers("Linformer layer", "linformer package layer", 300)
+    mine.attend.project_key[0] = theirs.proj_k.mT
+    mine.attend.project_value[0] = theirs.proj_v.mT
+    torch.testing.assert_close(mine(tokens), theirs(tokens))
+
+
+@peers
+@torch.no_grad()
+def test_x_transformers_computes_the_same() -> None:
+    pytest.importorskip("x_transformers")
+    mine, theirs, tokens = layers("softmax layer", "x-transformers layer", 64)
+    torch.testing.assert_close(mine(tokens), theirs(tokens))
+
+
+@peers
+@torch.no_grad()
+def test_hugging_face_bigbird_needs_no_matrix() -> None:
+    pytest.importorskip("transformers")
+    inputs = contestants.Inputs(1024, CPU)
+    outs = []
+    for matrix in (True, False):
+        torch.manual_seed(0)
+        outs.append(contestants.hugging_face_bigbird(inputs, matrix=matrix).run())
+    assert torch.equal(*outs)

@@ -1,0 +1,76 @@
+"""regard attention list, check; mechanisms from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.attention.registry import OWN
+from tiny import MODEL, STEPS, Command
+
+pytestmark = pytest.mark.usefixtures("run")
+
+
+def test_the_list_has_every_mechanism_and_what_it_can_do(regard: Command) -> None:
+    outcome = regard("attention", "list", "--json", "list.json")
+    assert outcome.code == 0, outcome.err
+    for name, mechanism in OWN.items():
+        assert name in outcome.out
+        assert mechanism.paper.split(",")[0] in outcome.out
+    listed = json.loads(Path("list.json").read_text("utf-8"))
+    assert set(listed) == set(OWN)
+    assert listed["linformer"]["causal"] is False
+    assert listed["elu"]["decodes"] is True
+
+
+def test_a_mechanism_that_keeps_the_contract_passes(regard: Command) -> None:
+    outcome = regard("attention", "check", "linformer", "--precision", "float32")
+    assert outcome.code == 0, outcome.err
+    assert "✓ linformer in float32 on cpu" in outcome.out
+
+
+def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
+    Path("mine.py").write_text(
+        "from regard.attention import Softmax\n\n\n"
+        "class Deaf(Softmax):\n    name = 'deaf'\n\n"
+        "    def forward(self, query, key, value, *, mask=None, bias=None):\n"
+        "        return super().forward(query, key, value, bias=bias)\n"
+    )
+    outcome = regard("attention", "check", "mine.py:Deaf", "--precision", "float32")
+    assert outcome.code == 1
+    assert (
+        "✗ mine.py:Deaf in float32 on cpu: no look ahead: with causal: rows before" in outcome.out
+    )
+    assert "✗ mine.py:Deaf in float32 on cpu: padding is nothing" in outcome.out
+    assert "Traceback" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("softmaxx", "no such mechanism; there are: softmax"), ("none.py:X", "none.py: no such file")],
+)
+def test_what_is_no_mechanism_is_refused(regard: Command, name: str, says: str) -> None:
+    outcome = regard("attention", "check", name)
+    assert outcome.code == 2
+    assert says in outcome.err
+
+
+def test_a_model_with_another_mechanism_trains_and_answers(regard: Command) -> None:
+    settings = ("model.attention.kind=favor-positive", "model.positions.kind=sinusoidal")
+    trained = regard("pretrain", "text.txt", "--out", "favor", *MODEL, *STEPS, *settings)
+    assert trained.code == 0, trained.err
+    outcome = regard("generate", "favor", "Ada", "--max-new-tokens", "5")
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_mechanism_that_can_not_do_it_is_refused_before_anything_is_written(
+    regard: Command,
+) -> None:
+    for settings, says in (
+        (("model.attention.kind=linformer",), "linformer attention can't be causal"),
+        (("model.attention.kind=elu", "model.positions.kind=alibi"), "can't add a bias"),
+    ):
+        outcome = regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS, *settings)
+        assert outcome.code == 2
+        assert says in outcome.err
+        assert not outcome.new

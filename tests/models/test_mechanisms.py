@@ -1,0 +1,208 @@
+"""Any mechanism with any position encoding: it decodes as it reads, or is refused with a reason."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention import BigBird, KernelAttention
+from regard.attention.features import RandomFeatures
+from regard.attention.registry import OWN
+from regard.errors import UnsupportedError, UserError
+from regard.models.attention import layer_seed
+from regard.models.config_attention import (
+    ArgmaxConfig,
+    AttentionConfig,
+    BigBirdConfig,
+    EluConfig,
+    FavorHyperbolicConfig,
+    FavorPositiveConfig,
+    FavorTrigonometricConfig,
+    FourierConfig,
+    LinformerConfig,
+    OtherConfig,
+    PolynomialConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
+from regard.models.config_positions import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    OneHotConfig,
+    PositionsConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    SinusoidalConfig,
+    T5BiasConfig,
+)
+from regard.models.transformer import LanguageModel
+from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
+
+ATTENTIONS: dict[str, AttentionConfig] = {
+    "softmax": SoftmaxConfig(),
+    "softmax, unscaled": SoftmaxConfig(scaled=False),
+    "argmax": ArgmaxConfig(),
+    "bigbird": BigBirdConfig(block=2),
+    "sliding-window": SlidingWindowConfig(size=3, block=2),
+    "elu": EluConfig(),
+    "polynomial": PolynomialConfig(),
+    "fourier": FourierConfig(features=512, sigma=20.0),
+    "favor-positive": FavorPositiveConfig(),
+    "favor-trigonometric": FavorTrigonometricConfig(features=4096),
+    "favor-hyperbolic": FavorHyperbolicConfig(),
+}
+POSITIONS: dict[str, PositionsConfig] = {
+    "learned": LearnedConfig(),
+    "learned, concatenated": LearnedConfig(combine="concatenate"),
+    "sinusoidal": SinusoidalConfig(),
+    "sinusoidal, concatenated": SinusoidalConfig(combine="concatenate", width=6),
+    "one-hot": OneHotConfig(),
+    "relative-bias": RelativeBiasConfig(),
+    "relative-bias, clipped": RelativeBiasConfig(clip=2),
+    "shaw-vectors": ShawVectorsConfig(clip=3),
+    "t5-bias": T5BiasConfig(buckets=8, max_distance=12),
+    "alibi": AlibiConfig(),
+    "rotary": RotaryConfig(),
+    "none": NoPositionsConfig(),
+}
+BIASES = {"relative-bias", "relative-bias, clipped", "t5-bias", "alibi"}
+BIASED = {"softmax", "softmax, unscaled", "argmax", "bigbird", "sliding-window"}
+FITTING = [
+    (attention, positions)
+    for attention, positions in product(ATTENTIONS, POSITIONS)
+    if (positions not in BIASES or attention in BIASED)
+    and (positions != "shaw-vectors" or attention in ("softmax", "softmax, unscaled", "argmax"))
+]
+IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
+
+
+def logits_step_by_step(model: LanguageModel, ids: Tensor) -> Tensor:
+    """A prompt of which the second row has but two tokens, then one token after the other."""
+    states = model.start(2, BLOCK)
+    keep = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
+    logits, states = model.extend(ids[:, :5], states, keep)
+    steps = [logits]
+    for step in range(BLOCK - 5):
+        token = torch.stack([ids[0, 5 + step], ids[1, 2 + step]])
+        logits, states = model.extend(token[:, None], states)
+        steps.append(logits)
+    return torch.stack(steps, 1)
+
+
+@pytest.mark.parametrize(("attention", "positions"), FITTING)
+@torch.no_grad()
+def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
+    settings: dict[str, Any] = {
+        "attention": ATTENTIONS[attention],
+        "positions": POSITIONS[positions],
+    }
+    model = tiny_model(**settings, n_kv_heads=2)
+    for parameter in model.decoder.layers.parameters():
+        parameter.mul_(0.3)  # so that random waves have positive sums
+    whole, steps = model(IDS), logits_step_by_step(model, IDS)
+    expected = torch.stack([whole[0, 4:], whole[1, 1 : BLOCK - 3]])
+    assert float((steps - expected).abs().max()) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("attention", "positions"),
+    [pair for pair in product(ATTENTIONS, POSITIONS) if pair not in FITTING],
+)
+def test_what_does_not_fit_is_refused_when_the_model_is_made(
+    attention: str, positions: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"attention can't add .*; these can: softmax"):
+        tiny_model(attention=ATTENTIONS[attention], positions=POSITIONS[positions])
+
+
+def test_linformer_is_refused_in_a_decoder() -> None:
+    with pytest.raises(UnsupportedError, match="linformer attention can't be causal; these can"):
+        tiny_model(attention=LinformerConfig())
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_mechanism_has_a_configuration_of_its_name(name: str) -> None:
+    kinds = {type(config).__struct_config__.tag for config in ATTENTIONS.values()}
+    assert name in kinds | {"linformer"}
+
+
+def draws(model: LanguageModel) -> list[Tensor]:
+    modules = (module for module in model.modules() if isinstance(module, RandomFeatures))
+    return [module.directions for module in modules]
+
+
+def test_each_layer_draws_for_itself_and_the_seed_decides() -> None:
+    one, again, other = (tiny_model(seed=s, attention=FavorPositiveConfig()) for s in (1, 1, 2))
+    assert len(draws(one)) == 2
+    assert not torch.equal(*draws(one))
+    assert all(map(torch.equal, draws(one), draws(again)))
+    assert not any(map(torch.equal, draws(one), draws(other)))
+
+
+def test_layer_seeds_differ() -> None:
+    assert len({layer_seed(layer) for layer in range(100)}) == 100
+
+
+def test_big_birds_of_two_layers_look_at_different_blocks() -> None:
+    model = tiny_model(attention=BigBirdConfig(block=1, window=1))
+    one, two = (
+        module.table(4, BLOCK, causal=True, device=IDS.device)
+        for module in model.modules()
+        if isinstance(module, BigBird)
+    )
+    assert not torch.equal(one, two)
+
+
+def test_a_mechanism_of_ones_own_file(tmp_path: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from regard.attention import Softmax\n\n\n"
+        "class Mine(Softmax):\n    name = 'mine'\n\n"
+        "    def __init__(self, *, sharp: bool = True) -> None:\n"
+        "        super().__init__(scaled=not sharp)\n"
+    )
+    mine = OtherConfig(mechanism=f"{file}:Mine", options={"sharp": True})
+    model, same = tiny_model(attention=mine), tiny_model(attention=SoftmaxConfig(scaled=False))
+    assert torch.equal(model(IDS), same(IDS))
+    wrong = OtherConfig(mechanism=f"{file}:Mine", options={"shrap": True})
+    with pytest.raises(UserError, match=r"can't be made with .*shrap"):
+        tiny_model(attention=wrong)
+    with pytest.raises(UserError, match=r"elu is Regard's own: set model\.attention\.kind=elu"):
+        tiny_model(attention=OtherConfig(mechanism="elu"))
+
+
+@pytest.mark.parametrize(
+    ("positions", "settings", "reason"),
+    [
+        (SinusoidalConfig(), {"d_model": 12, "n_heads": 3}, None),
+        (SinusoidalConfig(combine="concatenate", width=5), {}, "need an even width, not 5"),
+        (OneHotConfig(), {"block": 17}, "one-hot positions of a block of 17 don't fit"),
+        (OneHotConfig(combine="concatenate"), {}, "leave no room for tokens"),
+        (LearnedConfig(combine="concatenate", width=16), {}, "leave no room for tokens"),
+        (LearnedConfig(combine="concatenate"), {"tie_head": True}, "add the positions instead"),
+    ],
+)
+def test_positions_that_do_not_fit_are_refused(
+    positions: PositionsConfig, settings: dict[str, Any], reason: str | None
+) -> None:
+    if reason is None:
+        tiny_config(positions=positions, **settings)
+        return
+    with pytest.raises(ValueError, match=reason):
+        tiny_config(positions=positions, **settings)
+
+
+def test_added_positions_have_no_width_of_their_own() -> None:
+    with pytest.raises(ValueError, match="leave it out, or set combine to concatenate"):
+        LearnedConfig(width=3)
+
+
+def test_the_state_of_kernel_attention_does_not_grow() -> None:
+    model = tiny_model(attention=EluConfig())
+    assert sum(isinstance(module, KernelAttention) for module in model.modules()) == 2
+    one, many = (sum(state.bytes for state in model.start(1, n)) for n in (1, BLOCK))
+    assert one == many
