@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import pytest
 import torch
@@ -55,13 +54,8 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@cache
-def outcomes(mechanism: Mechanism) -> tuple[Outcome, ...]:
-    return tuple(check(mechanism, backend="eager"))
-
-
 def failures(mechanism: Mechanism) -> list[Outcome]:
-    return [outcome for outcome in outcomes(mechanism) if outcome.failure]
+    return [outcome for outcome in check(mechanism, backend="eager") if outcome.failure]
 
 
 def instead_of(honest: Mechanism, example: Callable[[], Attention]) -> Mechanism:
@@ -98,7 +92,7 @@ MISTAKES = {
     ),
     "coarse state": Mistake(lambda: CoarseState(Elu(), chunk=4), "elu", frozenset({STEPS})),
     "half the exponent": Mistake(
-        lambda: KernelAttention(HalfTheExponent(d=4, features=256), chunk=4),
+        lambda: KernelAttention(HalfTheExponent(d=4, features=64), chunk=4),
         "fourier",
         frozenset({ORACLE}),
     ),
@@ -123,14 +117,11 @@ def test_the_contract_sees_the_mistake_where_it_is(mistake: Mistake) -> None:
     assert {outcome.check for outcome in found} == mistake.seen_by
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs"), sorted({(m.honest, m.inputs) for m in MISTAKES.values()}, key=str)
-)
-def test_the_honest_mechanism_passes_the_same(
-    name: str, inputs: tuple[float, float] | None
-) -> None:
-    original = Mistake(lambda: find(name).example(), name, frozenset(), inputs).original
-    assert failures(original) == []
+def test_the_honest_mechanism_passes_with_the_same_inputs() -> None:
+    """With their own, test_contract.py checks them all."""
+    for mistake in MISTAKES.values():
+        if mistake.inputs is not None:
+            assert failures(mistake.original) == []
 
 
 # What the contract is too short to see, or can't see

@@ -223,12 +223,6 @@ def test_a_missing_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert complaint(name) == f"{name.partition(':')[0]}: no such file"
 
 
-@pytest.mark.xfail(strict=True, reason="the second line of the error comes along")
-def test_an_error_of_two_lines_is_told_in_one(tmp_path: Path) -> None:
-    path = file(tmp_path, "raise ValueError('one\\ntwo')")
-    assert "\n" not in complaint(f"{path}:Own")
-
-
 @pytest.mark.xfail(strict=True, reason="such a class is taken for one that can be made")
 def test_a_class_that_needs_arguments_is_told_before_it_is_made(tmp_path: Path) -> None:
     text = """

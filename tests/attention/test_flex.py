@@ -1,0 +1,245 @@
+"""FlexAttention as it is asked: masks and biases by index, and what it makes of them on a CPU.
+
+The fast way is a GPU's, compiled. Here torch runs it eagerly, over the whole matrix of scores, and
+without gradients, which it has on a GPU only.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from attention_cases import Case, error
+from torch import Tensor
+
+from regard.attention import Bias, Mask, Softmax, flex, reference
+from regard.attention.contract_cases import TableBias, _cross_masks, _self_masks
+from regard.positions import Alibi, RelativeBias, ShawVectors, T5Bias
+
+CPU = torch.device("cpu")
+BATCH, HEADS, N, SHORT, D = 2, 4, 11, 5, 4
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def placed(masks: dict[str, Mask | None], queries: int, keys: int) -> dict[str, Case]:
+    """A case for each mask."""
+    return {
+        f"{queries} queries, {keys} keys, {name}": Case(
+            query=normal(BATCH, HEADS, queries, D),
+            key=normal(BATCH, HEADS // 2, keys, D, seed=1),
+            value=normal(BATCH, HEADS // 2, keys, D, seed=2),
+            mask=mask,
+        )
+        for name, mask in masks.items()
+    }
+
+
+CASES = {
+    **placed(_self_masks(CPU), N, N),
+    **placed(_cross_masks(SHORT, N, CPU), SHORT, N),
+    **placed(_cross_masks(N, SHORT, CPU), N, SHORT),
+}
+MASKED = {name: case for name, case in CASES.items() if case.mask is not None}
+EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+EVERY_MASK = pytest.mark.parametrize("case", MASKED.values(), ids=MASKED)
+FEW = {
+    name: case
+    for name, case in CASES.items()
+    if name.endswith(
+        (
+            "no mask",
+            "causal, blocks, lengths",
+            "causal, documents, lengths",
+            "causal, window, dense",
+            "5 queries, 11 keys, causal from the end, lengths",
+            "11 queries, 5 keys, causal from the end",
+            "5 queries, 11 keys, window from the end",
+        )
+    )
+}
+"""Masks that have all fields among them: torch takes a while to trace each."""
+
+
+def indices(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Row, head, query and key of each place of the matrix."""
+    sizes = (*case.query.shape[:3], case.key.shape[2])
+    row, head, query, key = torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
+    return row, head, query, key
+
+
+# Masks
+
+
+@EVERY_MASK
+def test_the_mask_by_index_is_the_dense_one(case: Case) -> None:
+    assert case.mask is not None
+    by_index = flex.mask_mod(case.mask, case.query.shape[2], case.key.shape[2])
+    assert torch.equal(by_index(*indices(case)), case.allowed())
+
+
+def test_a_mask_of_no_restriction_allows_all() -> None:
+    case = CASES[f"{N} queries, {N} keys, no mask"]
+    assert flex.mask_mod(Mask(), N, N)(*indices(case)).all()
+
+
+@EVERY_MASK
+def test_the_mask_by_index_is_the_dense_one_place_by_place(case: Case) -> None:
+    """As FlexAttention calls it, with single numbers."""
+    assert case.mask is not None
+    by_index = flex.mask_mod(case.mask, case.query.shape[2], case.key.shape[2])
+    allowed = case.allowed()
+    for place in torch.randint(10_000, (40, 4), generator=torch.Generator().manual_seed(3)):
+        b, h, q, k = (place % torch.tensor(allowed.shape)).unbind()
+        assert bool(by_index(b, h, q, k)) == bool(allowed[b, h, q, k])
+
+
+def by_blocks(mask: Mask, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Which blocks of 128 are computed, and which without looking at the mask."""
+    blocks = flex.block_mask(mask, query, key)
+    batch, heads, rows, columns = (*blocks.shape[:2], *(-(-n // 128) for n in blocks.shape[2:]))
+    computed, full = (torch.zeros(batch, heads, rows, columns, dtype=torch.bool) for _ in range(2))
+    assert blocks.full_kv_indices is not None
+    assert blocks.full_kv_num_blocks is not None
+    for matrix, indices_, numbers in (
+        (computed, blocks.kv_indices, blocks.kv_num_blocks),
+        (full, blocks.full_kv_indices, blocks.full_kv_num_blocks),
+    ):
+        for b in range(batch):
+            for h in range(heads):
+                for row in range(rows):
+                    looked_at = indices_[b, h, row, : int(numbers[b, h, row])]
+                    matrix[b, h, row, looked_at.long()] = True
+    return computed | full, full
+
+
+LONG = 400
+IDS = torch.stack([torch.arange(LONG) // 130, torch.arange(LONG) // 70])
+PAIRS = torch.rand(3, 4, 4, generator=torch.Generator().manual_seed(0)) < 0.5
+LONG_MASKS: dict[str, tuple[Mask, tuple[int, int]]] = {
+    "causal": (Mask.causal(), (1, 1)),
+    "end": (Mask.causal("end"), (1, 1)),
+    "window": (Mask.window(30), (1, 1)),
+    "lengths": (Mask.lengths(torch.tensor([0, 200])), (2, 1)),
+    "documents": (Mask.documents(IDS), (2, 1)),
+    "blocks": (Mask.block_pairs(PAIRS[:1], size=100), (1, 1)),
+    "blocks by head": (Mask.block_pairs(PAIRS, size=100), (1, 3)),
+    "dense": (
+        Mask.dense((torch.arange(LONG)[:, None] + torch.arange(LONG) < 500)[None, None]),
+        (1, 1),
+    ),
+    "dense by row": (Mask.dense((torch.arange(LONG) < 300).expand(2, 1, 1, LONG)), (2, 1)),
+    "dense by head": (Mask.dense((torch.arange(LONG) < 300).expand(1, 3, 1, LONG)), (1, 3)),
+    "all": (
+        Mask.causal()
+        & Mask.lengths(torch.tensor([150, 390]))
+        & Mask.documents(IDS)
+        & Mask.block_pairs(PAIRS, size=100),
+        (2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize(("mask", "sizes"), LONG_MASKS.values(), ids=LONG_MASKS)
+def test_blocks_that_are_left_out_are_empty_and_full_ones_are_full(
+    mask: Mask, sizes: tuple[int, int]
+) -> None:
+    """And rows and heads are told apart only where the mask does."""
+    query = key = torch.zeros(2, 3, LONG, D)
+    computed, full = by_blocks(mask, query, key)
+    assert computed.shape[:2] == sizes
+    padded = torch.zeros(2, 3, 512, 512, dtype=torch.bool)
+    padded[:, :, :LONG, :LONG] = mask.to_dense(LONG, LONG, CPU)
+    blocks = padded.unflatten(2, (4, 128)).unflatten(4, (4, 128))
+    assert torch.equal(computed.expand(2, 3, 4, 4), blocks.any(5).any(3))
+    assert not bool((full & ~blocks.all(5).all(3)).any())
+    assert bool(full.any()) == bool(blocks.all(5).all(3).any())
+
+
+def test_fewer_queries_than_keys_have_a_block_mask_of_their_own() -> None:
+    query, key = torch.zeros(1, 2, 100, D), torch.zeros(1, 1, 300, D)
+    for alignment, row in (("start", [[True, False, False]]), ("end", [[True, True, True]])):
+        mask = Mask(alignment="start" if alignment == "start" else "end")
+        computed, _ = by_blocks(mask, query, key)
+        assert computed[0, 0].tolist() == row
+
+
+# Biases
+
+
+BIASES: dict[str, Callable[[], Bias]] = {
+    "alibi": lambda: Alibi(heads=HEADS),
+    "relative": lambda: learned(RelativeBias(heads=HEADS, clip=3)),
+    "t5": lambda: learned(T5Bias(heads=HEADS, buckets=8, max_distance=10, bidirectional=True)),
+    "table": lambda: TableBias(normal(HEADS, N, N)),
+}
+
+
+def learned(bias: RelativeBias | T5Bias) -> Bias:
+    """With numbers that aren't zero."""
+    torch.nn.init.normal_(bias.values, generator=torch.Generator().manual_seed(4))
+    return bias
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("make", BIASES.values(), ids=BIASES)
+def test_the_bias_by_index_is_the_dense_one_where_the_mask_places_queries(
+    make: Callable[[], Bias], case: Case
+) -> None:
+    bias, score = make(), normal(BATCH, HEADS, case.query.shape[2], case.key.shape[2])
+    add = flex.score_mod(bias, case.mask, case.query, case.key)
+    keys = case.key.shape[2]
+    queries = (case.mask or Mask()).query_positions(case.query.shape[2], keys, CPU)
+    expected = score + bias.dense(queries, torch.arange(keys))
+    assert torch.equal(add(score, *indices(case)), expected)
+
+
+# Attention
+
+
+def attend(case: Case, bias: Bias | None = None, *, scale: float = D**-0.5) -> Tensor:
+    with warnings.catch_warnings():
+        # Eager is what is tested here.
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        return flex.attend(case.query, case.key, case.value, mask=case.mask, bias=bias, scale=scale)
+
+
+@pytest.mark.parametrize("case", FEW.values(), ids=FEW)
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+def test_it_is_softmax_attention(case: Case, biased: bool) -> None:
+    """Of grouped heads, and of rows that may look at nothing."""
+    bias = Alibi(heads=HEADS) if biased else None
+    positions = (case.mask or Mask()).query_positions(case.query.shape[2], case.key.shape[2], CPU)
+    added = bias.dense(positions, torch.arange(case.key.shape[2])) if bias else None
+    exact = reference.softmax(case.query, case.key, case.allowed(), added)
+    expected = reference.gather(exact, case.value)
+    # A bias adds its size to the scores that are rounded.
+    size = 1 + float(added.abs().max()) if added is not None else 1.0
+    assert error(attend(case, bias), expected, case) <= size
+    softmax = Softmax()(case.query, case.key, case.value, mask=case.mask, bias=bias)
+    assert error(softmax, expected, case) <= size
+    dead = ~case.allowed().any(-1)
+    assert not attend(case, bias)[dead].any()
+
+
+def test_scores_are_scaled_as_asked() -> None:
+    case = CASES[f"{N} queries, {N} keys, no mask"]
+    doubled = replace(case, query=2 * case.query)
+    assert torch.equal(attend(case, scale=1.0), attend(doubled))
+
+
+# When
+
+
+def test_a_cpu_takes_another_way() -> None:
+    case = CASES[f"{N} queries, {N} keys, causal, lengths"]
+    assert not flex.can_run(case.query, case.mask, Alibi(heads=HEADS))
+
+
+def test_vectors_are_no_bias_for_it() -> None:
+    x = torch.zeros(1, 1, 4, 16)
+    with pytest.raises(AssertionError):
+        flex.score_mod(ShawVectors(d=16, clip=1), None, x, x)
