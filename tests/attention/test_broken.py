@@ -102,7 +102,9 @@ MISTAKES = {
     "ten thousand": Mistake(
         TenThousand, "softmax", frozenset({ORACLE, AHEAD, PADDING, STEPS}), inputs=WIDE
     ),
-    "modulo heads": Mistake(ModuloHeads, "softmax", frozenset({ORACLE, WEIGHTS, SHARED, STEPS})),
+    "modulo heads": Mistake(
+        ModuloHeads, "softmax", frozenset({ORACLE, WEIGHTS, SHARED, STEPS, "memory"})
+    ),
     "swapped alignment": Mistake(SwappedAlignment, "softmax", frozenset({ORACLE, AHEAD, DEAD})),
     "all at block zero": Mistake(
         AllAtBlockZero, "bigbird", frozenset({ORACLE, WEIGHTS, STEPS, "training = evaluation"})

@@ -134,9 +134,6 @@ def test_a_class_in_a_file_is_found(tmp_path: Path) -> None:
     assert furthest(attend(x, x, x), exact) <= 8 * torch.finfo(torch.float32).eps
 
 
-@pytest.mark.xfail(
-    strict=True, reason="compiled code looks for the names of a file's module in sys.modules"
-)
 def test_a_class_in_a_file_keeps_the_contract(tmp_path: Path) -> None:
     outcomes = list(check(find(f"{file(tmp_path, OWN_FILE)}:Softer"), backend="eager"))
     assert len(outcomes) > 50
@@ -174,9 +171,6 @@ def test_a_file_may_lie_in_a_folder_with_a_colon(tmp_path: Path) -> None:
     assert find(f"{file(tmp_path, OWN_FILE, 'a:b/mine.py')}:Softer").type.name == "softer"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a module that isn't in sys.modules has no dataclass with text annotations"
-)
 def test_a_file_may_hold_a_dataclass(tmp_path: Path) -> None:
     """As a mechanism's state would be."""
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + OWN_FILE
@@ -223,7 +217,6 @@ def test_a_missing_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert complaint(name) == f"{name.partition(':')[0]}: no such file"
 
 
-@pytest.mark.xfail(strict=True, reason="such a class is taken for one that can be made")
 def test_a_class_that_needs_arguments_is_told_before_it_is_made(tmp_path: Path) -> None:
     text = """
 from regard.attention import Softmax

@@ -158,9 +158,7 @@ class Exact(Attention):
         bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries e"]:
         self.require(query, key, mask, bias)
-        return self._attend(
-            query, key, value, _dense(mask, query, key), _placed(bias, mask, query, key)
-        )
+        return self._whole(query, key, value, mask, bias)
 
     def weights(
         self,
@@ -209,7 +207,7 @@ class Exact(Attention):
         positions, fresh = state.positions(key.shape[2]), state.is_empty
         state = state.append(key, value, keep)
         if fresh:
-            return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
+            return self._whole(query, key, value, Mask.causal(), bias), state
         keys, values = state.filled()
         slots = torch.arange(keys.shape[2], device=keys.device)
         seen = (slots <= positions[:, :, None])[:, None]
@@ -230,7 +228,7 @@ class Exact(Attention):
         self, query: Float[Tensor, "batch heads queries d"], memory: State
     ) -> Float[Tensor, "batch heads queries e"]:
         assert isinstance(memory, Memory)
-        return self.forward(query, memory.key, memory.value, mask=Mask.lengths(memory.length))
+        return self._whole(query, memory.key, memory.value, Mask.lengths(memory.length), None)
 
     def cost(self, shape: Shape) -> Cost:
         products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)
@@ -240,6 +238,18 @@ class Exact(Attention):
             parameters=0,
             state_bytes=cache_bytes(shape),
         )
+
+    def _whole(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | RelativeVectors | None,
+    ) -> Tensor:
+        """All queries at once, whose wishes are known to be possible."""
+        placed = _placed(bias, mask, query, key)
+        return self._attend(query, key, value, _dense(mask, query, key), placed)
 
     def _attend(
         self,
@@ -279,16 +289,14 @@ class Softmax(Exact):
         super().__init__(scaled=scaled)
         self.dropout = dropout
 
-    def forward(
+    def _whole(
         self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
-        bias: Bias | RelativeVectors | None = None,
-    ) -> Float[Tensor, "batch heads queries e"]:
-        self.require(query, key, mask, bias)
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | RelativeVectors | None,
+    ) -> Tensor:
         scale, dropping = self._scale(query.shape[-1]), self.training and self.dropout > 0
         if not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
@@ -296,8 +304,7 @@ class Softmax(Exact):
         if plain and not dropping and not _must_compose(query, value, None):
             key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
             return fused(query, key, value, causal=True, scale=scale)
-        placed = _placed(bias, mask, query, key)
-        return self._attend(query, key, value, _dense(mask, query, key), placed)
+        return super()._whole(query, key, value, mask, bias)
 
     def distribute(
         self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
@@ -342,6 +349,8 @@ class Argmax(Exact):
         self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
     ) -> Float[Tensor, "batch heads queries keys"]:
         soft = softmax(scores, allowed)
+        if not scores.shape[-1]:
+            return soft
         barred = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
         hard = torch.zeros_like(soft).scatter(-1, barred.argmax(-1, keepdim=True), 1.0)
         if allowed is not None:

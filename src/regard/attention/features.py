@@ -221,7 +221,8 @@ def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """e^(exponents − ‖x‖²/2)/√m in two factors, the values at most 1/√m."""
     log_factor = x.square().sum(-1) / 2
     largest = exponents.detach().amax(-1)
-    scale = largest - log_factor.detach()
+    # The factor is in the scale; here it has its gradient, and no size to lose digits by.
+    gradient_alone = log_factor - log_factor.detach()
     m: int = exponents.shape[-1]
-    values = (exponents - (log_factor + scale)[..., None]).exp()
-    return values * m**-0.5, scale
+    values = (exponents - (largest + gradient_alone)[..., None]).exp()
+    return values * m**-0.5, largest - log_factor.detach()

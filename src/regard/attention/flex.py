@@ -94,9 +94,9 @@ def _parts(mask: Mask, shift: int) -> list[MaskMod]:
     if (size := mask.window_size) is not None:
         parts.append(lambda b, h, q, k: (q + shift - k).abs() <= size)
     if (lengths := mask.key_lengths) is not None:
-        parts.append(lambda b, h, q, k: k < lengths[b])
+        parts.append(lambda b, h, q, k: k < lengths[b % len(lengths)])
     if (ids := mask.document_ids) is not None:
-        parts.append(lambda b, h, q, k: ids[b, q] == ids[b, k])
+        parts.append(lambda b, h, q, k: ids[b % len(ids), q] == ids[b % len(ids), k])
     if (blocks := mask.blocks) is not None:
         pairs, block, heads = blocks.allowed, blocks.size, len(blocks.allowed)
         parts.append(lambda b, h, q, k: pairs[h % heads, q // block, k // block])

@@ -138,6 +138,8 @@ class KernelAttention(Attention):
             ValueError: a document stands in two places of a row.
         """
         self.require(query, key, mask, bias)
+        if not query.shape[2]:
+            return _nothing(query, value)
         sums, alive = self._sums(query, key, value, mask or Mask())
         return self._divide(sums, alive).to(query.dtype)
 
@@ -208,6 +210,8 @@ class KernelAttention(Attention):
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         assert isinstance(state, KernelState)
         self.require(query, key, None, bias)
+        if not key.shape[2]:
+            return _nothing(query, value), state
         kept = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
         with torch.autocast(query.device.type, enabled=False):
             documents = torch.zeros_like(kept, dtype=torch.long)
@@ -245,13 +249,16 @@ class KernelAttention(Attention):
         query_rows = shape.batch * shape.heads * shape.queries
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
-        operations = (query_rows + key_rows) * (self.features.operations(shape.d) + 2 * m * e)
+        operations = (query_rows + key_rows) * 2 * m * e
         if shape.causal or step:
             operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
+        features = (query_rows + key_rows) * self.features.operations(shape.d)
+        # Random directions have no gradient, so that their product has one in the backward pass.
+        features *= 2 if shape.mode == "training" else 1
         state = shape.batch * shape.kv_heads * (m * e + 1) * max(4, shape.dtype.itemsize)
         moved = (query_rows + key_rows) * (shape.d + shape.e) * shape.dtype.itemsize
         return Cost(
-            operations=operations * shape.passes,
+            operations=operations * shape.passes + features,
             bytes=moved * shape.passes + (2 * state if step else 0),
             parameters=sum(parameter.numel() for parameter in self.parameters()),
             state_bytes=state + 8 * shape.batch,
@@ -352,7 +359,8 @@ class KernelAttention(Attention):
     def _divide(self, sums: Tensor, alive: Tensor) -> Tensor:
         """Numerators by normalisers, zero where a query may look at no key."""
         total = sums[..., -1]
-        wrong = alive & ~(total > 0)
+        # A subnormal sum has lost its digits, and is no better than zero.
+        wrong = alive & ~(total >= torch.finfo(total.dtype).tiny)
         if torch.compiler.is_compiling():
             self.nonpositive += wrong.sum()
         elif bool(wrong.any()):
@@ -388,6 +396,11 @@ def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b
     """Query heads by the key head that they share."""
     grouped: Tensor = _precise(query).unflatten(1, (kv_heads, -1))
     return grouped
+
+
+def _nothing(query: Tensor, value: Tensor) -> Tensor:
+    """What no queries gather."""
+    return query.new_zeros(*query.shape[:3], value.shape[-1])
 
 
 def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"]]:

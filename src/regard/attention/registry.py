@@ -1,10 +1,12 @@
 """All mechanisms by name: what each is, a small one to check, and its oracle."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -87,6 +89,21 @@ def find(name: str) -> Mechanism:
     """A mechanism by its name, or from a file as FILE.py:CLASS.
 
     Raises:
+        UserError: there is none, or it can't be made without arguments.
+    """
+    found = find_any(name)
+    if name not in OWN:
+        try:
+            signature(found.type).bind()
+        except TypeError as error:
+            raise UserError(f"{name}: can't be made without arguments: {error}") from None
+    return found
+
+
+def find_any(name: str) -> Mechanism:
+    """A mechanism that arguments may be needed to make.
+
+    Raises:
         UserError: there is none.
     """
     path, _, class_name = name.rpartition(":")
@@ -128,13 +145,16 @@ def able(ability: str) -> list[str]:
 
 
 def _from_file(path: Path, class_name: str) -> Any:
-    spec = spec_from_file_location(path.stem, path)
+    # A name that no other module has; compiled code and dataclasses look themselves up by it.
+    spec = spec_from_file_location(f"regard_user_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"{path}: no such file")
     module = module_from_spec(spec)
+    sys.modules[module.__name__] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's module does
+    except (Exception, SystemExit) as error:  # whatever a user's module does
+        del sys.modules[module.__name__]
         raise UserError(f"{path}: can't be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
         raise UserError(f"{path}: has no class {class_name!r}; name it as FILE.py:CLASS")

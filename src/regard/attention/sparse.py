@@ -66,15 +66,7 @@ class BlockSparse(Attention):
     ) -> Float[Tensor, "batch heads queries e"]:
         self.require(query, key, mask, bias)
         assert not isinstance(bias, RelativeVectors)
-        mask, (heads, n), device = _self_aligned(mask), query.shape[1:3], query.device
-        causal = mask.alignment is not None
-        table = self.table(heads, -(-n // self.block), causal=causal, device=device)
-        if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
-            mask = mask & self.pattern(heads, n, causal=causal, device=device)
-            return self.exact.forward(query, key, value, mask=mask, bias=bias)
-        mask = mask & Mask(window_size=self.reach)
-        rows = self._rows(query, key, value, table, mask, bias)
-        return torch.cat(list(rows), 2)[:, :, :n]
+        return self._whole(query, key, value, _self_aligned(mask), bias)
 
     def weights(
         self,
@@ -121,7 +113,7 @@ class BlockSparse(Attention):
         positions, fresh = state.positions(key.shape[2]), state.is_empty
         state = state.append(key, value, keep)
         if fresh:
-            return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
+            return self._whole(query, key, value, Mask.causal(), bias), state
         look = self._one if key.shape[2] == 1 else self._many
         return look(query, state, positions, bias), state
 
@@ -144,6 +136,20 @@ class BlockSparse(Attention):
             parameters=0,
             state_bytes=cache_bytes(shape),
         )
+
+    def _whole(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, bias: Bias | None
+    ) -> Tensor:
+        """All queries at once, whose wishes are known to be possible."""
+        (heads, n), device = query.shape[1:3], query.device
+        causal = mask.alignment is not None
+        table = self.table(heads, -(-n // self.block), causal=causal, device=device)
+        if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
+            mask = mask & self.pattern(heads, n, causal=causal, device=device)
+            return self.exact.forward(query, key, value, mask=mask, bias=bias)
+        mask = mask & Mask(window_size=self.reach)
+        rows = self._rows(query, key, value, table, mask, bias)
+        return torch.cat(list(rows), 2)[:, :, :n]
 
     def _rows(
         self,

@@ -22,7 +22,7 @@ from regard.attention.features import (
     Polynomial,
     RandomFeatures,
 )
-from regard.attention.registry import OWN, find
+from regard.attention.registry import OWN, find_any
 from regard.errors import UserError
 from regard.models.config import ModelConfig
 from regard.models.config_attention import (
@@ -96,6 +96,6 @@ def _other(name: str, options: dict[str, object]) -> Attention:
     if name in OWN:
         raise UserError(f"model.attention: {name} is Regard's own: set model.attention.kind={name}")
     try:
-        return find(name).type(**options)
+        return find_any(name).type(**options)
     except (TypeError, ValueError) as error:
         raise UserError(f"model.attention: {name} can't be made with {options}: {error}") from error
