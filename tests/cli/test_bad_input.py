@@ -110,7 +110,8 @@ def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) 
         ("d_model = 16", "d_model = 15", "d_model"),
         ("[model]", "[mode]", "mode"),
         ("[model]", "[model", "isn't TOML"),
-        ('kind = "rotary"', 'kind = "alibi"', "model.positions.kind"),
+        ('kind = "rotary"', 'kind = "spiral"', "model.positions.kind"),
+        ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
     ],
 )
 @pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE, ("info", "run")])
