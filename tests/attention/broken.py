@@ -51,7 +51,7 @@ class LeakyFavor(KernelAttention):
     So a key that comes later makes the features of earlier ones vanish beside ε.
     """
 
-    supports = replace(FEW, cross=False, decoding=False)
+    supports = replace(FEW, cross=False, decoding=False)  # which isn't true: it says too little
 
     def __init__(self) -> None:
         super().__init__(FavorPositive(d=4, features=6))

@@ -435,6 +435,18 @@ def test_without_queries_or_keys_there_is_nothing_to_gather(
     assert torch.equal(out, torch.zeros(2, 2, queries, 4, dtype=torch.float64))
 
 
+def test_padding_has_no_normaliser_to_stop_at() -> None:
+    """The query of a pad is anybody's: its weights may add up to less than zero."""
+    x = torch.tensor([[2.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)[None, None]
+    attend = KernelAttention(Polynomial(degree=1))
+    state = attend.start(1, 1, 2, 2, capacity=2, device=x.device, dtype=x.dtype)
+    out, after = attend.extend(x, x, x, state, keep=torch.tensor([[True, False]]))
+    assert torch.equal(out[0, 0, 0], x[0, 0, 0])
+    assert after.length.tolist() == [1]
+    with pytest.raises(NormaliserError):
+        attend.extend(x[:, :, 1:], x[:, :, 1:] * 0, x[:, :, 1:], after)
+
+
 def test_no_new_tokens_leave_the_state_as_it_is() -> None:
     case = stepwise(5, torch.float64)
     _, state = in_steps(case, begin(case), [5])

@@ -2,6 +2,7 @@
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -331,6 +332,14 @@ def wish(attend: Attention, ability: str) -> None:
     else:
         assert ability == "decoding"
         attend.start(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_is_no_bias_is_never_ignored(name: str) -> None:
+    attend, x = find(name).example().eval(), torch.ones(1, 2, 4, 4)
+    tensor: Any = torch.zeros(2, 4, 4)
+    with pytest.raises((TypeError, UnsupportedError), match="bias"):
+        attend(x, x, x, bias=tensor)
 
 
 @pytest.mark.parametrize("ability", [ability for ability in ABILITIES if ability != "dropout"])

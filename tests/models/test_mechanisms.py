@@ -1,6 +1,7 @@
 """Any mechanism with any position encoding: it decodes as it reads, or is refused with a reason."""
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,20 +145,61 @@ def test_each_layer_draws_for_itself_and_the_seed_decides() -> None:
 
 
 def test_layer_seeds_differ() -> None:
-    assert len({layer_seed(layer) for layer in range(100)}) == 100
+    seeds = {layer_seed(seed, layer) for seed in range(10) for layer in range(100)}
+    assert len(seeds) == 1000
 
 
-def test_big_birds_of_two_layers_look_at_different_blocks() -> None:
-    model = tiny_model(attention=BigBirdConfig(block=1, window=1))
-    one, two = (
-        module.table(4, BLOCK, causal=True, device=IDS.device)
-        for module in model.modules()
-        if isinstance(module, BigBird)
-    )
+def tables(model: LanguageModel) -> list[Tensor]:
+    big_birds = (module for module in model.modules() if isinstance(module, BigBird))
+    return [module.table(4, BLOCK, causal=True, device=IDS.device) for module in big_birds]
+
+
+def test_random_blocks_are_configuration_and_not_drawn_anew_with_the_weights() -> None:
+    """A model that another seed trains on looks where it looked."""
+    config = BigBirdConfig(block=1, window=1)
+    one, two = tables(tiny_model(attention=config, seed=0))
     assert not torch.equal(one, two)
+    assert all(map(torch.equal, tables(tiny_model(attention=config, seed=1)), (one, two)))
+    other = tables(tiny_model(attention=BigBirdConfig(block=1, window=1, seed=1)))
+    assert not torch.equal(other[0], one)
 
 
-def test_a_mechanism_of_ones_own_file(tmp_path: Any) -> None:
+def test_a_mechanism_begins_as_it_wants_to(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n"
+        "from regard.attention import Softmax\n\n\n"
+        "class Mine(Softmax):\n    name = 'mine'\n\n"
+        "    def __init__(self) -> None:\n"
+        "        super().__init__()\n"
+        "        self.own = torch.nn.Linear(2, 2)\n"
+        "        torch.nn.init.ones_(self.own.weight)\n"
+    )
+    mine = OtherConfig(mechanism=f"{file}:Mine")
+    model = LanguageModel(tiny_config(attention=mine), VOCABULARY)
+    weights = dict(model.named_parameters())
+    assert bool((weights["decoder.layers.0.self_attention.attention.own.weight"] == 1).all())
+
+
+@pytest.mark.parametrize("positions", [LearnedConfig(), RotaryConfig()])
+def test_a_token_beyond_the_block_is_an_error(positions: PositionsConfig) -> None:
+    """Kernel attention has no cache that would be full, but positions end."""
+    model = tiny_model(attention=EluConfig(), positions=positions)
+    states = model.start(2, BLOCK)
+    _, states = model.extend(IDS, states)
+    with pytest.raises(IndexError):
+        model.extend(IDS[:, :1], states)
+
+
+def test_padding_may_stand_beyond_the_block() -> None:
+    model = tiny_model(attention=EluConfig())
+    _, states = model.extend(IDS[:, : BLOCK - 1], model.start(2, BLOCK))
+    keep = torch.tensor([[True, False, False]] * 2)
+    logits, _ = model.extend(IDS[:, :3], states, keep)
+    assert bool(logits.isfinite().all())
+
+
+def test_a_mechanism_of_ones_own_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
         "from regard.attention import Softmax\n\n\n"
@@ -184,6 +226,7 @@ def test_a_mechanism_of_ones_own_file(tmp_path: Any) -> None:
         (OneHotConfig(combine="concatenate"), {}, "leave no room for tokens"),
         (LearnedConfig(combine="concatenate", width=16), {}, "leave no room for tokens"),
         (LearnedConfig(combine="concatenate"), {"tie_head": True}, "add the positions instead"),
+        (SinusoidalConfig(), {"d_model": 15, "n_heads": 3}, "need an even width, not 15"),
     ],
 )
 def test_positions_that_do_not_fit_are_refused(
@@ -199,6 +242,16 @@ def test_positions_that_do_not_fit_are_refused(
 def test_added_positions_have_no_width_of_their_own() -> None:
     with pytest.raises(ValueError, match="leave it out, or set combine to concatenate"):
         LearnedConfig(width=3)
+
+
+def test_buckets_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="choose more than 16"):
+        T5BiasConfig(max_distance=16)
+
+
+def test_a_window_without_a_middle_is_refused() -> None:
+    with pytest.raises(ValueError, match="window = 2 has no middle"):
+        BigBirdConfig(window=2)
 
 
 def test_the_state_of_kernel_attention_does_not_grow() -> None:

@@ -199,6 +199,7 @@ class Attention(nn.Module, ABC):
         Raises:
             UnsupportedError: names the mechanism, the wish, and the mechanisms that can.
             ValueError: the shapes don't fit one another.
+            TypeError: the bias is neither kind.
         """
         if query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
             raise ValueError(
@@ -214,8 +215,10 @@ class Attention(nn.Module, ABC):
             )
         if isinstance(bias, RelativeVectors):
             self.require_abilities("vectors")
-        if isinstance(bias, Bias):
+        elif bias is not None:
             self.require_abilities("bias")
+            if not isinstance(bias, Bias):
+                raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
         if query.shape[2] != key.shape[2]:
             self.require_abilities("cross")
 

@@ -64,6 +64,7 @@ class Subject:
 
 
 Check: TypeAlias = Callable[[Subject, Case], None]
+Attempt: TypeAlias = Callable[[Subject, Case], object]
 
 
 def check(
@@ -80,10 +81,14 @@ def check(
         for name, (run, applies) in _CHECKS.items():
             if applies(attend.supports, case) and (run is not _equals_oracle or mechanism.oracle):
                 yield _outcome(name, run, subject, case)
+    plain, refuses = cases.plain(mechanism, dtype, subject.device), "refuses what it can't do"
     for case in cases.unsupported(mechanism, dtype, subject.device):
-        yield _outcome("refuses what it can't do", _refused, subject, case)
+        yield _outcome(refuses, partial(_refused, attempt=_run), subject, case)
+    for ability, attempt in _ATTEMPTS.items():
+        if not attend.supports.has(ability):
+            case = replace(plain, name=ability)
+            yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
     compiled = partial(_compiled, backend=backend)
-    plain = cases.plain(mechanism, dtype, subject.device)
     yield _outcome(f"compiled ({backend}) = eager", compiled, subject, plain)
 
 
@@ -288,9 +293,26 @@ def _remembers(subject: Subject, case: Case) -> None:
     subject.close(read, _run(subject, case)[order], case, "memory of other rows")
 
 
-def _refused(subject: Subject, case: Case) -> None:
+def _decoding(subject: Subject, case: Case) -> State:
+    return _start(subject, case, case.query.shape[2])
+
+
+def _memory(subject: Subject, case: Case) -> State:
+    return subject.attend.memory(case.key, case.value)
+
+
+def _vectors(subject: Subject, case: Case) -> object:
+    vectors = cases.Vectors(case.query.shape[-1], case.value.shape[-1])
+    return subject.attend(case.query, case.key, case.value, bias=vectors)
+
+
+_ATTEMPTS: dict[str, Attempt] = {"decoding": _decoding, "cross": _memory, "vectors": _vectors}
+"""What takes an ability, beside calls on other inputs."""
+
+
+def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
     try:
-        _run(subject, case)
+        attempt(subject, case)
     except UnsupportedError as error:
         if subject.attend.name not in str(error):
             raise Broken(f"the refusal doesn't name the mechanism: {error}") from None

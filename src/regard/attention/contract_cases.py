@@ -38,6 +38,20 @@ class TableBias:
         return query.clamp(0, self.table.shape[1] - 1), key.clamp(0, self.table.shape[2] - 1)
 
 
+@dataclass(frozen=True)
+class Vectors:
+    """The same vector for keys and the same for values at any distance: ones."""
+
+    d: int
+    e: int
+
+    def scores(self, query: Tensor, _: Tensor, key_positions: Tensor) -> Tensor:
+        return query.sum(-1, keepdim=True).expand(*query.shape[:-1], len(key_positions))
+
+    def gather(self, weights: Tensor, _: Tensor, __: Tensor) -> Tensor:
+        return weights.sum(-1, keepdim=True).expand(*weights.shape[:-1], self.e)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
     """What to attend with."""

@@ -220,7 +220,8 @@ class KernelAttention(Attention):
             )
             carry = Carry(state.sums, state.maximum, documents[:, 0])
             part, carry = self._scan(tokens, carry, torch.tril)
-            out = self._divide(*_by_head(part)).to(query.dtype)
+            sums, alive = _by_head(part)
+            out = self._divide(sums, alive & kept[:, None]).to(query.dtype)
         return out, KernelState(carry.sums, carry.maximum, state.length + kept.sum(1))
 
     def memory(

@@ -43,7 +43,9 @@ from regard.models.config_attention import (
 
 
 def make_attention(config: ModelConfig, layer: int) -> Attention:
-    """The mechanism of a layer. What it draws is decided by torch's seed and the layer.
+    """The mechanism of a layer.
+
+    Random features are drawn like weights, by torch's seed, and saved with them.
 
     Raises:
         UserError: a mechanism of the user's own can't be made.
@@ -56,15 +58,9 @@ def make_attention(config: ModelConfig, layer: int) -> Attention:
         case LinformerConfig(k=k, shared=shared):
             heads = None if shared else config.kv_heads
             return Linformer(length=config.block, k=min(k, config.block), heads=heads)
-        case BigBirdConfig(block=block, window=window, random=random, global_blocks=first):
-            return BigBird(
-                block=block,
-                window=window,
-                random=random,
-                global_blocks=first,
-                max_keys=config.block,
-                seed=layer_seed(layer),
-            )
+        case BigBirdConfig(seed=seed) as big_bird:
+            options = msgspec.structs.asdict(big_bird) | {"seed": layer_seed(seed, layer)}
+            return BigBird(max_keys=config.block, **options)
         case SlidingWindowConfig(size=size, block=block):
             return SlidingWindow(size=size, block=block)
         case EluConfig():
@@ -74,14 +70,14 @@ def make_attention(config: ModelConfig, layer: int) -> Attention:
         case OtherConfig(mechanism=name, options=options):
             return _other(name, options)
         case RandomFeaturesConfig() as random:
-            draw = _RANDOM_FEATURES[type(random)]
+            draw, seed = _RANDOM_FEATURES[type(random)], layer_seed(torch.initial_seed(), layer)
             options = msgspec.structs.asdict(random)
-            return KernelAttention(draw(d=config.d_head, seed=layer_seed(layer), **options))
+            return KernelAttention(draw(d=config.d_head, seed=seed, **options))
 
 
-def layer_seed(layer: int) -> int:
-    """A seed for a layer's draws, derived from that of the weights."""
-    return int(np.random.SeedSequence([torch.initial_seed(), layer]).generate_state(1)[0])
+def layer_seed(seed: int, layer: int) -> int:
+    """A seed for a layer's draws."""
+    return int(np.random.SeedSequence([seed, layer]).generate_state(1)[0])
 
 
 _RANDOM_FEATURES: dict[type[RandomFeaturesConfig], type[RandomFeatures]] = {

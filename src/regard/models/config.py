@@ -61,8 +61,9 @@ class ModelConfig(Config, frozen=True):
 
     def _check_absolute_positions(self) -> None:
         width = self.d_positions
-        if isinstance(self.positions, SinusoidalConfig) and (width or self.d_model) % 2:
-            raise ValueError(f"sinusoidal positions need an even width, not {width}")
+        own_width = width or self.d_model
+        if isinstance(self.positions, SinusoidalConfig) and own_width % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {own_width}")
         if isinstance(self.positions, OneHotConfig) and self.block > self.d_model:
             raise ValueError(
                 f"one-hot positions of a block of {self.block} don't fit d_model = {self.d_model}: "

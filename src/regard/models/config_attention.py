@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, field
 
-from regard.models.config_base import Config, Count, Positive
+from regard.models.config_base import Config, Count, Positive, Seed
 
 
 class SoftmaxConfig(Config, frozen=True, tag_field="kind", tag="softmax"):
@@ -41,6 +41,14 @@ class BigBirdConfig(Config, frozen=True, tag_field="kind", tag="bigbird"):
     """Random blocks for each block of queries and head."""
     global_blocks: Count = 1
     """Blocks at the beginning that all look at."""
+    seed: Seed = 0
+    """What decides the random blocks, with the layer: a model that is trained on keeps them."""
+
+    def __post_init__(self) -> None:
+        if self.window % 2 == 0:
+            raise ValueError(
+                f"window = {self.window} has no middle: choose an odd number of blocks"
+            )
 
 
 class SlidingWindowConfig(Config, frozen=True, tag_field="kind", tag="sliding-window"):

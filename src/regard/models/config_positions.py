@@ -63,6 +63,13 @@ class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
     max_distance: Annotated[int, Meta(ge=2)] = 128
     """All beyond share the last bucket."""
 
+    def __post_init__(self) -> None:
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"max_distance = {self.max_distance} is among the {self.buckets // 2} distances "
+                f"with a bucket of their own: choose more than {self.buckets // 2}"
+            )
+
 
 class AlibiConfig(Config, frozen=True, tag_field="kind", tag="alibi"):
     """Scores fall with distance, in each head at its own rate."""

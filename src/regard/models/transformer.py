@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Bias, Mask, RelativeVectors, State
+from regard.attention import Attention, Bias, Mask, RelativeVectors, State
 from regard.models.attention import make_attention
 from regard.models.config import ModelConfig
 from regard.models.positions import make_absolute, make_bias, make_rotary
@@ -187,9 +187,13 @@ class Decoder(nn.Module):
         """Hidden states of new tokens, after all that the states have seen.
 
         `keep` says which new tokens are real; they come first in their row.
+
+        Raises:
+            IndexError: a real token stands beyond the model's block, where it has no position.
         """
-        new = torch.arange(ids.shape[1], device=ids.device)
-        positions = (states[0].length[:, None] + new).clamp(max=self.block - 1)
+        positions = states[0].length[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        if keep is not None:
+            positions = positions.masked_fill(~keep, 0)
         x, turn = self._embed(ids, positions)
         grown = []
         for layer, state in zip(self._layers(), states, strict=True):
@@ -216,7 +220,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.decoder = Decoder(config, vocabulary)
         self.head = nn.Linear(config.d_model, vocabulary, bias=False)
-        self.apply(_initialise)
+        _initialise(self)
         if config.tie_head:
             self.head.weight = self.decoder.embedding.weight
 
@@ -245,8 +249,12 @@ def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -
 
 
 def _initialise(module: nn.Module) -> None:
-    """Weights N(0, 0.02), biases 0."""
+    """Weights N(0, 0.02), biases 0; a mechanism's own are its own affair."""
+    if isinstance(module, Attention):
+        return
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+    for child in module.children():
+        _initialise(child)
