@@ -5,6 +5,7 @@ feature (or near it), so that the values neither overflow nor vanish together. T
 constant to gradients: attention is a ratio in which it cancels.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -224,5 +225,5 @@ def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     # The factor is in the scale; here it has its gradient, and no size to lose digits by.
     gradient_alone = log_factor - log_factor.detach()
     m: int = exponents.shape[-1]
-    values = (exponents - (largest + gradient_alone)[..., None]).exp()
-    return values * m**-0.5, largest - log_factor.detach()
+    taken_off = largest + gradient_alone + math.log(m) / 2
+    return (exponents - taken_off[..., None]).exp(), largest - log_factor.detach()

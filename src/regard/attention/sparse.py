@@ -340,7 +340,7 @@ class SlidingWindow(BlockSparse):
         return table.masked_fill((table < 0) | (table >= blocks), -1)[None]
 
 
-_SEGMENT = 512
+_SEGMENT = 256
 """Tokens whose blocks are gathered at once, so that they stay in a CPU's cache."""
 
 
