@@ -210,7 +210,7 @@ class Exact(Attention):
             return self._whole(query, key, value, Mask.causal(), bias), state
         keys, values = state.filled()
         slots = torch.arange(keys.shape[2], device=keys.device)
-        seen = (slots <= positions[:, :, None])[:, None]
+        seen = _unless_all((slots <= positions[:, :, None])[:, None])
         placed = None if bias is None else Placed(bias, state.inside(positions), slots)
         out = self._attend(query, keys.to(query.dtype), values.to(query.dtype), seen, placed)
         return out, state
@@ -382,7 +382,7 @@ def masked(
         add = add[None]
     if _must_compose(query, value, add):
         with torch.autocast(query.device.type, enabled=False):
-            scores = query * scale @ key.mT
+            scores = _products(query * scale, key)
             return softmax(scores if add is None else scores + add, allowed) @ value
     if allowed is None:
         return fused(query, key, value, add, scale=scale)
@@ -456,9 +456,25 @@ def _composed_is_faster(query: Tensor, value: Tensor) -> bool:
 
     In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
     took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
-    its time (two cores with AVX-512; `benchmarks/short_rows.py`).
+    its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
+    does nothing but read it, which plain products do better, in 0.7 of the time
+    (`benchmarks/decoding_step.py`).
     """
+    if query.shape[2] == 1:
+        return value.numel() >= 2**20
     return query.dtype == torch.bfloat16 and value.shape[2] <= 128
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """q·k. Of a single query the keys come first: so a CPU reads them in half the time."""
+    products: Tensor = (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
+    return products
+
+
+def _unless_all(allowed: Tensor) -> Tensor | None:
+    """None where all is allowed, as far as that can be asked: masking costs another third."""
+    can_ask = allowed.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if can_ask and bool(allowed.all()) else allowed
 
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:

@@ -28,6 +28,7 @@ from regard.attention.running_sums import (
     Chunks,
     Part,
     accumulate,
+    finite,
     key_sums,
     last,
     merge,
@@ -136,6 +137,8 @@ class KernelAttention(Attention):
         Raises:
             NormaliserError: the weights of a query add up to zero or less.
             ValueError: a document stands in two places of a row.
+
+        Compiled code can't look: it counts the former, and takes the latter for two documents.
         """
         self.require(query, key, mask, bias)
         if not query.shape[2]:
@@ -214,12 +217,18 @@ class KernelAttention(Attention):
             return _nothing(query, value), state
         kept = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
         with torch.autocast(query.device.type, enabled=False):
-            documents = torch.zeros_like(kept, dtype=torch.long)
             tokens = Tokens(
-                _grouped(query, key.shape[1]), _precise(key), _precise(value), ~kept, documents
+                _grouped(query, key.shape[1]),
+                _precise(key),
+                _precise(value),
+                ~kept,
+                torch.zeros_like(kept, dtype=torch.long),
             )
-            carry = Carry(state.sums, state.maximum, documents[:, 0])
-            part, carry = self._scan(tokens, carry, torch.tril)
+            if key.shape[2] == 1:
+                part, carry = self._step(tokens, state)
+            else:
+                carry = Carry(state.sums, state.maximum, tokens.documents[:, 0])
+                part, carry = self._scan(tokens, carry, torch.tril)
             sums, alive = _by_head(part)
             out = self._divide(sums, alive & kept[:, None]).to(query.dtype)
         return out, KernelState(carry.sums, carry.maximum, state.length + kept.sum(1))
@@ -251,7 +260,7 @@ class KernelAttention(Attention):
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
         operations = (query_rows + key_rows) * 2 * m * e
-        if shape.causal or step:
+        if tokens > 1 and (shape.causal or step):  # weights inside of chunks
             operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
         features = (query_rows + key_rows) * self.features.operations(shape.d)
         # Random directions have no gradient, so that their product has one in the backward pass.
@@ -329,6 +338,17 @@ class KernelAttention(Attention):
             parts.append(Part(*(x.transpose(2, 3).flatten(3, 4) for x in part)))
         sums, maxima = (torch.cat(each, 3)[:, :, :, :n] for each in zip(*parts, strict=True))
         return Part(sums, maxima), carry
+
+    def _step(self, tokens: Tokens, state: KernelState) -> tuple[Part, Carry]:
+        """One token: S ← S + φ(k)vᵀ, and then φ(q)·S (Katharopoulos et al., 2020, eqs 16-20)."""
+        query, _ = self.features(tokens.query)
+        key, scale = self.features(tokens.key)
+        scale = scale[..., 0].masked_fill(tokens.hidden, float("-inf"))
+        maximum = torch.maximum(state.maximum, scale)
+        old, new = ((x - finite(maximum)).exp()[..., None, None] for x in (state.maximum, scale))
+        sums = old * state.sums + key.mT @ (new * _with_one(tokens.value))
+        part = Part(query @ sums[:, :, None], maximum[:, :, None, None, None])
+        return part, Carry(sums, maximum, tokens.documents[:, 0])
 
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
         """The sum over all keys."""

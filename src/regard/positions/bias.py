@@ -94,8 +94,8 @@ class RelativeBias(_BucketBias):
         """What each head adds for each query and key.
 
         Raises:
-            ValueError: a distance reaches `length`. Compiled code and FlexAttention don't look;
-                they clip it.
+            ValueError: a distance reaches `length`. Compiled code, and those who take the bias by
+                `score_mod` (FlexAttention, gathered blocks), don't look; they clip it.
         """
         if self.length is not None and not torch.compiler.is_compiling():
             self._require_within_length(distances(query_positions, key_positions))
