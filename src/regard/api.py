@@ -11,7 +11,7 @@ from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
 from regard.runs.machine import Machine, Precision
-from regard.runs.recipe import Recipe
+from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.toml import override
@@ -53,7 +53,7 @@ def pretrain(
     `settings` are overrides such as "model.n_layers=6"; `questions` are mixed in.
     """
     chosen = _recipe(recipe, settings)
-    documents = _documents(corpus, whole_files=chosen.data.documents == "files")
+    documents = _documents(corpus, chosen.data)
     plan = plan_pretraining(documents, Path(out), chosen, questions=questions)
     return _execute(plan, device, precision, resume)
 
@@ -191,9 +191,10 @@ def _recipe(recipe: Recipe | str, settings: Sequence[str]) -> Recipe:
     return override(recipe, settings)
 
 
-def _documents(corpus: "str | Path | Sequence[str]", *, whole_files: bool) -> list[Document]:
+def _documents(corpus: "str | Path | Sequence[str]", data: DataConfig) -> list[Document]:
     if isinstance(corpus, str | Path):
-        return read_corpus([Path(corpus)], whole_files=whole_files)
+        whole_files = data.documents == "files"
+        return read_corpus([Path(corpus)], whole_files=whole_files, blank_lines=data.blank_lines)
     if not corpus:
         raise UserError("the corpus holds no document")
     return [Document(text, f"document {i}") for i, text in enumerate(corpus, 1)]

@@ -2,6 +2,7 @@
 
 import json
 import os
+from math import log
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_all_files_are_read(data: Path) -> None:
     unanswered = read_questions(data / "birth_test_inputs.tsv")
     assert len(unanswered) == 437
     assert all(question.answer is None for question in unanswered)
+
+
+def test_the_course_s_recipe_has_its_sizes(data: Path, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = ["pretrain", str(data / "wiki.txt"), "--out", str(tmp_path / "run")]
+    assert main.run([*command, "--recipe", "course", "--dry-run", "--json", str(figures)]) == 0
+    found = json.loads(figures.read_text())
+    assert (found["parameters"], found["vocabulary"], found["steps"]) == (3_323_392, 256, 14_950)
+    assert abs(found["untrained_loss"] - log(256)) < 0.1
 
 
 def test_the_characters_are_those_of_the_course(data: Path) -> None:

@@ -10,7 +10,14 @@ from torch import nn
 
 from regard.models.config import ModelConfig
 from regard.models.transformer import LanguageModel
-from regard.runs.recipe import AdamWConfig, MuonConfig, OptimizerConfig, TrainingConfig
+from regard.runs.recipe import (
+    AdamWConfig,
+    CosineConfig,
+    MinGPTConfig,
+    MuonConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
 from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 
 
@@ -48,8 +55,8 @@ def test_a_tied_head_does_not_decay_the_embedding() -> None:
 @settings(deadline=None, derandomize=True)
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
 def test_the_rate_rises_once_and_never_again(steps: int, warmup: float, final: float) -> None:
-    config = TrainingConfig(steps=steps, warmup=warmup, final_lr=final)
-    rates = [rate_factor(step, steps, config) for step in range(steps + 50)]
+    schedule = CosineConfig(warmup=warmup, final=final)
+    rates = [rate_factor(step, steps, 0, schedule) for step in range(steps + 50)]
     top = rates.index(max(rates))
     assert all(a <= b for a, b in pairwise(rates[: top + 1]))
     assert all(a >= b - 1e-12 for a, b in pairwise(rates[top:]))
@@ -58,10 +65,17 @@ def test_the_rate_rises_once_and_never_again(steps: int, warmup: float, final: f
 
 
 def test_the_cosine_passes_through_its_known_points() -> None:
-    config = TrainingConfig(steps=110, warmup=10 / 110, final_lr=0.2)
-    assert rate_factor(9, 110, config) == 1
-    assert rate_factor(60, 110, config) == pytest.approx(0.6)
-    assert rate_factor(110, 110, config) == pytest.approx(0.2)
+    schedule = CosineConfig(warmup=10 / 110, final=0.2)
+    assert rate_factor(9, 110, 0, schedule) == 1
+    assert rate_factor(60, 110, 0, schedule) == pytest.approx(0.6)
+    assert rate_factor(110, 110, 0, schedule) == pytest.approx(0.2)
+
+
+def test_mingpt_s_rate_falls_to_its_floor_and_rises_again() -> None:
+    schedule = MinGPTConfig(positions=1000, final=0.1)
+    points = {0: 1.0, 250: 0.5 + 0.5**1.5, 500: 0.5, 900: 0.1, 1000: 0.1, 1500: 0.5, 2000: 1.0}
+    for seen, expected in points.items():
+        assert rate_factor(7, 10, seen, schedule) == pytest.approx(expected)
 
 
 def test_rates_are_scaled_from_the_highest() -> None:

@@ -56,7 +56,10 @@ def pretrain(
 
     files, overrides = options.split_overrides(corpus)
     chosen = options.choose_recipe(recipe, "modern", overrides, seed)
-    documents = read_corpus(files, whole_files=chosen.data.documents == "files")
+    data = chosen.data
+    documents = read_corpus(
+        files, whole_files=data.documents == "files", blank_lines=data.blank_lines
+    )
     plan = plan_pretraining(
         documents,
         out,

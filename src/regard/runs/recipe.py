@@ -19,6 +19,10 @@ class DataConfig(Config, frozen=True):
 
     documents: Literal["lines", "files"] = "lines"
     """What is one document: a line of a file, or a whole file, read in windows of a block."""
+    blank_lines: bool = False
+    """Whether a blank line is a document too, as is what follows the last line end."""
+    ascii_questions: bool = False
+    """Whether questions to train on lose all letters that aren't ASCII."""
     begin_mark: bool = True
     """Whether ⁇ begins each line and question: a place to look at where nothing else is of use."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
@@ -55,6 +59,30 @@ class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
 OptimizerConfig: TypeAlias = AdamWConfig | MuonConfig
 
 
+class CosineConfig(Config, frozen=True, tag_field="kind", tag="cosine"):
+    """The learning rate rises linearly, and falls along half a cosine to the last step."""
+
+    warmup: Fraction = 0.05
+    """Share of the steps in which the learning rate rises."""
+    final: Fraction = 0.1
+    """Where the cosine ends, as a factor of lr."""
+
+
+class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
+    """max(final, ½(1 + cos πp)) with p = positions seen / positions, as in Karpathy's minGPT.
+
+    Where training goes on beyond p = 1, the rate rises again.
+    """
+
+    positions: Positive
+    """Positions, padding included, after which the cosine is at its lowest."""
+    final: Fraction = 0.1
+    """The lowest factor of lr."""
+
+
+ScheduleConfig: TypeAlias = CosineConfig | MinGPTConfig
+
+
 class TrainingConfig(Config, frozen=True):
     """One stage of training."""
 
@@ -70,10 +98,8 @@ class TrainingConfig(Config, frozen=True):
     """Whether each epoch has an order of its own."""
     lr: Rate = 1e-3
     """Highest learning rate."""
-    warmup: Fraction = 0.05
-    """Share of the steps in which the learning rate rises linearly."""
-    final_lr: Fraction = 0.1
-    """Where the cosine ends, as a factor of lr."""
+    schedule: ScheduleConfig = CosineConfig()
+    """How the learning rate changes."""
     clip: Annotated[float, Meta(gt=0)] = 1.0
     """Largest norm of the gradient; inf: no limit."""
     optimizer: OptimizerConfig = AdamWConfig()

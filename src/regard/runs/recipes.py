@@ -2,7 +2,14 @@
 
 from regard.models.config import ModelConfig
 from regard.models.config_positions import LearnedConfig, RotaryConfig
-from regard.runs.recipe import DataConfig, MuonConfig, Recipe, TrainingConfig
+from regard.runs.recipe import (
+    CosineConfig,
+    DataConfig,
+    MinGPTConfig,
+    MuonConfig,
+    Recipe,
+    TrainingConfig,
+)
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
 
 _MODERN = Recipe(
@@ -13,6 +20,26 @@ _MODERN = Recipe(
     training=TrainingConfig(epochs=30, lr=1e-3),
 )
 
+
+def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
+    """Nothing shuffled, and a schedule for 200 epochs of 2 938 texts, however long it is."""
+    schedule = MinGPTConfig(positions=200 * 2938 * 128)
+    return TrainingConfig(epochs=epochs, batch=batch, shuffle=False, lr=lr, schedule=schedule)
+
+
+_COURSE = Recipe(
+    data=DataConfig(blank_lines=True, ascii_questions=True, begin_mark=False, validation=0.0),
+    tokenizer=CharactersConfig(newline=True),
+    model=ModelConfig(
+        block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()
+    ),
+    objective=ObjectiveConfig(next_token=0.0, span_corruption=1.0),
+    pretraining=_course_stage(epochs=650, batch=128, lr=6e-3),
+    finetuning=_course_stage(epochs=10, batch=256, lr=6e-4),
+    training=_course_stage(epochs=75, batch=256, lr=6e-4),
+)
+"""Assignment 5 of Stanford's CS224N (2021–23), on the birth places of people in Wikipedia."""
+
 _DEMO = Recipe(
     tokenizer=WordsConfig(),
     model=ModelConfig(
@@ -20,7 +47,11 @@ _DEMO = Recipe(
     ),
     objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
     pretraining=TrainingConfig(
-        steps=1200, lr=1e-3, final_lr=0.02, optimizer=MuonConfig(), checkpoint_every=250
+        steps=1200,
+        lr=1e-3,
+        schedule=CosineConfig(final=0.02),
+        optimizer=MuonConfig(),
+        checkpoint_every=250,
     ),
     finetuning=TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100),
     training=TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
@@ -35,4 +66,4 @@ _TEXT = Recipe(
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),
 )
 
-RECIPES: dict[str, Recipe] = {"modern": _MODERN, "demo": _DEMO, "text": _TEXT}
+RECIPES: dict[str, Recipe] = {"course": _COURSE, "modern": _MODERN, "demo": _DEMO, "text": _TEXT}

@@ -12,6 +12,9 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
     """Every character is a token."""
 
+    newline: bool = False
+    """Whether the line end is one too, though documents that are lines have none."""
+
 
 class WordsConfig(Config, frozen=True, tag_field="kind", tag="words"):
     """Every word and punctuation mark is a token."""
@@ -34,11 +37,13 @@ class ObjectiveConfig(Config, frozen=True):
     """Documents, each token from those before."""
     span_corruption: Share = 0.0
     """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
+    clozes: Share = 0.0
+    """What the documents say, asked piece by piece in their own words."""
     questions: Share = 0.0
     """Questions with answers; needs --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
-    """Questions of a step; as many as the batch has documents if not given."""
+    """Questions, or clozes, of a step; as many as the batch has documents if not given."""
 
     def __post_init__(self) -> None:
-        if not self.next_token + self.span_corruption + self.questions:
+        if not self.next_token + self.span_corruption + self.clozes + self.questions:
             raise ValueError("all shares are 0: give one of them a share above 0")

@@ -38,13 +38,15 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_lines(path: Path) -> list[Document]:
-    """The lines of a file that hold anything."""
+def read_lines(path: Path, *, blank: bool = False) -> list[Document]:
+    """The lines of a file that hold anything; or all, and what follows the last line end."""
     lines = enumerate(read_text(path).split("\n"), start=1)
-    return [Document(line, f"{path}:{number}") for number, line in lines if line.strip()]
+    return [Document(line, f"{path}:{number}") for number, line in lines if blank or line.strip()]
 
 
-def read_corpus(paths: Sequence[Path], *, whole_files: bool = False) -> list[Document]:
+def read_corpus(
+    paths: Sequence[Path], *, whole_files: bool = False, blank_lines: bool = False
+) -> list[Document]:
     """The documents of some files: a line each, or a file each.
 
     Raises:
@@ -52,7 +54,10 @@ def read_corpus(paths: Sequence[Path], *, whole_files: bool = False) -> list[Doc
     """
     documents = []
     for path in paths:
-        read = [Document(read_text(path), str(path))] if whole_files else read_lines(path)
+        if whole_files:
+            read = [Document(read_text(path), str(path))]
+        else:
+            read = read_lines(path, blank=blank_lines)
         if not any(document.text.strip() for document in read):
             raise UserError(f"{path}: is empty; a corpus needs text")
         documents.extend(read)

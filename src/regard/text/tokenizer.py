@@ -171,8 +171,8 @@ def _word_splitter() -> pre_tokenizers.PreTokenizer:
 def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
     """A tokenizer for the given texts."""
     match config:
-        case CharactersConfig():
-            return Characters.train(texts)
+        case CharactersConfig(newline=newline):
+            return Characters.train([*texts, "\n"] if newline else texts)
         case WordsConfig():
             return Pieces.train_words(texts)
         case BytePairsConfig():

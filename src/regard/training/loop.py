@@ -113,7 +113,9 @@ class _Trainer:
         """One optimiser step, with validation, checkpoint and metrics when they are due."""
         started, model, config = time.perf_counter(), self.run.model, self.config
         batch, number = stream.batch(progress.step), progress.step + 1
-        set_rate(self.optimizers, rate_factor(progress.step, stream.steps, config))
+        seen = stream.positions_before(progress.step)
+        factor = rate_factor(progress.step, stream.steps, seen, config.schedule)
+        set_rate(self.optimizers, factor)
         try:
             with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
                 loss = accumulate_gradients(

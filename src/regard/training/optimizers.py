@@ -6,7 +6,13 @@ import torch
 from torch import nn
 
 from regard.models.transformer import LanguageModel
-from regard.runs.recipe import AdamWConfig, TrainingConfig
+from regard.runs.recipe import (
+    AdamWConfig,
+    CosineConfig,
+    MinGPTConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
 
 
 def make_optimizers(model: LanguageModel, config: TrainingConfig) -> list[torch.optim.Optimizer]:
@@ -32,16 +38,26 @@ def make_optimizers(model: LanguageModel, config: TrainingConfig) -> list[torch.
     return [muon, _adamw(rest, config.lr, optimizer.betas)]
 
 
-def rate_factor(step: int, steps: int, config: TrainingConfig) -> float:
-    """The learning rate of a step as a factor of the highest: linear rise, then a cosine.
+def rate_factor(step: int, steps: int, seen: int, schedule: ScheduleConfig) -> float:
+    """The learning rate of a step, before which so many positions were seen, over the highest."""
+    match schedule:
+        case CosineConfig():
+            return _cosine(step, steps, schedule)
+        case MinGPTConfig(positions=positions, final=final):
+            return max(final, _half_cosine(seen / positions))
 
-    The cosine ends with the last step; it never rises again.
-    """
+
+def _cosine(step: int, steps: int, config: CosineConfig) -> float:
+    """Linear rise, then a cosine that ends with the last step; it never rises again."""
     warmup = max(1, round(config.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, steps - warmup))
-    return config.final_lr + (1 - config.final_lr) * (1 + cos(pi * progress)) / 2
+    return config.final + (1 - config.final) * _half_cosine(progress)
+
+
+def _half_cosine(progress: float) -> float:
+    return (1 + cos(pi * progress)) / 2
 
 
 def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:

@@ -117,6 +117,18 @@ class Stream:
         made = [begin(self._prefix, examples[row](draw)) for row in rows]
         return make_batch(made, self._block)
 
+    def positions_before(self, step: int) -> int:
+        """Positions to predict in all rows before a step, padding included: block - 1 a row.
+
+        A text of a block has so many; a row may have one more, where a token follows it.
+        """
+        rows = 0
+        for source, batches in enumerate(np.bincount(self._turns[:step])):
+            epochs, part = divmod(int(batches), self._batches_an_epoch(source))
+            examples = len(self._sources[source].examples)
+            rows += epochs * examples + part * self._batch_of(source)
+        return rows * (self._block - 1)
+
     def _batches_an_epoch(self, source: int) -> int:
         return ceil(len(self._sources[source].examples) / self._batch_of(source))
 

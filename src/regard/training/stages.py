@@ -20,6 +20,7 @@ from regard.runs.run import Run, load_origin, pack_weights
 from regard.runs.toml import read_recipe, to_toml
 from regard.tasks.questions import Question, encode_pairs
 from regard.text.batches import Batch
+from regard.text.clozes import clozes
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training import sources
@@ -83,19 +84,22 @@ def plan_pretraining(
     )
     ids = encode_documents(tokenizer, corpus)
     if recipe.data.documents == "files":
-        if objective.questions or objective.span_corruption:
+        if objective.questions or objective.span_corruption or objective.clozes:
             raise UserError(
                 "data.documents=files is read in windows, which only objective.next_token can use; "
                 "set the other shares to 0, or data.documents=lines"
             )
         return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
-    train_ids, held_out = _hold_out(ids, recipe)
+    (train_ids, held_out), (documents, _) = _hold_out(ids, recipe), _hold_out(corpus, recipe)
     block = _room(recipe)
     parts = [
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
         sources.questions(
-            encode_pairs(tokenizer, questions, block),
+            _encode_clozes(tokenizer, documents, block), objective.clozes, objective.question_batch
+        ),
+        sources.questions(
+            _encode_pairs(tokenizer, questions, recipe),
             objective.questions,
             objective.question_batch,
         ),
@@ -162,9 +166,32 @@ def _texts(questions: Sequence[Question]) -> list[str]:
 def _plan_questions(
     run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
 ) -> Plan:
-    pairs = encode_pairs(run.tokenizer, questions, run.room)
+    pairs = _encode_pairs(run.tokenizer, questions, run.recipe)
     training, held_out = _hold_out(pairs, run.recipe)
     return _plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
+
+
+def _encode_pairs(
+    tokenizer: Tokenizer, questions: Sequence[Question], recipe: Recipe
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of questions to train on, and of their answers."""
+    if recipe.data.ascii_questions:
+        questions = [msgspec.structs.replace(q, text=_ascii(q.text)) for q in questions]
+    return encode_pairs(tokenizer, questions, _room(recipe))
+
+
+def _encode_clozes(
+    tokenizer: Tokenizer, corpus: Sequence[Document], block: int
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of all clozes that fit the block, and of their answers."""
+    made = [cloze for document in corpus for cloze in clozes(document.text)]
+    pairs = [(tokenizer.encode(question), tokenizer.encode(answer)) for question, answer in made]
+    return [pair for pair in pairs if len(pair[0]) + len(pair[1]) + 2 <= block + 1]
+
+
+def _ascii(text: str) -> str:
+    """What is left without other letters."""
+    return text.encode("ascii", "ignore").decode()
 
 
 def _plan_text(
@@ -225,7 +252,7 @@ def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) ->
     return batches
 
 
-def _hold_out(items: list[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
+def _hold_out(items: Sequence[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
     """Items to train on, and the share that is held out, drawn by the seed."""
     n = int(recipe.data.validation * len(items))
     order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))

@@ -1,0 +1,115 @@
+"""The course's recipe is its experiment: sizes, order, schedules, and what carries loss."""
+
+from functools import lru_cache
+from math import cos, log, pi
+from pathlib import Path
+
+import pytest
+
+from regard.runs.recipe import CosineConfig, MinGPTConfig
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.tasks.questions import Question
+from regard.text.corpus import Document
+from regard.text.objectives import IGNORE
+from regard.text.vocabulary import MASK, PAD
+from regard.training.optimizers import rate_factor
+from regard.training.sources import Stream
+from regard.training.stages import Plan, plan_pretraining, plan_questions
+
+COURSE = RECIPES["course"]
+CHARACTERS = [chr(i) for i in range(32, 32 + 253)]
+EPOCH = 23
+"""Steps of an epoch of pretraining."""
+
+
+@lru_cache
+def pretraining() -> Plan:
+    """On a text with as many lines and characters as the course's, an empty line at its end."""
+    texts = ["".join(CHARACTERS[i % 253 :][:40]) for i in range(2937)]
+    corpus = [Document(text, "") for text in [*texts, ""]]
+    return plan_pretraining(corpus, Path("nowhere"), COURSE)
+
+
+@lru_cache
+def questions() -> Plan:
+    asked = [Question(text=f"Where was Jörg {i} born?", answer="Köln"[0]) for i in range(2000)]
+    tokenizer = pretraining().run.tokenizer
+    return plan_questions(asked, Path("nowhere"), COURSE, tokenizer=tokenizer)
+
+
+def test_pretraining_has_the_course_s_sizes() -> None:
+    found = pretraining().describe()
+    assert (found["parameters"], found["vocabulary"], found["steps"]) == (3_323_392, 256, 14_950)
+    assert abs(found["untrained_loss"] - log(256)) < 0.1
+
+
+def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch() -> None:
+    plan = pretraining()
+    first = plan.run.tokenizer.encode("".join(CHARACTERS[:4]))
+    assert plan.stream.steps == 650 * EPOCH
+    assert plan.validation == []
+    assert [len(plan.stream.batch(step).ids) for step in (0, 21, 22, 23)] == [128, 128, 122, 128]
+    for step in (0, EPOCH, 100 * EPOCH):
+        row = plan.stream.batch(step).ids[0].tolist()
+        assert set(row) - {MASK, PAD} >= set(first)
+    assert plan.stream.batch(22).ids[-1, :2].tolist() == [MASK, PAD]  # the empty document: ⁇⁇
+
+
+def test_pretraining_predicts_all_but_padding() -> None:
+    batch = pretraining().stream.batch(0)
+    ids, labels = batch.ids, batch.labels
+    assert bool((labels[:, :-1][ids[:, 1:] != PAD] == ids[:, 1:][ids[:, 1:] != PAD]).all())
+    assert PAD not in labels
+    assert bool((labels[ids == PAD] == IGNORE).all())
+
+
+def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> None:
+    plan = questions()
+    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
+    asked = decode(plan.run.tokenizer.encode("Where was Jrg 0 born?"))
+    row = batch.ids[0][: len(asked) + 2]
+    assert decode(row[: len(asked)].tolist()) == asked
+    labels = batch.labels[0]
+    place = plan.run.tokenizer.encode("K")
+    assert labels[labels != IGNORE].tolist() == [MASK, *place, MASK]
+    assert int((labels != IGNORE).nonzero()[0]) == len(asked) - 1
+
+
+def test_finetuning_and_training_from_scratch_have_the_course_s_lengths() -> None:
+    assert questions().stream.steps == 75 * 8
+    finetuning = COURSE.finetuning
+    assert (finetuning.epochs, finetuning.batch, finetuning.lr) == (10, 256, 6e-4)
+
+
+def rates(stream: Stream, positions: int) -> list[float]:
+    schedule = MinGPTConfig(positions=positions)
+    steps = range(0, stream.steps, 50)
+    return [rate_factor(s, stream.steps, stream.positions_before(s), schedule) for s in steps]
+
+
+@pytest.mark.parametrize("epochs", [200, 650])
+def test_both_schedules_are_their_formula(epochs: int) -> None:
+    """127 positions a row, over `epochs` times 2 938 rows of 128."""
+    stream = pretraining().stream
+    for i, rate in enumerate(rates(stream, epochs * 2938 * 128)):
+        epoch, part = divmod(50 * i, EPOCH)
+        seen = (epoch * 2938 + part * 128) * 127
+        assert rate == pytest.approx(max(0.1, (1 + cos(pi * seen / (epochs * 2938 * 128))) / 2))
+
+
+def test_the_schedule_of_2021_rises_again_and_the_later_one_does_not() -> None:
+    stream = pretraining().stream
+    early, late = (rates(stream, epochs * 2938 * 128) for epochs in (200, 650))
+    assert COURSE.pretraining.schedule == MinGPTConfig(positions=200 * 2938 * 128)
+    middle = len(early) // 3
+    assert min(early[:middle]) == 0.1
+    assert max(early[middle:]) > 0.95
+    assert late == sorted(late, reverse=True)
+
+
+def test_the_later_schedule_is_one_setting_away() -> None:
+    later = override(COURSE, [f"pretraining.schedule.positions={650 * 2938 * 128}"])
+    assert later.pretraining.schedule == MinGPTConfig(positions=650 * 2938 * 128)
+    cosine = override(COURSE, ["pretraining.schedule.kind=cosine"])
+    assert cosine.pretraining.schedule == CosineConfig()
