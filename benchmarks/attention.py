@@ -5,6 +5,7 @@ interleaved; then the memory of one call is taken. Prints tables, and writes att
 attention.png into docs/figures.
 
     python benchmarks/attention.py [--lengths 512 1024 …] [--rounds 7] [--device cpu] [--out DIR]
+                                   [--only BigBird]
 
 All lengths take some 40 minutes on two cores that do nothing else, and 12 GB of memory. Peers come
 with `pip install 'regard[bench]'`; one that isn't there is left out, and said so.
@@ -117,10 +118,12 @@ class Rates:
         return least / result.seconds
 
 
-def at_length(n: int, mode: Mode, rounds: int, device: torch.device) -> list[Result]:
-    """All contestants at one length."""
+def at_length(
+    n: int, mode: Mode, rounds: int, device: torch.device, only: str = ""
+) -> list[Result]:
+    """All contestants at one length, or those with a word in their names."""
     inputs = Inputs(n, device)
-    works = {c.name: c.make(inputs) for c in CONTESTANTS if c.runs(n)}
+    works = {c.name: c.make(inputs) for c in CONTESTANTS if c.runs(n) and only in c.name}
     calls = {name: getattr(work, mode) for name, work in works.items()}
     times = measure.interleaved(calls, rounds, device)
     return [result(name, n, mode, work, times[name], device) for name, work in works.items()]
@@ -338,7 +341,9 @@ def document(
 def main() -> None:
     """Measure, print, write."""
     assert get_args(Mode)[:2] == MODES
-    arguments = measure.arguments(__doc__, lengths=LENGTHS, rounds=7)
+    parser = measure.options(__doc__, lengths=LENGTHS, rounds=7)
+    parser.add_argument("--only", metavar="WORD", default="", help="those with WORD in their name")
+    arguments = measure.parse(parser)
     device, console = torch.device(arguments.device), Console(width=140)
     rates = Rates.of(device)
     console.print(
@@ -350,7 +355,7 @@ def main() -> None:
     comparisons: list[Comparison] = []
     for n in arguments.lengths:
         for mode in MODES:
-            here = at_length(n, mode, arguments.rounds, device)
+            here = at_length(n, mode, arguments.rounds, device, arguments.only)
             compared = compare(here)
             console.print(time_table(compared), cost_table(here, rates))
             results += here
@@ -360,7 +365,8 @@ def main() -> None:
     for note in notes(arguments.lengths):
         console.print(f"- {note}")
     written = document(arguments, rates, results, comparisons, grown)
-    measure.save(arguments.out, "attention", written, figure(results))
+    name = f"attention-{arguments.only.lower()}" if arguments.only else "attention"
+    measure.save(arguments.out, name, written, figure(results))
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def document(
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = measure.arguments(__doc__, lengths=LENGTHS, rounds=15)
+    arguments = measure.parse(measure.options(__doc__, lengths=LENGTHS, rounds=15))
     steps, bandwidth = measured(arguments.lengths, arguments.rounds, torch.device(arguments.device))
     console = Console(width=140)
     console.print(step_table(steps, bandwidth))

@@ -304,7 +304,7 @@ def run(
 
 def main() -> None:
     """Measure where there is a GPU."""
-    arguments = measure.arguments(__doc__, lengths=LENGTHS, rounds=10)
+    arguments = measure.parse(measure.options(__doc__, lengths=LENGTHS, rounds=10))
     if not torch.cuda.is_available() or torch.version.cuda is None:
         print("gpu_attention: needs an NVIDIA GPU: nothing measured")
         return

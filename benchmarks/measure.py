@@ -140,8 +140,8 @@ def rate(call: Call, amount: int, device: torch.device, rounds: int = 9) -> floa
     return amount / min(seconds(call, device, repeats) for _ in range(rounds))
 
 
-def arguments(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argparse.Namespace:
-    """The options that all benchmarks take; sets the number of threads, and warns of company."""
+def options(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argparse.ArgumentParser:
+    """The options that all benchmarks take."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -150,6 +150,11 @@ def arguments(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argpar
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="of a CPU")
     parser.add_argument("--out", type=Path, default=FIGURES, metavar="DIR")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What was given; sets the number of threads, and warns of company."""
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     warn_of_company()

@@ -35,6 +35,18 @@ class FeatureMap(nn.Module, ABC):
         """Floating-point operations of the matrix products in φ(x) for one x."""
         return 0
 
+    def kernel(
+        self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
+    ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
+        """Values and scales of φ(q)·φ(k) = values · e^scale, up to a positive factor by query."""
+        query_features, _ = self(query)
+        key_features, scale = self(key)
+        return query_features @ key_features.mT, scale
+
+    def kernel_width(self, d: int) -> int:
+        """Terms of the sum that a value of `kernel` is."""
+        return self.size(d)
+
 
 class Elu(FeatureMap):
     """elu(x) + 1 (Katharopoulos et al., 2020, eq. 7)."""
@@ -73,6 +85,14 @@ class Polynomial(FeatureMap):
 
     def size(self, d: int) -> int:
         return int(d**self.degree)
+
+    def kernel(
+        self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
+    ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
+        return (query @ key.mT) ** self.degree, key.new_zeros(key.shape[:-1])
+
+    def kernel_width(self, d: int) -> int:
+        return d
 
 
 class RandomFeatures(FeatureMap):

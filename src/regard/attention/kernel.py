@@ -171,16 +171,10 @@ class KernelAttention(Attention):
         bias: Bias | RelativeVectors | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
         self.require(query, key, mask, bias)
-        visible = (mask or Mask()).to_dense(query.shape[2], key.shape[2], query.device)
         with torch.autocast(query.device.type, enabled=False):
-            query_features, _ = self.features(_grouped(query, key.shape[1]))
-            key_features, scale = self.features(_precise(key))
-            visible = visible.expand(-1, -1, query.shape[2], key.shape[2])
-            shares, maximum = shares_of(scale[:, :, None], visible)
-            weights = (query_features @ key_features[:, :, None].mT) * shares[:, :, None]
-            sums = torch.cat([weights, weights.sum(-1, keepdim=True)], -1)
-            alive = (maximum > float("-inf"))[:, :, None].expand(sums.shape[:-1])
-        return self._divide(sums.flatten(1, 2), alive.flatten(1, 2))
+            weights = self._matrix(query, key, mask or Mask())
+            sums = torch.cat([weights.sums, weights.sums.sum(-1, keepdim=True)], -1)
+        return self._divide(*_by_head(Part(sums, weights.maximum)))
 
     def start(
         self,
@@ -260,7 +254,9 @@ class KernelAttention(Attention):
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
         operations = (query_rows + key_rows) * 2 * m * e
-        if tokens > 1 and (shape.causal or step):  # weights inside of chunks
+        if not step and shape.keys <= self.chunk:  # the matrix, and nothing else
+            operations = 2 * query_rows * shape.keys * (self.features.kernel_width(shape.d) + e)
+        elif tokens > 1 and (shape.causal or step):  # the matrices of chunks
             operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
         features = (query_rows + key_rows) * self.features.operations(shape.d)
         # Random directions have no gradient, so that their product has one in the backward pass.
@@ -278,12 +274,34 @@ class KernelAttention(Attention):
         """For each query the sum of weights times values, and whether it may look at any key."""
         hidden = _hidden(key, mask)
         with torch.autocast(query.device.type, enabled=False):
+            if 0 < key.shape[2] <= self.chunk:
+                return self._few_sums(query, key, value, mask)
             if mask.alignment is not None:
                 return self._causal_sums(query, key, value, hidden, mask)
             if mask.document_ids is not None:
                 return self._document_sums(query, key, value, hidden, mask)
             carry = self._absorb(key, value, hidden)
             return self._read(query, carry.sums, carry.maximum)
+
+    def _few_sums(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask
+    ) -> tuple[Tensor, Tensor]:
+        """Of no more keys than a chunk has: by the matrix of weights."""
+        _require_contiguous(mask.document_ids)
+        weights = self._matrix(query, key, mask)
+        value = _with_one(_precise(value))
+        sums = (weights.sums.flatten(2, 3) @ value).unflatten(2, weights.sums.shape[2:4])
+        return _by_head(Part(sums, weights.maximum))
+
+    def _matrix(self, query: Tensor, key: Tensor, mask: Mask) -> Part:
+        """Weights of queries and keys, (b, g, r, queries, keys), before they are normalised."""
+        (batch, kv_heads, keys, _), queries = key.shape, query.shape[2]
+        visible = mask.to_dense(queries, keys, query.device).expand(-1, -1, queries, keys)
+        grouped = _grouped(query, kv_heads)
+        kernel, scale = self.features.kernel(grouped.flatten(2, 3), _precise(key))
+        shares, maximum = shares_of(scale[:, :, None], visible)
+        kernel = kernel.unflatten(2, grouped.shape[2:4]) * shares[:, :, None]
+        return Part(kernel, maximum[:, :, None, :, None].expand(batch, -1, -1, -1, -1))
 
     def _causal_sums(
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
@@ -444,12 +462,18 @@ def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
     ids = mask.document_ids
     if ids is None:
         return torch.zeros(batch, n, dtype=torch.long, device=query.device)
-    if not torch.compiler.is_compiling():
-        ordered = ids.sort(1).values
-        starts, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
-        if bool((starts > kinds).any()):
-            raise ValueError(
-                f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
-                "kernel attention wants each document's tokens side by side"
-            )
+    _require_contiguous(ids)
     return ids.expand(batch, -1)
+
+
+def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
+    """Refuse documents that stand in two places of a row, where that can be asked."""
+    if ids is None or torch.compiler.is_compiling():
+        return
+    ordered = ids.sort(1).values
+    starts, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
+    if bool((starts > kinds).any()):
+        raise ValueError(
+            f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
+            "kernel attention wants each document's tokens side by side"
+        )

@@ -163,7 +163,8 @@ class BlockSparse(Attention):
         """The output of the padded tokens, some blocks of queries at a time."""
         heads, n, blocks = *query.shape[1:3], table.shape[1]
         more = blocks * self.block - n
-        query, key, value = (F.pad(x, (0, 0, 0, more)) for x in (query, key, value))
+        # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
+        query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
         tokens = torch.arange(n + more, device=query.device)
         full = 0 if mask.alignment else min(self.full_rows, blocks) * self.block
         if full:
