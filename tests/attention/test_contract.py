@@ -1,8 +1,11 @@
 """Every mechanism keeps the contract: those of Regard, and those of installed packages."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from regard.attention import KernelAttention
 from regard.attention.contract import check
 from regard.attention.registry import mechanisms
 
@@ -14,6 +17,22 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> None:
     outcomes = list(check(mechanisms()[name], dtype=dtype))
     assert len(outcomes) > 50
+    assert [outcome for outcome in outcomes if outcome.failure] == []
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, known in mechanisms().items() if known.type is KernelAttention]
+)
+def test_kernel_attention_keeps_it_where_all_keys_fit_a_chunk(name: str) -> None:
+    """The examples of the registry have chunks shorter than their rows."""
+    known = mechanisms()[name]
+
+    def example() -> KernelAttention:
+        chunked = known.example()
+        assert isinstance(chunked, KernelAttention)
+        return KernelAttention(chunked.features, chunk=64)
+
+    outcomes = list(check(replace(known, example=example), dtype=torch.float64))
     assert [outcome for outcome in outcomes if outcome.failure] == []
 
 

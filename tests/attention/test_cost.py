@@ -216,6 +216,14 @@ def test_kernel_attention_is_counted_but_for_the_carries(n: int, causal: bool, n
     assert seen / said <= 1.05
 
 
+@CAUSAL
+@EVERY_MAP
+def test_few_keys_cost_their_matrix_of_weights(causal: bool, name: str) -> None:
+    sizes = {"queries": 24, "keys": CHUNK, "causal": causal}
+    attend = kernel(name)
+    assert counted(attend, **sizes) == cost(attend, **sizes).operations
+
+
 @pytest.mark.parametrize("chunk", [16, 32, 64])
 def test_a_chunk_s_own_weights_are_counted(chunk: int) -> None:
     attend = KernelAttention(Elu(), chunk=chunk)
