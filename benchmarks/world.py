@@ -5,8 +5,8 @@ its own, so that its peak memory is its own:
 
     python benchmarks/world.py [--steps 1200] [--only KIND] [--out docs/figures]
 
-writes world.json and prints the table of `docs/attention.md`. With --only, softmax is measured beside
-that kind, and the other rows of world.json stay as they are.
+writes world.json and prints the table of `docs/attention.md`. With --only, softmax is measured
+beside that kind, and the other rows of world.json stay as they are.
 """
 
 import argparse
