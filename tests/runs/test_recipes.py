@@ -13,7 +13,7 @@ from regard.text.tokenizer import train_tokenizer
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
-    assert set(RECIPES) == {"modern", "demo", "text"}
+    assert set(RECIPES) == {"course", "modern", "demo", "text"}
 
 
 @pytest.mark.parametrize("name", RECIPES)

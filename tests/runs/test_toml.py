@@ -33,7 +33,8 @@ SETTINGS = {
     "model.activation": st.sampled_from(["gelu", "relu", "relu2"]),
     "model.dropout": shares,
     "model.positions.kind": st.sampled_from(["learned", "rotary", "none"]),
-    "objective.span_corruption": shares,
+    # Above 0: no recipe may be left without an objective.
+    "objective.span_corruption": st.floats(0.01, 1).map(repr),
     "objective.question_batch": st.one_of(st.just("none"), whole_numbers),
     "pretraining.steps": whole_numbers,
     "training.epochs": whole_numbers,
