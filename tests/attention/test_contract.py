@@ -37,6 +37,7 @@ def test_kernel_attention_keeps_it_where_all_keys_fit_a_chunk(name: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:.*torch\.jit:DeprecationWarning")  # torch's own use of it
 @pytest.mark.parametrize("name", mechanisms())
 def test_inductor_agrees_with_eager(name: str) -> None:
     *_, compiled = check(mechanisms()[name], backend="inductor")
