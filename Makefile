@@ -6,7 +6,7 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH := $(VENV)/.bench
-BENCHMARKS ?= short_rows attention decoding_step gpu_attention world
+BENCHMARKS ?= short_rows attention decoding_step training decoding gpu_attention world
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench figures format clean

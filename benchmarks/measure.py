@@ -140,12 +140,15 @@ def rate(call: Call, amount: int, device: torch.device, rounds: int = 9) -> floa
     return amount / min(seconds(call, device, repeats) for _ in range(rounds))
 
 
-def options(doc: str | None, *, lengths: Sequence[int], rounds: int) -> argparse.ArgumentParser:
-    """The options that all benchmarks take."""
+def options(
+    doc: str | None, *, lengths: Sequence[int] = (), rounds: int
+) -> argparse.ArgumentParser:
+    """The options that all benchmarks take; lengths only those that measure at several."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(lengths), metavar="N")
+    if lengths:
+        parser.add_argument("--lengths", type=int, nargs="+", default=list(lengths), metavar="N")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="of a CPU")

@@ -21,7 +21,7 @@ Decode = Callable[[Int[Tensor, "b n"]], Float[Tensor, "b n d"]]
 
 def summed_loss(model: LanguageModel, batch: Batch, decode: Decode | None = None) -> Tensor:
     """Cross entropy in nats, summed over the positions that carry loss; only they are scored."""
-    hidden = (decode or model.decoder)(batch.ids)
+    hidden = (model.decoder if decode is None else decode)(batch.ids)
     carries_loss = batch.labels != IGNORE
     logits = model.head(hidden[carries_loss])
     return F.cross_entropy(logits.float(), batch.labels[carries_loss], reduction="sum")

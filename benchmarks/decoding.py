@@ -1,0 +1,323 @@
+"""Greedy generation beside Hugging Face's, and evaluation beside a loop without a cache.
+
+Generation: 32 tokens are continued by 64, alone and in a batch of 64, by a model of 4 layers, 8
+heads and width 256 in float32, and by Hugging Face's GPT-2 with the same weights, whose tokens are
+checked to be the same. Each new token needs all weights, so it can't take less than their bytes
+over the machine's memory bandwidth: the floor. The bandwidth is the better of a sum over a buffer
+as large as the weights and a copy of one, timed in the same rounds.
+
+Evaluation: 500 questions are answered with 32 characters each by `answer_questions`, signals
+included, and one by one by a full pass over the growing text for each character, as the course's
+code does. The loop answers the first 20 questions, and its time is scaled to all.
+
+    python benchmarks/decoding.py [--rounds 7] [--device cpu] [--out DIR]
+
+Prints tables, and writes decoding.json into docs/figures. Hugging Face's model comes with
+`pip install 'regard[bench]'`; without it, ours is measured alone.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import measure
+import msgspec
+import torch
+from peers import HUGGING_FACE, SIZE, VOCABULARY, load_ours, not_installed, scatter
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from regard.decoding import generate
+from regard.evaluation.answers import Answer, answer_questions
+from regard.models.config import ModelConfig
+from regard.models.transformer import LanguageModel
+from regard.runs.machine import Machine
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.tasks.questions import Question
+from regard.tasks.world import make_world
+from regard.text.tokenizer import Characters
+from regard.text.vocabulary import MASK
+
+PROMPT, NEW = 32, 64
+"""Tokens given, and tokens generated."""
+BATCHES = (1, 64)
+QUESTIONS, SAMPLE, CHARACTERS = 500, 20, 32
+"""Questions in all, those that the loop answers, and how long the answers are."""
+GENERATION, EVALUATION = 4.0, 20.0
+"""What is claimed: how many times as fast."""
+OURS, LOOP = "Regard", "one by one, no cache"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """The times of generating for so many rows."""
+
+    rows: int
+    times: dict[str, list[float]]
+    """Seconds for all new tokens, by name."""
+    bytes: int
+    """Of the weights that each step reads."""
+    bandwidth: float
+    """Bytes a second."""
+
+    @property
+    def floor(self) -> float:
+        """Seconds that reading the weights for each new token takes at least."""
+        return NEW * self.bytes / self.bandwidth
+
+    def speed(self, name: str) -> float:
+        """New tokens a second."""
+        return self.rows * NEW / statistics.median(self.times[name])
+
+    @property
+    def gain(self) -> measure.Ratio | None:
+        """Our speed over Hugging Face's."""
+        theirs = self.times.get(HUGGING_FACE.name)
+        return None if theirs is None else measure.Ratio.of(theirs, self.times[OURS])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The times of answering all questions."""
+
+    questions: int
+    sample: int
+    """Questions that the loop answered."""
+    times: dict[str, list[float]]
+    """Seconds by name; the loop's scaled to all questions."""
+
+    @property
+    def gain(self) -> measure.Ratio:
+        """The loop's time over ours."""
+        return measure.Ratio.of(self.times[LOOP], self.times[OURS])
+
+
+# Generation
+
+
+def continued(model: LanguageModel, prompts: Tensor) -> list[list[int]]:
+    """The new tokens of each row, by Regard."""
+    found = generate(model, prompts.tolist(), max_new_tokens=NEW, device=prompts.device)
+    return [row.ids for row in found]
+
+
+def continued_by_peer(model: Any, prompts: Tensor) -> list[list[int]]:
+    """The new tokens of each row, by Hugging Face."""
+    found = model.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        max_new_tokens=NEW,
+        do_sample=False,
+        use_cache=True,
+    )
+    new: list[list[int]] = found[:, prompts.shape[1] :].tolist()
+    return new
+
+
+def generation(config: ModelConfig, rows: int, rounds: int, device: torch.device) -> Generation:
+    """Ours and Hugging Face's with the same weights; their tokens have to be the same."""
+    model = LanguageModel(config, VOCABULARY)
+    scatter(model)
+    model.to(device).eval()
+    prompts = torch.randint(MASK + 1, VOCABULARY, (rows, PROMPT), device=device)
+    calls: dict[str, measure.Call] = {OURS: partial(continued, model, prompts)}
+    if HUGGING_FACE.installed:
+        theirs = HUGGING_FACE.make(config, VOCABULARY).to(device).eval()
+        load_ours(theirs, model)
+        calls[HUGGING_FACE.name] = partial(continued_by_peer, theirs, prompts)
+        same = continued(model, prompts) == continued_by_peer(theirs, prompts)
+        assert same, "Hugging Face's tokens aren't ours, so their times tell nothing"
+    size, moved = bytes_read(model), {}
+    for name, make in (("read", measure.reading), ("copy", measure.copying)):
+        calls[name], moved[name] = make(size, device)
+    times = measure.interleaved(calls, rounds, device)
+    bandwidth = max(moved[name] / statistics.median(times.pop(name)) for name in moved)
+    return Generation(rows=rows, times=times, bytes=size, bandwidth=bandwidth)
+
+
+def bytes_read(model: LanguageModel) -> int:
+    """Of the weights that each token needs: of embeddings and positions it takes a row only."""
+    needed = (model.decoder.layers, model.decoder.norm, model.head)
+    return sum(weight.nbytes for module in needed for weight in module.parameters())
+
+
+# Evaluation
+
+
+def untrained(config: ModelConfig, questions: Sequence[Question], device: torch.device) -> Run:
+    """A run that never ends an answer, so that all are equally long.
+
+    ⁇, which would end it, always scores 0, and that is never the best of many random scores.
+    """
+    recipe = msgspec.structs.replace(RECIPES["course"], model=config)
+    tokenizer = Characters.train(question.text for question in questions)
+    run = Run.new(Path(), recipe, tokenizer, {})
+    scatter(run.model)
+    torch.nn.init.zeros_(run.model.head.weight[MASK])
+    run.model.to(device).eval()
+    return run
+
+
+@torch.no_grad()
+def answer_alone(run: Run, question: Question, device: torch.device) -> str:
+    """A full pass over the growing text for each character."""
+    asked = [*run.prefix, *run.tokenizer.encode(question.text), MASK]
+    ids = torch.tensor([asked], device=device)
+    for _ in range(CHARACTERS):
+        ids = torch.cat([ids, run.model(ids)[:, -1:].argmax(-1)], 1)
+    return run.tokenizer.decode(ids[0, len(asked) :].tolist()).strip()
+
+
+def evaluation(
+    config: ModelConfig,
+    questions: Sequence[Question],
+    sample: int,
+    rounds: int,
+    device: torch.device,
+) -> Evaluation:
+    """Ours for all questions, the loop for the first; their answers have to be the same."""
+    run, machine = untrained(config, questions, device), Machine.choose(str(device))
+
+    def together() -> list[Answer]:
+        return answer_questions(run, questions, machine, max_new_tokens=CHARACTERS)
+
+    def one_by_one() -> list[str]:
+        return [answer_alone(run, question, device) for question in questions[:sample]]
+
+    same = [answer.answered for answer in together()[:sample]] == one_by_one()
+    assert same, "the loop's answers aren't ours, so its time tells nothing"
+    times = measure.interleaved({OURS: together, LOOP: one_by_one}, rounds, device)
+    times[LOOP] = [taken * len(questions) / sample for taken in times[LOOP]]
+    return Evaluation(questions=len(questions), sample=sample, times=times)
+
+
+def made_up_questions() -> list[Question]:
+    """About people who don't exist, of some 30 characters each."""
+    return make_world().questions("unseen")[:QUESTIONS]
+
+
+# Tables
+
+
+def claims(
+    generations: Sequence[Generation], evaluated: Evaluation
+) -> dict[str, tuple[float, float]]:
+    """What is claimed: the figure, and what it is at least."""
+    found = {
+        f"generation, batch {g.rows}: Regard's speed / {HUGGING_FACE.name}'s": (
+            g.gain.median,
+            GENERATION,
+        )
+        for g in generations
+        if g.gain
+    }
+    name = f"evaluation of {evaluated.questions} questions: Regard's speed / the loop's"
+    return found | {name: (evaluated.gain.median, EVALUATION)}
+
+
+def generation_table(generations: Sequence[Generation]) -> Table:
+    """A row a batch and model."""
+    made = Table(title=f"{NEW} new tokens after {PROMPT}, greedy, float32")
+    columns = "batch", "new tokens/s", "Regard's / its", "quartiles", "GB/s machine", "time / floor"
+    made.add_column("model")
+    for column in columns:
+        made.add_column(column, justify="right")
+    for g in generations:
+        for name, times in g.times.items():
+            gain = measure.Ratio.of(times, g.times[OURS])
+            made.add_row(
+                name,
+                str(g.rows),
+                f"{g.speed(name):.0f}",
+                f"{gain.median:.2f}",
+                f"{gain.low:.2f}–{gain.high:.2f}",
+                f"{g.bandwidth / 1e9:.1f}",
+                f"{statistics.median(times) / g.floor:.2f}",
+            )
+    return made
+
+
+def evaluation_table(evaluated: Evaluation) -> Table:
+    """A row a way of evaluating."""
+    made = Table(title=f"{evaluated.questions} questions answered with {CHARACTERS} characters")
+    made.add_column("way")
+    for column in ("seconds", "questions/s", "time / Regard's", "quartiles"):
+        made.add_column(column, justify="right")
+    for name, times in evaluated.times.items():
+        ratio, seconds = measure.Ratio.of(times, evaluated.times[OURS]), statistics.median(times)
+        made.add_row(
+            name,
+            f"{seconds:.2f}",
+            f"{evaluated.questions / seconds:.0f}",
+            f"{ratio.median:.1f}",
+            f"{ratio.low:.1f}–{ratio.high:.1f}",
+        )
+    return made
+
+
+def notes(evaluated: Evaluation) -> list[str]:
+    """What was left out, checked and scaled."""
+    agree = f"generation: {HUGGING_FACE.name}, with the same weights, gives the same tokens"
+    return [
+        *([agree] if HUGGING_FACE.installed else not_installed([HUGGING_FACE])),
+        f"evaluation: the loop answered the first {evaluated.sample} questions, as Regard did; its "
+        f"time is scaled to {evaluated.questions}",
+    ]
+
+
+def document(
+    arguments: argparse.Namespace, generations: Sequence[Generation], evaluated: Evaluation
+) -> dict[str, Any]:
+    """All numbers, for decoding.json."""
+    return {
+        "machine": measure.describe(torch.device(arguments.device)),
+        "setting": {
+            "rounds": arguments.rounds,
+            "prompt": PROMPT,
+            "new": NEW,
+            "characters": CHARACTERS,
+            "model": msgspec.to_builtins(SIZE),
+            "vocabulary": VOCABULARY,
+        },
+        "notes": notes(evaluated),
+        "generation": [
+            asdict(g)
+            | {
+                "floor": g.floor,
+                "tokens_per_second": {name: g.speed(name) for name in g.times},
+                "gain": asdict(g.gain) if g.gain else None,
+            }
+            for g in generations
+        ],
+        "evaluation": asdict(evaluated) | {"gain": asdict(evaluated.gain)},
+        "claims": {
+            claim: {"figure": figure, "at_least": at_least, "holds": figure >= at_least}
+            for claim, (figure, at_least) in claims(generations, evaluated).items()
+        },
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = measure.parse(measure.options(__doc__, rounds=7))
+    device, rounds, console = torch.device(arguments.device), arguments.rounds, Console(width=140)
+    generations = [generation(SIZE, rows, rounds, device) for rows in BATCHES]
+    console.print(generation_table(generations))
+    evaluated = evaluation(SIZE, made_up_questions(), SAMPLE, rounds, device)
+    console.print(evaluation_table(evaluated))
+    for note in notes(evaluated):
+        console.print(f"- {note}")
+    for claim, (found, at_least) in claims(generations, evaluated).items():
+        verdict = "holds" if found >= at_least else "DOES NOT HOLD"
+        console.print(f"{claim}: {found:.2f}, claimed ≥ {at_least}: {verdict}")
+    measure.save(arguments.out, "decoding", document(arguments, generations, evaluated))
+
+
+if __name__ == "__main__":
+    main()
