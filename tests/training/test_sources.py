@@ -47,6 +47,24 @@ def test_each_epoch_has_an_order_of_its_own() -> None:
     assert seen(stream, range(1)) != seen(stream, range(1, 2))
 
 
+def test_rows_of_a_step_are_of_similar_length() -> None:
+    draw = np.random.default_rng(0)
+    documents = [[10] * int(n) for n in draw.integers(1, 64, 320)]
+    stream = Stream([sources.documents(documents, 64)], batch=8, block=64, seed=0, epochs=3)
+    positions = sum(stream.batch(step).ids.numel() for step in range(stream.steps))
+    assert positions < 1.1 * 3 * sum(map(len, documents))
+
+
+def test_what_comes_in_a_step_is_drawn_anew_each_epoch() -> None:
+    made = [sources.documents(numbered(64), BLOCK)]
+    stream = Stream(made, batch=4, block=BLOCK, seed=0, epochs=2)
+    first, second = (
+        {frozenset(seen(stream, range(step, step + 1))) for step in range(start, start + 16)}
+        for start in (0, 16)
+    )
+    assert first != second
+
+
 def test_a_batch_depends_on_its_step_alone() -> None:
     def make() -> Stream:
         corrupted = sources.corrupted([list(range(2, 40))] * 9, 32, 0.5)

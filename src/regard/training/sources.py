@@ -20,6 +20,9 @@ from regard.text.objectives import (
 
 MakeExample = Callable[[np.random.Generator], Example]
 
+POOL = 16
+"""Batches whose rows are drawn together and sorted by length."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -30,12 +33,14 @@ class Source:
     share: float = 1.0
     batch: int | None = None
     """Examples of a step, where it isn't the stream's."""
+    lengths: tuple[int, ...] | None = None
+    """About how long each example is, where that differs: rows of a step are alike, to pad less."""
 
 
 def documents(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
     """Each document, to be predicted token by token; a long one in pieces of a block."""
     examples = [next_token(piece, block) for document in ids for piece in pieces(document, block)]
-    return Source([partial(_always, example) for example in examples], share)
+    return _fixed(examples, share)
 
 
 def windows(ids: Sequence[int], block: int, share: float = 1.0) -> Source:
@@ -47,7 +52,7 @@ def windows(ids: Sequence[int], block: int, share: float = 1.0) -> Source:
 def whole(ids: Sequence[Sequence[int]], block: int) -> Source:
     """Long texts in pieces of a block, each token once."""
     cut = [piece for text in ids for piece in pieces(text, block)]
-    return Source([partial(_always, continuation(piece)) for piece in cut])
+    return _fixed([continuation(piece) for piece in cut])
 
 
 def corrupted(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
@@ -61,7 +66,13 @@ def questions(
     batch: int | None = None,
 ) -> Source:
     """Questions, whose answers are to be predicted."""
-    return Source([partial(_always, question_answer(*pair)) for pair in pairs], share, batch)
+    return _fixed([question_answer(*pair) for pair in pairs], share, batch)
+
+
+def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = None) -> Source:
+    """Examples in which nothing is random."""
+    lengths = tuple(len(example.ids) for example in examples)
+    return Source([partial(_always, example) for example in examples], share, batch, lengths)
 
 
 def _always(example: Example, _: np.random.Generator) -> Example:
@@ -136,15 +147,27 @@ class Stream:
         return self._sources[source].batch or self._batch
 
     def _order(self, source: int, epoch: int) -> np.ndarray:
-        n = len(self._sources[source].examples)
+        made = self._sources[source]
         if not self._shuffle:
-            return np.arange(n)
-        return _permutation(self._seed, source, epoch, n)
+            return np.arange(len(made.examples))
+        lengths = made.lengths or (0,) * len(made.examples)
+        return _shuffled(lengths, self._batch_of(source), (self._seed, 2, source, epoch))
 
 
 @lru_cache(maxsize=8)
-def _permutation(seed: int, source: int, epoch: int, n: int) -> np.ndarray:
-    return np.random.default_rng([seed, 2, source, epoch]).permutation(n)
+def _shuffled(lengths: tuple[int, ...], batch: int, seed: tuple[int, ...]) -> np.ndarray:
+    """An order of all examples in which those of a batch are of similar length.
+
+    What is left over for a smaller batch stays at the end.
+    """
+    draw, n = np.random.default_rng(seed), len(lengths)
+    order = draw.permutation(n)
+    for start in range(0, n, POOL * batch):
+        pool = order[start : start + POOL * batch]
+        pool[:] = pool[np.argsort(np.take(lengths, pool), kind="stable")]
+    full = n - n % batch
+    batches = draw.permutation(order[:full].reshape(-1, batch))
+    return np.concatenate([batches.ravel(), order[full:]])
 
 
 def _interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
