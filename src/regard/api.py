@@ -42,7 +42,7 @@ def pretrain(
     *,
     out: str | Path,
     questions: Sequence[Question] = (),
-    recipe: Recipe | str = "modern",
+    recipe: Recipe | str = "plain",
     settings: Sequence[str] = (),
     resume: bool = False,
     device: str = "auto",
@@ -88,7 +88,7 @@ def train(
         chosen = _recipe(recipe or "text", settings)
         plan = plan_text(read_corpus([Path(data)], whole_files=True), Path(out), chosen)
     else:
-        plan = plan_questions(data, Path(out), _recipe(recipe or "modern", settings))
+        plan = plan_questions(data, Path(out), _recipe(recipe or "plain", settings))
     return _execute(plan, device, precision, resume)
 
 

@@ -99,7 +99,7 @@ def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     loaded = Run.load(folder / "new")
     assert loaded.origin["stage"] == "pretraining"
     assert loaded.origin["inputs"] == ["text.txt"]
-    assert loaded.recipe == override(RECIPES["modern"], [*MODEL, *STEPS])
+    assert loaded.recipe == override(RECIPES["plain"], [*MODEL, *STEPS])
 
 
 def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
@@ -173,7 +173,7 @@ def test_line_ends_marks_and_empty_lines_change_nothing(
 
 
 def test_a_recipe_file_with_windows_line_ends_is_fine(regard: Command, folder: Path) -> None:
-    toml = to_toml(override(RECIPES["modern"], [*MODEL, *STEPS]), comments=True)
+    toml = to_toml(override(RECIPES["plain"], [*MODEL, *STEPS]), comments=True)
     (folder / "mine.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
     succeeded(regard("pretrain", "text.txt", "--out", "a", "--recipe", "mine.toml"))
     succeeded(regard("pretrain", "text.txt", "--out", "b", *MODEL, *STEPS))
@@ -457,9 +457,9 @@ def test_config_prints_a_recipe_that_can_be_given_back(
     assert again.out == outcome.out
 
 
-def test_config_prints_the_modern_recipe_unless_told_otherwise(regard: Command) -> None:
+def test_config_prints_the_plain_recipe_unless_told_otherwise(regard: Command) -> None:
     printed = succeeded(regard("config")).out
-    assert printed == regard("config", "--recipe", "modern").out
+    assert printed == regard("config", "--recipe", "plain").out
 
 
 def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:

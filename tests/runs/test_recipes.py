@@ -13,7 +13,7 @@ from regard.text.tokenizer import train_tokenizer
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
-    assert set(RECIPES) == {"course", "modern", "demo", "text"}
+    assert set(RECIPES) == {"course", "modern", "plain", "demo", "text"}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -22,7 +22,7 @@ def test_each_recipe_makes_a_model(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 
-@pytest.mark.parametrize("name", ["modern", "demo"])
+@pytest.mark.parametrize("name", ["plain", "demo"])
 def test_biographies_and_questions_fit_the_block(name: str) -> None:
     recipe = RECIPES[name]
     world = make_world(WorldConfig())
@@ -54,6 +54,6 @@ def test_a_seed_changes_nothing_else(name: str) -> None:
 
 def test_recipes_cannot_be_changed_by_accident() -> None:
     with pytest.raises(AttributeError):
-        RECIPES["modern"].seed = 1  # type: ignore[misc]
+        RECIPES["plain"].seed = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         Recipe(nonsense=1)  # type: ignore[call-arg]

@@ -29,7 +29,7 @@ FAVOR = ("model.attention.kind=favor-positive",)
 
 
 def new_run(path: Path, *settings: str, tokenizer: str = "characters") -> Run:
-    recipe = override(RECIPES["modern"], [*MODEL, f"tokenizer.kind={tokenizer}", *settings])
+    recipe = override(RECIPES["plain"], [*MODEL, f"tokenizer.kind={tokenizer}", *settings])
     return Run.new(path, recipe, TOKENIZERS[tokenizer](), {"stage": "none"})
 
 

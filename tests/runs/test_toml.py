@@ -17,7 +17,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.toml import convert, override, read_recipe, to_toml
 from regard.tasks.world import WorldConfig
 
-MODERN = RECIPES["modern"]
+PLAIN = RECIPES["plain"]
 
 whole_numbers = st.integers(1, 10**6).map(str)
 shares = st.floats(0, 0.99).map(repr)
@@ -126,23 +126,23 @@ def value_at(recipe: Recipe, path: str) -> Any:
     ],
 )
 def test_an_assignment_changes_one_field(assignment: str, path: str, expected: object) -> None:
-    changed = override(MODERN, [assignment])
+    changed = override(PLAIN, [assignment])
     assert value_at(changed, path) == expected
-    for other in fields(MODERN):
+    for other in fields(PLAIN):
         name = ".".join(other)
         if not path.startswith(name):
-            assert value_at(changed, name) == value_at(MODERN, name)
+            assert value_at(changed, name) == value_at(PLAIN, name)
 
 
 @pytest.mark.parametrize("kind", ["learned", "rotary", "none"])
 def test_positions_are_chosen_by_kind(kind: str) -> None:
-    positions = override(MODERN, [f"model.positions.kind={kind}"]).model.positions
+    positions = override(PLAIN, [f"model.positions.kind={kind}"]).model.positions
     assert positions.__struct_config__.tag == kind
 
 
 def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
     chosen = ["pretraining.optimizer.kind=adamw", "pretraining.optimizer.weight_decay=0.3"]
-    optimizer = override(MODERN, chosen).pretraining.optimizer
+    optimizer = override(PLAIN, chosen).pretraining.optimizer
     assert msgspec.to_builtins(optimizer) == {
         "kind": "adamw",
         "betas": (0.9, 0.95),
@@ -151,7 +151,7 @@ def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
 
 
 def test_the_same_kind_keeps_its_fields() -> None:
-    before = override(MODERN, ["pretraining.optimizer.momentum=0.5"])
+    before = override(PLAIN, ["pretraining.optimizer.momentum=0.5"])
     assert override(before, ["pretraining.optimizer.kind=muon"]) == before
 
 
@@ -167,9 +167,9 @@ def test_the_same_kind_keeps_its_fields() -> None:
 def test_steps_and_epochs_replace_each_other(
     assignments: list[str], steps: int | None, epochs: int | None
 ) -> None:
-    changed = override(MODERN, assignments)
+    changed = override(PLAIN, assignments)
     assert (changed.pretraining.steps, changed.pretraining.epochs) == (steps, epochs)
-    assert changed.finetuning == MODERN.finetuning
+    assert changed.finetuning == PLAIN.finetuning
 
 
 TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, training"
@@ -230,7 +230,7 @@ TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, trainin
 def test_a_mistake_is_named_with_what_is_allowed(assignments: str, path: str, allowed: str) -> None:
     given_in_order = re.split(r" (?=\w+\.)", assignments)
     with pytest.raises(UserError) as refused:
-        override(MODERN, given_in_order)
+        override(PLAIN, given_in_order)
     message = str(refused.value)
     assert message.startswith(f"command line: {path}: ")
     assert allowed in message

@@ -14,7 +14,7 @@ def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
     """Print a whole recipe as commented TOML; save it, change it, and give it as --recipe FILE."""
     from regard.runs.toml import to_toml
 
-    chosen = options.choose_recipe(recipe, "modern", overrides, None)
+    chosen = options.choose_recipe(recipe, "plain", overrides, None)
     click.echo(to_toml(chosen, comments=True), nl=False)
 
 

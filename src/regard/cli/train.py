@@ -55,7 +55,7 @@ def pretrain(
     from regard.training.stages import plan_pretraining
 
     files, overrides = options.split_overrides(corpus)
-    chosen = options.choose_recipe(recipe, "modern", overrides, seed)
+    chosen = options.choose_recipe(recipe, "plain", overrides, seed)
     data = chosen.data
     documents = read_corpus(
         files, whole_files=data.documents == "files", blank_lines=data.blank_lines
@@ -119,7 +119,7 @@ def train(
     from regard.training.stages import plan_questions, plan_text
 
     paths, overrides = options.split_overrides(files)
-    default = "modern" if task == "questions" else "text"
+    default = "plain" if task == "questions" else "text"
     chosen = options.choose_recipe(recipe, default, overrides, seed)
     if task == "text":
         if tokenizer:

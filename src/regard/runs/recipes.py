@@ -1,5 +1,7 @@
 """The recipes that come with Regard."""
 
+import msgspec
+
 from regard.models.config import ModelConfig
 from regard.models.config_positions import LearnedConfig, RotaryConfig
 from regard.runs.recipe import (
@@ -12,13 +14,14 @@ from regard.runs.recipe import (
 )
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
 
-_MODERN = Recipe(
+_PLAIN = Recipe(
     tokenizer=BytePairsConfig(size=2048),
     model=ModelConfig(dropout=0.0, positions=RotaryConfig()),
     pretraining=TrainingConfig(epochs=40, lr=2e-3, optimizer=MuonConfig()),
     finetuning=TrainingConfig(epochs=5, lr=3e-4),
     training=TrainingConfig(epochs=30, lr=1e-3),
 )
+"""For any text."""
 
 
 def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
@@ -39,6 +42,14 @@ _COURSE = Recipe(
     training=_course_stage(epochs=75, batch=256, lr=6e-4),
 )
 """Assignment 5 of Stanford's CS224N (2021–23), on the birth places of people in Wikipedia."""
+
+_MODERN = msgspec.structs.replace(
+    _PLAIN,
+    data=DataConfig(validation=0.0),
+    objective=ObjectiveConfig(next_token=0.3, clozes=0.45, questions=0.25, question_batch=256),
+    pretraining=TrainingConfig(steps=2400, lr=2e-3, optimizer=MuonConfig()),
+)
+"""The course's job done better: text, what it says, and questions, all at once."""
 
 _DEMO = Recipe(
     tokenizer=WordsConfig(),
@@ -66,4 +77,10 @@ _TEXT = Recipe(
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),
 )
 
-RECIPES: dict[str, Recipe] = {"course": _COURSE, "modern": _MODERN, "demo": _DEMO, "text": _TEXT}
+RECIPES: dict[str, Recipe] = {
+    "plain": _PLAIN,
+    "course": _COURSE,
+    "modern": _MODERN,
+    "demo": _DEMO,
+    "text": _TEXT,
+}

@@ -1,8 +1,9 @@
 """Clozes: what a document says, asked piece by piece in its own words.
 
 Of «Ada Finch. Ada Finch was born in Leeds in 1901 .» the cloze of Leeds is «Ada Finch. was born in»
-with the answer «Leeds». A model that only ever reads a document from its beginning can complete it,
-but seldom tell a fact out of its order (Allen-Zhu & Li, 2023, "Physics of language models 3.1").
+with the answer «Leeds»; or «Ada Finch. born in», or «Ada Finch.» alone. A model that only ever
+reads a document from its beginning can complete it, but seldom tell a fact out of its order
+(Allen-Zhu & Li, 2023, "Physics of language models 3.1").
 """
 
 import re
@@ -10,26 +11,34 @@ from typing import NamedTuple
 
 _TITLE = re.compile(r"(.+?(?<!\b\w))\. ")
 """All before the first full stop that doesn't follow an initial."""
-_PHRASE = re.compile(r"[A-Z][\w'’-]*(?:(?: of| the| de| von| van| la)* [A-Z][\w'’-]*)*")
+_WORD = r"[A-ZÀ-ÖØ-ÞČŁŚŠŻŽİ][\w'’-]*"
+_PHRASE = re.compile(rf"(?<![\w'’-]){_WORD}(?:(?: of| the| de| von| van| la)* {_WORD})*")
 """Capitalised words, and the small ones between them."""
-_WORDS = 4
-"""Words on the left of a phrase that its cloze shows."""
 
 
 class Cloze(NamedTuple):
-    """A question in a document's own words, and its answer."""
+    """A phrase of a document, the words before it, and whom or what the document is about."""
 
-    question: str
+    title: str
+    left: tuple[str, ...]
     answer: str
 
+    def question(self, words: int) -> str:
+        """The title, and so many of the words on the left of the phrase, if there are so many."""
+        return " ".join([f"{self.title}.", *self.left[len(self.left) - words :]])
 
-def clozes(text: str) -> list[Cloze]:
-    """The clozes of a document that begins with its title and a full stop; none of another."""
+
+def clozes(text: str, most: int) -> list[Cloze]:
+    """The clozes of a document that begins with its title and a full stop; none of another.
+
+    `most` words on the left are kept. Phrases that the title tells aren't asked for.
+    """
     found = _TITLE.match(text)
     if found is None:
         return []
     title, body = found[1], text[found.end() :]
     return [
-        Cloze(f"{title}. {' '.join(body[: phrase.start()].split()[-_WORDS:])}".rstrip(), phrase[0])
+        Cloze(title, tuple(body[: phrase.start()].split()[-most:]) if most else (), phrase[0])
         for phrase in _PHRASE.finditer(body)
+        if phrase[0] not in title and title not in phrase[0]
     ]

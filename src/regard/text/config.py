@@ -7,6 +7,7 @@ from msgspec import Meta
 from regard.models.config_base import Config
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Words = Annotated[int, Meta(ge=0, le=100)]
 
 
 class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
@@ -39,6 +40,8 @@ class ObjectiveConfig(Config, frozen=True):
     """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
     clozes: Share = 0.0
     """What the documents say, asked piece by piece in their own words."""
+    cloze_words: tuple[Words, Words] = (0, 4)
+    """Fewest and most words on its left that a cloze shows, drawn each time."""
     questions: Share = 0.0
     """Questions with answers; needs --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
@@ -47,3 +50,5 @@ class ObjectiveConfig(Config, frozen=True):
     def __post_init__(self) -> None:
         if not self.next_token + self.span_corruption + self.clozes + self.questions:
             raise ValueError("all shares are 0: give one of them a share above 0")
+        if self.cloze_words[0] > self.cloze_words[1]:
+            raise ValueError("cloze_words: give the fewest first, then the most")

@@ -69,6 +69,17 @@ def questions(
     return _fixed([question_answer(*pair) for pair in pairs], share, batch)
 
 
+def clozes(
+    asked: Sequence[tuple[Sequence[Sequence[int]], Sequence[int]]],
+    share: float = 1.0,
+    batch: int | None = None,
+) -> Source:
+    """Clozes, each with its forms, of which one is drawn each time, and its answer."""
+    forms = [[question_answer(form, answer) for form in forms] for forms, answer in asked]
+    lengths = tuple(sum(len(form.ids) for form in of_one) // len(of_one) for of_one in forms)
+    return Source([partial(_one_of, of_one) for of_one in forms], share, batch, lengths)
+
+
 def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = None) -> Source:
     """Examples in which nothing is random."""
     lengths = tuple(len(example.ids) for example in examples)
@@ -77,6 +88,10 @@ def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = 
 
 def _always(example: Example, _: np.random.Generator) -> Example:
     return example
+
+
+def _one_of(examples: Sequence[Example], draw: np.random.Generator) -> Example:
+    return examples[int(draw.integers(len(examples)))]
 
 
 def _window(ids: Sequence[int], block: int, start: int, draw: np.random.Generator) -> Example:

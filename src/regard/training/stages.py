@@ -21,6 +21,7 @@ from regard.runs.toml import read_recipe, to_toml
 from regard.tasks.questions import Question, encode_pairs
 from regard.text.batches import Batch
 from regard.text.clozes import clozes
+from regard.text.config import ObjectiveConfig
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training import sources
@@ -95,8 +96,10 @@ def plan_pretraining(
     parts = [
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
-        sources.questions(
-            _encode_clozes(tokenizer, documents, block), objective.clozes, objective.question_batch
+        sources.clozes(
+            _encode_clozes(tokenizer, documents, block, objective),
+            objective.clozes,
+            objective.question_batch,
         ),
         sources.questions(
             _encode_pairs(tokenizer, questions, recipe),
@@ -181,12 +184,31 @@ def _encode_pairs(
 
 
 def _encode_clozes(
-    tokenizer: Tokenizer, corpus: Sequence[Document], block: int
-) -> list[tuple[list[int], list[int]]]:
-    """The ids of all clozes that fit the block, and of their answers."""
-    made = [cloze for document in corpus for cloze in clozes(document.text)]
-    pairs = [(tokenizer.encode(question), tokenizer.encode(answer)) for question, answer in made]
-    return [pair for pair in pairs if len(pair[0]) + len(pair[1]) + 2 <= block + 1]
+    tokenizer: Tokenizer, corpus: Sequence[Document], block: int, objective: ObjectiveConfig
+) -> list[tuple[list[list[int]], list[int]]]:
+    """The ids of all forms of each cloze that fit the block, and of its answer.
+
+    Raises:
+        UserError: clozes are wanted, and there are none.
+    """
+    if not objective.clozes:
+        return []
+    fewest, most = objective.cloze_words
+    encoded = []
+    for cloze in (cloze for document in corpus for cloze in clozes(document.text, most)):
+        answer = tokenizer.encode(cloze.answer)
+        shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
+        forms = [tokenizer.encode(cloze.question(words)) for words in shown]
+        fitting = [form for form in forms if len(form) + len(answer) + 2 <= block + 1]
+        if fitting:
+            encoded.append((fitting, answer))
+    if not encoded:
+        raise UserError(
+            f"{corpus[0].where}: objective.clozes is above 0, but no document says anything of "
+            "what it is about; each must begin with its title and a full stop, as in "
+            "«Ada Finch. Born in Leeds»; or set objective.clozes=0"
+        )
+    return encoded
 
 
 def _ascii(text: str) -> str:

@@ -1,0 +1,66 @@
+"""What a stage makes of data and recipe."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.errors import UserError
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.text.corpus import Document
+from regard.text.vocabulary import MASK
+from regard.training.stages import Plan, plan_pretraining
+
+TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
+
+
+def plan(texts: list[str], *settings: str) -> Plan:
+    """Pretraining on clozes of a few texts; nothing is trained."""
+    tiny = ["tokenizer.kind=words", "model.d_model=16", "pretraining.steps=30", "data.validation=0"]
+    recipe = override(
+        RECIPES["plain"], [*tiny, "objective.next_token=0", "objective.clozes=1", *settings]
+    )
+    corpus = [Document(text, f"text:{i}") for i, text in enumerate(texts, 1)]
+    return plan_pretraining(corpus, Path("nowhere"), recipe)
+
+
+def rows(made: Plan) -> set[str]:
+    """All that is ever read, ⁇ standing for the end of a question and of its answer."""
+    seen = [row for step in range(made.stream.steps) for row in made.stream.batch(step).ids]
+    decode = made.run.tokenizer.decode
+    texts = set()
+    for row in seen:
+        question = row[1 : row.tolist().index(MASK, 1)].tolist()  # ⁇ begins the row, too
+        texts.add(decode(question))
+    return texts
+
+
+def test_a_cloze_shows_now_more_and_now_fewer_words() -> None:
+    assert rows(plan(TEXTS)) == {
+        "Ada Finch.",
+        "Ada Finch. in",
+        "Ada Finch. born in",
+        "Ada Finch. was born in",
+        "Ada Finch. Finch was born in",
+        "Otto Lange.",
+        "Otto Lange. in",
+        "Otto Lange. lives in",
+        "Otto Lange. Lange lives in",
+    }
+
+
+def test_the_fewest_words_are_shown_where_there_are_so_many() -> None:
+    assert rows(plan(TEXTS, "objective.cloze_words=[4, 4]")) == {
+        "Ada Finch. Finch was born in",
+        "Otto Lange. Lange lives in",
+    }
+
+
+def test_the_answers_carry_the_loss() -> None:
+    batch = plan(TEXTS, "objective.cloze_words=[0, 0]").stream.batch(0)
+    assert batch.n_targets == 2 * 3  # ⁇ Leeds ⁇, ⁇ Rill ⁇
+
+
+def test_clozes_of_texts_without_titles_are_refused() -> None:
+    with pytest.raises(UserError, match=r"text:1: objective\.clozes is above 0, but"):
+        plan(["born in Leeds", "nothing at all"])
