@@ -14,6 +14,7 @@ from regard.errors import RegardError
 
 _COMMANDS = {
     "demo": ("regard.cli.demo", "The main job on a fictional world, in about two minutes."),
+    "birthplaces": ("regard.cli.birthplaces", "The main job on real people; needs their data."),
     "world": ("regard.cli.world", "Write the fictional world to files."),
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),

@@ -12,9 +12,9 @@ from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
 from regard.metrics import accuracy
 from regard.runs.machine import Machine
 from regard.runs.toml import to_toml
+from regard.studies.loss_curves import loss_curves
 from regard.studies.recall import PRETRAINED, Recall
 from regard.tasks.questions import majority_answer
-from regard.training.progress import read_metrics
 
 
 def recall_report(found: Recall, machine: Machine) -> Report:
@@ -100,7 +100,7 @@ def _figures(found: Recall, machine: Machine) -> list[Figure]:
             ),
             caption="Who knows where people were born? Lines are 95 % intervals.",
         ),
-        _loss_curves(found),
+        loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
             {f"all people, by {signal}": [*told, *unseen], "told of only": told}, signal
         ),
@@ -113,24 +113,6 @@ def _figures(found: Recall, machine: Machine) -> list[Figure]:
             caption=ATTENTION_CAPTION,
         ),
     ]
-
-
-def _loss_curves(found: Recall) -> Figure:
-    curves = {}
-    for name, run in found.arms.items():
-        records = read_metrics(run.path / "metrics.jsonl")
-        if records:
-            curves[name] = ([r["seconds"] for r in records], [r["loss"] for r in records])
-        measured = [r for r in records if "validation_loss" in r]
-        if name == PRETRAINED and measured:
-            held_out = [r["validation_loss"] for r in measured]
-            curves[f"{name}, held-out text"] = ([r["seconds"] for r in measured], held_out)
-    return Figure(
-        svg=figures.line_chart(
-            curves, x="seconds of training", y="loss (nats a token)", title="Loss", log_y=True
-        ),
-        caption="Loss on the training batches (questions among them) and on held-out biographies.",
-    )
 
 
 def _tables(found: Recall) -> list[AnswerTable]:

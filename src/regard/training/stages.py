@@ -80,9 +80,7 @@ def plan_pretraining(
             if questions
             else "objective.questions is above 0, but there are no questions: give --questions FILE"
         )
-    tokenizer = tokenizer or train_tokenizer(
-        recipe.tokenizer, [document.text for document in corpus] + _texts(questions)
-    )
+    tokenizer = tokenizer or corpus_tokenizer(corpus, recipe, questions)
     ids = encode_documents(tokenizer, corpus)
     if recipe.data.documents == "files":
         if objective.questions or objective.span_corruption or objective.clozes:
@@ -113,6 +111,15 @@ def plan_pretraining(
     ]
     run = Run.new(out, recipe, tokenizer, _origin("pretraining", corpus, questions))
     return _plan(run, parts, checks, recipe.pretraining, "pretraining")
+
+
+def corpus_tokenizer(
+    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Question] = ()
+) -> Tokenizer:
+    """The tokenizer that pretraining on a text, with questions mixed in, makes for itself."""
+    return train_tokenizer(
+        recipe.tokenizer, [document.text for document in corpus] + _texts(questions)
+    )
 
 
 def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recipe: Recipe) -> Plan:

@@ -1,0 +1,112 @@
+"""regard birthplaces"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regard.cli import options
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.studies.birthplaces import Score
+
+
+@click.command()
+@click.argument("overrides", nargs=-1)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="REGARD_BIRTHPLACES",
+    help="Folder of the text and the questions [$REGARD_BIRTHPLACES].",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("runs/birthplaces"), show_default=True
+)
+@click.option("--recipe", default="modern", show_default=True, help="A recipe, or a TOML file.")
+@click.option(
+    "--seed", "seeds", type=click.IntRange(0, 2**32 - 1), multiple=True, default=[0],
+    show_default=True, help="May be given several times.",
+)  # fmt: skip
+@click.option("--arm", "arms", multiple=True, help="What to train; all three arms if not given.")
+@options.JSON
+@options.COMPILE
+@options.machine_options(precision="auto")
+def birthplaces(
+    overrides: tuple[str, ...],
+    data: Path | None,
+    out: Path,
+    recipe: str,
+    seeds: tuple[int, ...],
+    arms: tuple[str, ...],
+    json_file: Path | None,
+    compile_: bool,
+    device: str,
+    precision: str,
+    threads: int | None,
+) -> None:
+    """Does pretraining matter? Train on sentences about people, ask where they were born.
+
+    Each seed has a folder below --out; what is there already is gone on with. OVERRIDES are
+    settings of the recipe, such as pretraining.steps=600. `regard world` writes data of this form.
+    """
+    from regard.studies.birthplaces import ARMS, Data
+    from regard.studies.birthplaces import birthplaces as study
+    from regard.studies.birthplaces_report import birthplaces_report
+
+    if data is None:
+        raise UserError("there are no data: name their folder by --data or REGARD_BIRTHPLACES")
+    if unknown := set(arms) - set(ARMS):
+        raise UserError(f"--arm {min(unknown)}: no such arm; there are: {', '.join(ARMS)}")
+    options.check_places(json_file)
+    chosen = options.settings(device, precision, threads, compile_)
+    scores = []
+    for seed in seeds:
+        of_seed = options.choose_recipe(recipe, recipe, overrides, seed)
+        read = Data.read(data, of_seed)
+        found = study(read, out / f"seed-{seed}", of_seed, chosen, arms or tuple(ARMS))
+        page = out / f"seed-{seed}" / "report.html"
+        birthplaces_report(found, read, chosen.machine).save(page)
+        click.echo(f"Report: {page.resolve()}")
+        scores += [arm.score for arm in found.values()]
+    _print_table(scores)
+    _write(json_file, scores, recipe, overrides, chosen.machine.describe())
+
+
+def _print_table(scores: "list[Score]") -> None:
+    from statistics import mean
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="People of whom only the text tells", min_width=60)
+    for column in ("arm", "seed", "accuracy [95 %]", "AUROC", "trained, s"):
+        table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
+    for score in scores:
+        table.add_row(
+            score.arm,
+            str(score.seed),
+            f"{score.accuracy:.1%} [{score.low:.1%}, {score.high:.1%}]",
+            f"{score.auroc['probability']:.3f}" if score.auroc else "",
+            f"{score.training_seconds:.0f}",
+        )
+    if len({score.seed for score in scores}) > 1:
+        table.add_section()
+        for arm in dict.fromkeys(score.arm for score in scores):
+            values = [score.accuracy for score in scores if score.arm == arm]
+            table.add_row(arm, "mean", f"{mean(values):.1%}")
+    Console().print(table)
+
+
+def _write(
+    json_file: Path | None,
+    scores: "list[Score]",
+    recipe: str,
+    overrides: tuple[str, ...],
+    machine: dict[str, str | int],
+) -> None:
+    import msgspec
+
+    results = [msgspec.to_builtins(score) for score in scores]
+    facts = {"recipe": recipe, "overrides": list(overrides), "machine": machine}
+    options.write_json(json_file, facts | {"scores": results})

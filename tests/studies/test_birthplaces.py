@@ -1,0 +1,194 @@
+"""The three arms on a fictional world in the form of the real data."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from regard.cli import main
+from regard.errors import UserError
+from regard.evaluation.answers import Answer
+from regard.evaluation.evaluate import Evaluation
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.studies.birthplaces import (
+    ARMS,
+    NOT_PRETRAINED,
+    PRETRAINED,
+    WITHOUT_THEM,
+    Arm,
+    Data,
+    birthplaces,
+    mistakes,
+)
+from regard.studies.birthplaces_report import birthplaces_report
+from regard.tasks.questions import Question
+from regard.tasks.world import WorldConfig, make_world
+from regard.tasks.world_files import save_world
+from regard.text.corpus import Document
+from regard.training.loop import Settings
+
+MACHINE = Machine(torch.device("cpu"), torch.float32)
+SETTINGS = Settings(machine=MACHINE, quiet=True)
+TINY = [
+    "tokenizer.kind=words",
+    "model.n_layers=1",
+    "model.d_model=16",
+    "pretraining.steps=4",
+    "training.steps=3",
+    "finetuning.steps=2",
+]
+MODERN = override(RECIPES["modern"], TINY)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("data") / "world"
+    save_world(make_world(WorldConfig(people=80, unseen=20, biographies=2)), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Data:
+    return Data.read(folder, MODERN)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs") / "birthplaces"
+
+
+@pytest.fixture(scope="module")
+def found(data: Data, out: Path) -> dict[str, Arm]:
+    return birthplaces(data, out, MODERN, SETTINGS)
+
+
+def test_all_arms_answer_the_same_questions_with_the_same_words(
+    found: dict[str, Arm], data: Data
+) -> None:
+    assert list(found) == list(ARMS)
+    assert len({arm.run.tokenizer.fingerprint for arm in found.values()}) == 1
+    for arm in found.values():
+        assert [a.question for a in arm.evaluation.answers] == [q.text for q in data.told]
+
+
+def test_no_arm_is_trained_on_the_questions_that_it_is_measured_by(
+    found: dict[str, Arm], data: Data
+) -> None:
+    assert not {q.text for q in data.told} & {q.text for q in data.asked}
+    for arm in found.values():
+        assert arm.run.origin["questions"] == len(data.asked)
+
+
+def test_one_arm_never_reads_of_the_people_it_is_asked_about(
+    found: dict[str, Arm], data: Data
+) -> None:
+    left = data.without_them()
+    names = [q.text.removeprefix("Where was ").removesuffix(" born?") for q in data.told]
+    assert left
+    assert not [name for name in names for text in left if name in text.text]
+    read = {name: arm.run.origin["documents"] for name, arm in found.items()}
+    assert read == {PRETRAINED: len(data.corpus), NOT_PRETRAINED: 0, WITHOUT_THEM: len(left)}
+
+
+def test_a_prediction_is_written_for_every_question(found: dict[str, Arm], data: Data) -> None:
+    for arm in found.values():
+        for name, questions in (("dev.txt", data.told), ("test.txt", data.unknown)):
+            lines = (arm.run.path / name).read_text(encoding="utf-8").split("\n")
+            assert len(lines) == len(questions) + 1
+
+
+def test_the_counts_of_a_score_add_up(found: dict[str, Arm]) -> None:
+    for arm in found.values():
+        s = arm.score
+        wrong = s.mistakes.from_their_sentence + s.mistakes.commonest + s.mistakes.other
+        assert s.correct + wrong == s.questions
+        assert s.accuracy == s.correct / s.questions
+        assert s.tokens > 0
+
+
+def test_repeating_the_study_trains_nothing_again(
+    found: dict[str, Arm], data: Data, out: Path
+) -> None:
+    again = birthplaces(data, out, MODERN, SETTINGS)
+    for name, arm in again.items():
+        before = msgspec.structs.replace(found[name].score, evaluation_seconds=0)
+        assert msgspec.structs.replace(arm.score, evaluation_seconds=0) == before
+
+
+@pytest.mark.usefixtures("found")
+def test_another_recipe_needs_another_folder(data: Data, out: Path) -> None:
+    with pytest.raises(UserError, match="is another recipe"):
+        birthplaces(data, out, override(MODERN, ["pretraining.steps=5"]), SETTINGS, [PRETRAINED])
+
+
+def test_a_recipe_without_questions_is_finetuned(data: Data, tmp_path: Path) -> None:
+    recipe: Recipe = override(RECIPES["plain"], [*TINY, "tokenizer.kind=byte-pairs"])
+    arm = birthplaces(data, tmp_path, recipe, SETTINGS, [PRETRAINED])[PRETRAINED]
+    assert arm.run.path == tmp_path / "pretrained-finetuned"
+    assert arm.run.origin["parent"] == str(tmp_path / "pretrained")
+    assert arm.score.steps == 4 + 2
+
+
+def test_mistakes_are_told_apart() -> None:
+    asked = [Question(text=f"Where was {n} born?", answer="Rome") for n in ("Ada", "Otto")]
+    names = ("Ida", "Leo", "Eva", "Max", "Mia")
+    told = [Question(text=f"Where was {n} born?", answer="Oslo") for n in names]
+    corpus = [Document(f"{n}. {n} was born in Oslo and lives in Bergen .", "") for n in names]
+    given = ("Oslo", "Bergen", "Rome", "Paris", "")
+    answers = [
+        Answer(question=q.text, expected=q.answer, answered=answered, signals={})
+        for q, answered in zip(told, given, strict=True)
+    ]
+    evaluation = Evaluation(answers=answers, accuracy=None, confidence=None)
+    kinds = mistakes(evaluation, Data(corpus, asked, told, []))
+    assert (kinds.from_their_sentence, kinds.commonest, kinds.other) == (1, 1, 2)
+
+
+def test_the_report_shows_every_arm(found: dict[str, Arm], data: Data) -> None:
+    page = birthplaces_report(found, data, MACHINE).html()
+    for part in (*ARMS, "Does pretraining matter?", "Wrong", "The truth", "seconds of training"):
+        assert part in page
+    assert page.count("<svg") == 5
+
+
+def test_the_command_prints_a_table_and_writes_figures(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, figures = tmp_path / "out", tmp_path / "figures.json"
+    command = ["birthplaces", "--data", str(folder), "--out", str(out), "--json", str(figures)]
+    seeds = ["--seed", "3", "--seed", "4", "--arm", NOT_PRETRAINED]
+    assert main.run([*command, *seeds, *TINY]) == 0
+    shown = capsys.readouterr().out
+    assert f"Report: {out / 'seed-3' / 'report.html'}" in shown
+    assert "mean" in shown
+    written = json.loads(figures.read_text(encoding="utf-8"))
+    assert [(s["arm"], s["seed"]) for s in written["scores"]] == [
+        (NOT_PRETRAINED, 3),
+        (NOT_PRETRAINED, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "there are no data"),
+        (["--data", "nowhere"], "nowhere/wiki.txt: no such file"),
+        (["--data", "nowhere", "--arm", "both"], "--arm both: no such arm; there are: pretrained"),
+    ],
+)
+def test_mistakes_of_the_user_are_told_in_a_line(
+    arguments: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("REGARD_BIRTHPLACES", raising=False)
+    assert main.run(["birthplaces", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
