@@ -46,8 +46,8 @@ _COURSE = Recipe(
 _MODERN = msgspec.structs.replace(
     _PLAIN,
     data=DataConfig(validation=0.0),
-    objective=ObjectiveConfig(next_token=0.3, clozes=0.45, questions=0.25, question_batch=256),
-    pretraining=TrainingConfig(steps=2400, lr=2e-3, optimizer=MuonConfig()),
+    objective=ObjectiveConfig(next_token=0.1, clozes=0.65, questions=0.25, question_batch=256),
+    pretraining=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
 )
 """The course's job done better: text, what it says, and questions, all at once."""
 

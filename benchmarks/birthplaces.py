@@ -1,0 +1,84 @@
+"""What each part of the recipe "modern" is worth, on the real birth places.
+
+Trains the recipe for 600 steps as it is, and with one part changed at a time; and as it is for
+other numbers of steps, which shows accuracy against time. One seed; each run can be interrupted and
+is gone on with when the command is repeated.
+
+    REGARD_BIRTHPLACES=… python benchmarks/birthplaces.py [--only NAME] [--runs runs/tried]
+                                                          [--out docs/figures]
+
+Some 50 minutes on two cores. Prints the table of docs/birthplaces.md and writes
+birthplaces-tried.json; with --only, what stands there of other variants is kept.
+"""
+
+import argparse
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from regard.runs.machine import Machine
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
+from regard.training.loop import Settings
+
+STEPS = 600
+VARIANTS: dict[str, list[str]] = {
+    "as it is": [],
+    "AdamW in place of Muon": ["pretraining.optimizer.kind=adamw"],
+    "no clozes": ["objective.clozes=0", "objective.next_token=0.75"],
+    "clozes always with four words": ["objective.cloze_words=[4, 4]"],
+    "more of the whole sentences": ["objective.next_token=0.3", "objective.clozes=0.45"],
+    "questions only afterwards": ["objective.questions=0"],
+    "learned positions": ["model.positions.kind=learned"],
+    "half the steps": [f"pretraining.steps={STEPS // 2}"],
+    "twice the steps": [f"pretraining.steps={2 * STEPS}"],
+}
+"""What is changed, and the settings that do it."""
+
+
+def tried(name: str, runs: Path, machine: Machine) -> dict[str, Any]:
+    """Train a variant and ask it."""
+    recipe = override(RECIPES["modern"], [f"pretraining.steps={STEPS}", *VARIANTS[name]])
+    data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), recipe)
+    folder = runs / re.sub(r"\W+", "-", name)
+    arm = birthplaces(data, folder, recipe, Settings(machine=machine), [PRETRAINED])[PRETRAINED]
+    score: dict[str, Any] = msgspec.to_builtins(arm.score)
+    return {"settings": VARIANTS[name], "machine": machine.describe()} | score
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """A line of the table, in Markdown."""
+    interval = " to ".join(f"{100 * found[end]:.1f}" for end in ("low", "high"))
+    return (
+        f"| {name} | {100 * found['accuracy']:.1f} % ({interval}) | {found['steps']} "
+        f"| {found['training_seconds'] / 60:.1f} min |"
+    )
+
+
+def main() -> None:
+    """Try all, or some."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=VARIANTS)
+    parser.add_argument("--runs", type=Path, default=Path("runs/tried"))
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    given = parser.parse_args()
+    place = given.out / "birthplaces-tried.json"
+    found = json.loads(place.read_text()) if place.exists() else {}
+    for name in given.only or VARIANTS:
+        found[name] = tried(name, given.runs, Machine.choose("auto", "auto"))
+        place.write_text(json.dumps({n: found[n] for n in VARIANTS if n in found}, indent=1) + "\n")
+    print("| | accuracy | steps | training |\n|---|---|---|---|")
+    for name in VARIANTS:
+        if name in found:
+            print(row(name, found[name]))
+
+
+if __name__ == "__main__":
+    main()
