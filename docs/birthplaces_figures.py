@@ -1,8 +1,15 @@
-"""Draw the figures of docs/birthplaces.md, into docs/figures: the course's two schedules."""
+"""Draw the figures of docs/birthplaces.md, into docs/figures.
 
+The course's two schedules; and, from birthplaces-modern.json and birthplaces-tried.json, which
+`regard birthplaces` and `benchmarks/birthplaces.py` have written, what was reached.
+"""
+
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.runs.recipe import MinGPTConfig
@@ -11,10 +18,15 @@ from regard.training.optimizers import rate_factor
 
 FIGURES = Path(__file__).parent / "figures"
 TEXTS, ROW, EPOCHS = 2938, 127, 650
+PUBLISHED = {"pretrained, as published": (12.4, 26.8), "rotary, as published": (24.4, 33.2)}
+"""Lowest and highest accuracy that users of the course's code report, in percent."""
+LONDON = 5.0
+LENGTHS = ("a quarter of the steps", "half the steps", "twice the steps")
+"""What was tried beside the recipe's own number of steps."""
 
 
-def main() -> None:
-    """Write course-schedules.png."""
+def schedules() -> Figure:
+    """The learning rate of the course's pretraining, in its two versions."""
     drawn = Figure(figsize=(8, 3.2), layout="constrained")
     panel = drawn.subplots()
     epochs = np.arange(EPOCHS + 1)
@@ -25,7 +37,48 @@ def main() -> None:
     panel.set(xlabel="epoch of pretraining", ylabel="learning rate", ylim=(0, None))
     panel.grid(alpha=0.3)
     panel.legend()
-    drawn.savefig(FIGURES / "course-schedules.png", dpi=150)
+    return drawn
+
+
+def reached(scores: list[dict[str, Any]], tried: dict[str, dict[str, Any]]) -> Figure:
+    """Accuracy against the time of training, and of the three arms."""
+    drawn = Figure(figsize=(10, 3.8), layout="constrained")
+    times, arms = drawn.subplots(1, 2, width_ratios=(3, 2))
+    lengths = [tried[name] for name in LENGTHS if name in tried]
+    lengths += [s for s in scores if s["seed"] == 0 and s["arm"] == "pretrained"]
+    lengths.sort(key=lambda s: s["training_seconds"])
+    draw_bars(times, lengths, [s["training_seconds"] / 60 for s in lengths])
+    times.set(xlabel="minutes of training on two cores", xlim=(0, None))
+    first = [s for s in scores if s["seed"] == 0]
+    draw_bars(arms, first, list(range(len(first))), line="")
+    arms.set_xticks(range(len(first)), [s["arm"].replace("-", "\n", 1) for s in first])
+    arms.set_xlim(-0.5, len(first) - 0.5)
+    for panel in (times, arms):
+        for label, (low, high) in PUBLISHED.items():
+            panel.axhspan(low, high, alpha=0.2, label=label, color="C1" if low < 20 else "C2")
+        panel.axhline(LONDON, color="0.5", linestyle=":", label="always London")
+        panel.set(ylabel="accuracy, %", ylim=(0, 100))
+        panel.grid(alpha=0.3)
+    times.legend(loc="upper left", fontsize="small")
+    return drawn
+
+
+def draw_bars(panel: Axes, scores: list[dict[str, Any]], at: list[float], line: str = "-") -> None:
+    """Accuracies with their 95 % intervals."""
+    values = np.array([[100 * s[end] for s in scores] for end in ("low", "accuracy", "high")])
+    errors = np.abs(values[[0, 2]] - values[1])
+    panel.errorbar(at, values[1], errors, fmt=f"o{line}", capsize=3, label="recipe modern")
+
+
+def read(name: str) -> Any:
+    return json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Write course-schedules.png and birthplaces.png."""
+    schedules().savefig(FIGURES / "course-schedules.png", dpi=150)
+    figure = reached(read("birthplaces-modern")["scores"], read("birthplaces-tried"))
+    figure.savefig(FIGURES / "birthplaces.png", dpi=150)
 
 
 if __name__ == "__main__":

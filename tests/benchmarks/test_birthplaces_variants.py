@@ -1,0 +1,52 @@
+"""What is tried on the real birth places can be tried, and is told as it was found."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmark_files import birthplaces
+
+from regard.runs.recipes import RECIPES
+from regard.runs.toml import override
+from regard.tasks.world import WorldConfig, make_world
+from regard.tasks.world_files import save_world
+
+SCORE: dict[str, Any] = {
+    "accuracy": 0.5, "low": 0.456, "high": 0.544, "steps": 600, "training_seconds": 90.0
+}  # fmt: skip
+TINY = ["pretraining.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]
+
+
+def test_each_variant_changes_something_else() -> None:
+    steps = f"pretraining.steps={birthplaces.STEPS}"
+    made = [override(RECIPES["modern"], [steps, *v]) for v in birthplaces.VARIANTS.values()]
+    assert RECIPES["modern"].pretraining.steps == 2 * birthplaces.STEPS
+    assert not [one for i, one in enumerate(made) if one in made[:i]]
+
+
+def test_a_row_tells_accuracy_steps_and_time() -> None:
+    assert (
+        birthplaces.row("half the steps", SCORE)
+        == "| half the steps | 50.0 % (45.6 to 54.4) | 600 | 1.5 min |"
+    )
+
+
+def test_one_variant_is_added_to_what_was_found_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_world(make_world(WorldConfig(people=80, unseen=20, biographies=1)), tmp_path / "world")
+    place = tmp_path / "birthplaces-tried.json"
+    place.write_text(json.dumps({"no clozes": SCORE}), encoding="utf-8")
+    monkeypatch.setenv("REGARD_BIRTHPLACES", str(tmp_path / "world"))
+    monkeypatch.setitem(birthplaces.VARIANTS, "half the steps", TINY)
+    paths = ["--out", str(tmp_path), "--runs", str(tmp_path / "runs")]
+    monkeypatch.setattr(sys, "argv", ["birthplaces.py", "--only", "half the steps", *paths])
+    birthplaces.main()
+    written = json.loads(place.read_text(encoding="utf-8"))
+    assert list(written) == ["half the steps", "no clozes"]
+    assert written["no clozes"] == SCORE
+    assert written["half the steps"]["steps"] == 2
+    shown = capsys.readouterr().out
+    assert "| no clozes | 50.0 % (45.6 to 54.4) | 600 | 1.5 min |" in shown
