@@ -1,8 +1,8 @@
 """What each part of the recipe "modern" is worth, on the real birth places.
 
-Trains half as long as the recipe does, with one part changed at a time; and the recipe as it is, but
-shorter and longer, which shows accuracy against time. One seed; each run can be interrupted and is
-gone on with when the command is repeated.
+Trains half as long as the recipe does, with one part changed at a time; and the recipe as it is,
+but shorter and longer, which shows accuracy against time. One seed; each run can be interrupted and
+is gone on with when the command is repeated.
 
     REGARD_BIRTHPLACES=… python benchmarks/birthplaces.py [--only NAME] [--runs runs/tried]
                                                           [--out docs/figures]
