@@ -12,7 +12,6 @@ from regard.errors import UserError
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
 from regard.runs.machine import Machine
-from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.toml import override
 from regard.studies.birthplaces import (
@@ -126,8 +125,12 @@ def test_another_recipe_needs_another_folder(data: Data, out: Path) -> None:
         birthplaces(data, out, override(MODERN, ["pretraining.steps=5"]), SETTINGS, [PRETRAINED])
 
 
-def test_a_recipe_without_questions_is_finetuned(data: Data, tmp_path: Path) -> None:
-    recipe: Recipe = override(RECIPES["plain"], [*TINY, "tokenizer.kind=byte-pairs"])
+@pytest.mark.parametrize(("name", "tokenizer"), [("course", "characters"), ("plain", "byte-pairs")])
+def test_a_recipe_without_questions_is_finetuned(
+    folder: Path, tmp_path: Path, name: str, tokenizer: str
+) -> None:
+    recipe = override(RECIPES[name], [*TINY, f"tokenizer.kind={tokenizer}", "model.n_heads=2"])
+    data = Data.read(folder, recipe)
     arm = birthplaces(data, tmp_path, recipe, SETTINGS, [PRETRAINED])[PRETRAINED]
     assert arm.run.path == tmp_path / "pretrained-finetuned"
     assert arm.run.origin["parent"] == str(tmp_path / "pretrained")
