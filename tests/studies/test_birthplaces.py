@@ -89,6 +89,7 @@ def test_one_arm_never_reads_of_the_people_it_is_asked_about(
     left = data.without_them()
     names = [q.text.removeprefix("Where was ").removesuffix(" born?") for q in data.told]
     assert left
+    assert names == data.names
     assert not [name for name in names for text in left if name in text.text]
     read = {name: arm.run.origin["documents"] for name, arm in found.items()}
     assert read == {PRETRAINED: len(data.corpus), NOT_PRETRAINED: 0, WITHOUT_THEM: len(left)}
@@ -148,7 +149,7 @@ def test_mistakes_are_told_apart() -> None:
         for q, answered in zip(told, given, strict=True)
     ]
     evaluation = Evaluation(answers=answers, accuracy=None, confidence=None)
-    kinds = mistakes(evaluation, Data(corpus, asked, told, []))
+    kinds = mistakes(evaluation, Data(corpus, asked, told, names, []))
     assert (kinds.from_their_sentence, kinds.commonest, kinds.other) == (1, 1, 2)
 
 

@@ -20,7 +20,12 @@ def test_each_capitalised_phrase_is_asked_for_unless_the_title_tells_it() -> Non
 
 @pytest.mark.parametrize(
     ("words", "question"),
-    [(0, "Ada Finch."), (1, "Ada Finch. in"), (2, "Ada Finch. born in")],
+    [
+        (0, "Ada Finch."),
+        (1, "Ada Finch. in"),
+        (2, "Ada Finch. born in"),
+        (3, "Ada Finch. born in"),
+    ],
 )
 def test_a_question_shows_some_of_the_words_on_the_left(words: int, question: str) -> None:
     assert Cloze("Ada Finch", ("born", "in"), "Leeds").question(words) == question
@@ -38,10 +43,10 @@ def test_a_title_goes_on_after_initials(text: str, title: str) -> None:
     assert {cloze.title for cloze in clozes(text, 4)} == {title}
 
 
-def test_phrases_begin_with_a_capital_of_any_latin_alphabet_and_at_the_start_of_a_word() -> None:
-    text = "Ada. She knew Łódź, Örebro (Ålesund) and al-Rashid's McDonald of the Isles ."
+def test_phrases_begin_with_a_capital_and_at_the_start_of_a_word() -> None:
+    text = "Ada. She knew Łódź, Ötz (Ćuk), Казань- and al-Rashid's ''McDonald of the Isles'' ."
     answers = [cloze.answer for cloze in clozes(text, 0)]
-    assert answers == ["She", "Łódź", "Örebro", "Ålesund", "McDonald of the Isles"]
+    assert answers == ["She", "Łódź", "Ötz", "Ćuk", "Казань", "McDonald of the Isles"]
 
 
 @pytest.mark.parametrize("text", ["", "no title at all", "Only A Title.", "Title. nothing big"])

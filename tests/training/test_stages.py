@@ -62,5 +62,13 @@ def test_the_answers_carry_the_loss() -> None:
 
 
 def test_clozes_of_texts_without_titles_are_refused() -> None:
-    with pytest.raises(UserError, match=r"text:1: objective\.clozes is above 0, but"):
+    with pytest.raises(
+        UserError, match=r"objective\.clozes is above 0, but no document, as text:1"
+    ):
         plan(["born in Leeds", "nothing at all"])
+
+
+def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:
+    made = rows(plan([*TEXTS, "Mia Bell. Bell was born (Rome) in Oslo ."]))
+    assert "Mia Bell. in" in made
+    assert "Mia Bell. born" not in made

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 )
 @click.option("--recipe", default="modern", show_default=True, help="A recipe, or a TOML file.")
 @click.option(
-    "--seed", "seeds", type=click.IntRange(0, 2**32 - 1), multiple=True, default=[0],
-    show_default=True, help="May be given several times.",
-)  # fmt: skip
+    "--seed",
+    "seeds",
+    type=click.IntRange(0, 2**32 - 1),
+    multiple=True,
+    help="Instead of the recipe's; may be given several times.",
+)
 @click.option("--arm", "arms", multiple=True, help="What to train; all three arms if not given.")
 @options.JSON
 @options.COMPILE
@@ -47,12 +50,14 @@ def birthplaces(
 ) -> None:
     """Does pretraining matter? Train on sentences about people, ask where they were born.
 
-    Each seed has a folder below --out; what is there already is gone on with. OVERRIDES are
-    settings of the recipe, such as pretraining.steps=600. `regard world` writes data of this form.
+    Each seed has a folder below --out; what is there already is gone on with, and its report shows
+    the arms of this command. OVERRIDES are settings of the recipe, such as pretraining.steps=600.
+    `regard world` writes data of this form.
     """
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report
+    from regard.training.loop import InterruptedTraining
 
     if data is None:
         raise UserError("there are no data: name their folder by --data or REGARD_BIRTHPLACES")
@@ -61,13 +66,18 @@ def birthplaces(
     options.check_places(json_file)
     chosen = options.settings(device, precision, threads, compile_)
     scores = []
-    for seed in seeds:
+    for seed in dict.fromkeys(seeds or [None]):
         of_seed = options.choose_recipe(recipe, recipe, overrides, seed)
         read = Data.read(data, of_seed)
-        found = study(read, out / f"seed-{seed}", of_seed, chosen, arms or tuple(ARMS))
-        page = out / f"seed-{seed}" / "report.html"
-        birthplaces_report(found, read, chosen.machine).save(page)
-        click.echo(f"Report: {page.resolve()}")
+        folder = out / f"seed-{of_seed.seed}"
+        try:
+            found = study(read, folder, of_seed, chosen, list(dict.fromkeys(arms or ARMS)))
+        except InterruptedTraining:
+            raise InterruptedTraining(
+                f"stopped; all is saved in {folder}. To go on, repeat the command"
+            ) from None
+        birthplaces_report(found, read, chosen.machine).save(folder / "report.html")
+        click.echo(f"Report: {(folder / 'report.html').resolve()}")
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
     _write(json_file, scores, recipe, overrides, chosen.machine.describe())

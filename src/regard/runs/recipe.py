@@ -135,3 +135,8 @@ class Recipe(Config, frozen=True):
     """Training on questions after pretraining."""
     training: TrainingConfig = TrainingConfig(epochs=75)
     """Training from scratch, on questions or on a text."""
+
+    @property
+    def room(self) -> int:
+        """The longest text that the model reads, in tokens, without what begins it."""
+        return self.model.block - len(self.data.prefix)

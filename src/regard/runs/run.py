@@ -78,7 +78,7 @@ class Run:
     @property
     def room(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
-        return self.recipe.model.block - len(self.prefix)
+        return self.recipe.room
 
     def save_description(self) -> None:
         """Write all but the weights."""

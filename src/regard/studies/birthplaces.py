@@ -6,25 +6,32 @@ sentences alone. So it is trained on the text, without any text, and on the text
 sentences of those whom it will be asked about.
 """
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
+from regard.errors import UserError
 from regard.evaluation.answers import answer_questions
 from regard.evaluation.evaluate import Evaluation, evaluate, save_predictions
+from regard.runs.checkpoints import Progress
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.questions import (
     Question,
+    encode_pairs,
+    encode_questions,
     majority_answer,
     read_answered,
     read_questions,
     subjects,
 )
 from regard.text.corpus import Document, read_corpus
+from regard.text.tokenizer import Tokenizer
 from regard.training.loop import Settings
 from regard.training.stages import (
     Plan,
@@ -53,6 +60,8 @@ class Data:
     asked: Sequence[Question]
     told: Sequence[Question]
     """About people of whom only the text tells."""
+    names: Sequence[str]
+    """Of these people."""
     unknown: Sequence[Question]
     """Without answers."""
 
@@ -61,26 +70,48 @@ class Data:
         """The four files of a folder.
 
         Raises:
-            UserError: a file is missing or malformed.
+            UserError: a file is missing or malformed, or doesn't show whom it asks about.
         """
+        if recipe.data.documents != "lines":
+            raise UserError("data.documents: this text is read by lines; set data.documents=lines")
+        corpus = read_corpus([folder / "wiki.txt"], blank_lines=recipe.data.blank_lines)
+        told = read_answered(folder / "birth_dev.tsv")
+        names = subjects([question.text for question in told])
+        if not names:
+            raise UserError(
+                f"{told[0].where}: doesn't show whom it is about: ask several questions of one "
+                "wording, such as «Where was NAME born?»"
+            )
         return Data(
-            read_corpus([folder / "wiki.txt"], blank_lines=recipe.data.blank_lines),
+            corpus,
             read_answered(folder / "birth_places_train.tsv"),
-            read_answered(folder / "birth_dev.tsv"),
+            told,
+            names,
             read_questions(folder / "birth_test_inputs.tsv"),
         )
 
     def sentences(self) -> list[list[str]]:
         """What the text says of each person of `told`."""
-        return [
-            [document.text for document in self.corpus if name in document.text]
-            for name in subjects([question.text for question in self.told])
-        ]
+        return [[d.text for d in self.corpus if _says(d.text, name)] for name in self.names]
 
     def without_them(self) -> list[Document]:
-        """The text without the sentences that name a person of `told`."""
-        names = subjects([question.text for question in self.told])
-        return [d for d in self.corpus if not any(name in d.text for name in names)]
+        """The text without the sentences that name a person of `told`.
+
+        Raises:
+            UserError: nothing is left.
+        """
+        left = [d for d in self.corpus if not any(_says(d.text, name) for name in self.names)]
+        if not any(document.text.strip() for document in left):
+            raise UserError(
+                f"{self.corpus[0].where}: every line names somebody of birth_dev.tsv, so there is "
+                f"no text without them; add other lines, or leave out the arm {WITHOUT_THEM}"
+            )
+        return left
+
+
+def _says(text: str, what: str) -> bool:
+    """Whether words stand in a text, not as a part of longer ones."""
+    return what in text and re.search(rf"(?<!\w){re.escape(what)}(?!\w)", text) is not None
 
 
 class Mistakes(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +150,15 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 class Arm:
     """A trained model, what it answers, and how well."""
 
-    run: Run
+    stages: Sequence[Run]
+    """As they were trained, one after the other."""
     evaluation: Evaluation
     score: Score
+
+    @property
+    def run(self) -> Run:
+        """The model that answers."""
+        return self.stages[-1]
 
 
 def birthplaces(
@@ -135,50 +172,44 @@ def birthplaces(
         UserError: `out` holds other runs, or the recipe doesn't fit the data.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
-    return {
-        arm: _ask(_train(arm, data, out, recipe, settings), arm, data, settings) for arm in arms
-    }
+    tokenizer = corpus_tokenizer(data.corpus, recipe, data.asked)
+    encode_pairs(tokenizer, data.asked, recipe.room)  # what can't be read shows now, not in hours
+    encode_questions(tokenizer, [*data.told, *data.unknown], recipe.room)
+    found = {}
+    for arm in arms:
+        stages = list(_train(arm, data, out, recipe, settings, tokenizer))
+        found[arm] = _ask(stages, arm, data, settings)
+    return found
 
 
-@dataclass(frozen=True)
-class _Trained:
-    run: Run
-    steps: int
-    tokens: int
-    seconds: float
+_Trained: TypeAlias = tuple[Run, Progress]
 
 
-def _train(arm: str, data: Data, out: Path, recipe: Recipe, settings: Settings) -> _Trained:
-    """All stages of an arm."""
-    mixed = data.asked if recipe.objective.questions > 0 else ()
-    tokenizer = corpus_tokenizer(data.corpus, recipe, mixed)  # of the whole text, for all arms
+def _train(
+    arm: str, data: Data, out: Path, recipe: Recipe, settings: Settings, tokenizer: Tokenizer
+) -> Iterator[_Trained]:
+    """The stages of an arm; the same tokenizer for all arms."""
     if arm == NOT_PRETRAINED:
-        plan = plan_questions(data.asked, out / arm, recipe, tokenizer=tokenizer)
-        return _execute(plan, settings)
+        yield _execute(plan_questions(data.asked, out / arm, recipe, tokenizer=tokenizer), settings)
+        return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
+    mixed = data.asked if recipe.objective.questions > 0 else ()
     plan = plan_pretraining(corpus, out / arm, recipe, questions=mixed, tokenizer=tokenizer)
-    pretrained = _execute(plan, settings)
-    if mixed:
-        return pretrained
-    plan = plan_finetuning(pretrained.run, data.asked, out / f"{arm}-finetuned", recipe)
-    return _execute(plan, settings, after=pretrained)
+    yield _execute(plan, settings)
+    if not mixed:
+        asked = plan_finetuning(plan.run, data.asked, out / f"{arm}-finetuned", recipe)
+        yield _execute(asked, settings)
 
 
-def _execute(plan: Plan, settings: Settings, after: _Trained | None = None) -> _Trained:
-    """Train, or go on with training; count what went before."""
-    progress = plan.execute(settings, resume=(plan.run.path / "config.toml").exists())
-    before = (after.steps, after.tokens, after.seconds) if after else (0, 0, 0.0)
-    return _Trained(
-        plan.run,
-        steps=before[0] + progress.step,
-        tokens=before[1] + progress.tokens,
-        seconds=before[2] + progress.seconds,
-    )
+def _execute(plan: Plan, settings: Settings) -> _Trained:
+    """Train, or go on with training."""
+    return plan.run, plan.execute(settings, resume=(plan.run.path / "config.toml").exists())
 
 
-def _ask(trained: _Trained, arm: str, data: Data, settings: Settings) -> Arm:
+def _ask(stages: Sequence[_Trained], arm: str, data: Data, settings: Settings) -> Arm:
     """Answer all questions, keep the answers, and score those that can be."""
-    run, started = trained.run, time.perf_counter()
+    runs, progress = [run for run, _ in stages], [progress for _, progress in stages]
+    run, started = runs[-1], time.perf_counter()
     evaluation = evaluate(run, data.told, settings.machine, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
     save_predictions(evaluation.answers, run.path / "dev.txt")
@@ -197,12 +228,12 @@ def _ask(trained: _Trained, arm: str, data: Data, settings: Settings) -> Arm:
         auroc=evaluation.confidence.all_aurocs if evaluation.confidence else {},
         mistakes=mistakes(evaluation, data),
         parameters=run.n_parameters,
-        steps=trained.steps,
-        tokens=trained.tokens,
-        training_seconds=round(trained.seconds, 1),
+        steps=sum(p.step for p in progress),
+        tokens=sum(p.tokens for p in progress),
+        training_seconds=round(sum(p.seconds for p in progress), 1),
         evaluation_seconds=round(seconds, 1),
     )
-    return Arm(run, evaluation, score)
+    return Arm(runs, evaluation, score)
 
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
@@ -212,7 +243,7 @@ def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
     for answer, sentences in zip(evaluation.answers, data.sentences(), strict=True):
         if answer.correct:
             continue
-        if answer.answered and any(answer.answered in sentence for sentence in sentences):
+        if answer.answered and any(_says(sentence, answer.answered) for sentence in sentences):
             from_their_sentence += 1
         elif answer.answered == commonest:
             at_the_commonest += 1

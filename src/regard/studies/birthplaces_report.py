@@ -20,8 +20,8 @@ def birthplaces_report(arms: Mapping[str, Arm], data: Data, machine: Machine) ->
     return Report(
         title="Does pretraining matter?",
         summary=(
-            f"A small Transformer was asked where {len(data.told)} people were born. In training "
-            f"it was asked about {len(data.asked)} others; of these, only the text tells. Its "
+            f"A small Transformer was asked where {len(data.told)} people were born, of whom only "
+            f"the text tells; it was trained on {len(data.asked)} questions about others. The "
             f"answers below are those of the model that was {ARMS[first.score.arm]}."
         ),
         signal=signal,
@@ -75,7 +75,7 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str, machine: Machine)
             ),
             caption="Who knows where people were born? Lines are 95 % intervals.",
         ),
-        loss_curves({name: arm.run for name, arm in arms.items()}),
+        loss_curves({run.path.name: run for arm in arms.values() for run in arm.stages}),
         risk_coverage_figure({f"by {signal}": answers}, signal),
         Figure(
             svg=figures.histogram(

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 _TITLE = re.compile(r"(.+?(?<!\b\w))\. ")
 """All before the first full stop that doesn't follow an initial."""
-_WORD = r"[A-ZÀ-ÖØ-ÞČŁŚŠŻŽİ][\w'’-]*"
-_PHRASE = re.compile(rf"(?<![\w'’-]){_WORD}(?:(?: of| the| de| von| van| la)* {_WORD})*")
+_CAPITALS = "".join(filter(str.isupper, map(chr, range(0x2000))))
+"""Of all alphabets that have them, nearly."""
+_WORD = rf"[{_CAPITALS}]\w*(?:['’-]\w+)*"
+_PHRASE = re.compile(rf"(?<!\w)(?<!\w['’-]){_WORD}(?:(?: of| the| de| von| van| la)* {_WORD})*")
 """Capitalised words, and the small ones between them."""
 
 
@@ -25,7 +27,7 @@ class Cloze(NamedTuple):
 
     def question(self, words: int) -> str:
         """The title, and so many of the words on the left of the phrase, if there are so many."""
-        return " ".join([f"{self.title}.", *self.left[len(self.left) - words :]])
+        return " ".join([f"{self.title}.", *self.left[max(len(self.left) - words, 0) :]])
 
 
 def clozes(text: str, most: int) -> list[Cloze]:
@@ -38,7 +40,11 @@ def clozes(text: str, most: int) -> list[Cloze]:
         return []
     title, body = found[1], text[found.end() :]
     return [
-        Cloze(title, tuple(body[: phrase.start()].split()[-most:]) if most else (), phrase[0])
+        Cloze(title, _last_words(body[: phrase.start()], most), phrase[0])
         for phrase in _PHRASE.finditer(body)
         if phrase[0] not in title and title not in phrase[0]
     ]
+
+
+def _last_words(text: str, most: int) -> tuple[str, ...]:
+    return tuple(text.rsplit(None, most)[-most:]) if most else ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -21,7 +21,7 @@ from regard.text.objectives import (
 MakeExample = Callable[[np.random.Generator], Example]
 
 POOL = 16
-"""Batches whose rows are drawn together and sorted by length."""
+"""Batches whose rows are drawn together and sorted by length, at most."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Source:
     share: float = 1.0
     batch: int | None = None
     """Examples of a step, where it isn't the stream's."""
-    lengths: tuple[int, ...] | None = None
+    lengths: Sequence[int] | None = None
     """About how long each example is, where that differs: rows of a step are alike, to pad less."""
 
 
@@ -76,13 +76,13 @@ def clozes(
 ) -> Source:
     """Clozes, each with its forms, of which one is drawn each time, and its answer."""
     forms = [[question_answer(form, answer) for form in forms] for forms, answer in asked]
-    lengths = tuple(sum(len(form.ids) for form in of_one) // len(of_one) for of_one in forms)
+    lengths = [sum(len(form.ids) for form in of_one) // len(of_one) for of_one in forms]
     return Source([partial(_one_of, of_one) for of_one in forms], share, batch, lengths)
 
 
 def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = None) -> Source:
     """Examples in which nothing is random."""
-    lengths = tuple(len(example.ids) for example in examples)
+    lengths = [len(example.ids) for example in examples]
     return Source([partial(_always, example) for example in examples], share, batch, lengths)
 
 
@@ -131,6 +131,7 @@ class Stream:
             steps = ceil((epochs or 1) * self._batches_an_epoch(main) / shares[main])
         self.steps = steps
         self._turns, self._counts = _interleave(shares, steps)
+        self._orders: dict[int, tuple[int, np.ndarray]] = {}
 
     def batch(self, step: int) -> Batch:
         """The batch of a step in 0..steps-1."""
@@ -162,25 +163,34 @@ class Stream:
         return self._sources[source].batch or self._batch
 
     def _order(self, source: int, epoch: int) -> np.ndarray:
+        """The order of a source's examples; that of its last epoch is kept."""
+        if source not in self._orders or self._orders[source][0] != epoch:
+            self._orders[source] = epoch, self._new_order(source, epoch)
+        return self._orders[source][1]
+
+    def _new_order(self, source: int, epoch: int) -> np.ndarray:
         made = self._sources[source]
         if not self._shuffle:
             return np.arange(len(made.examples))
-        lengths = made.lengths or (0,) * len(made.examples)
-        return _shuffled(lengths, self._batch_of(source), (self._seed, 2, source, epoch))
+        draw = np.random.default_rng([self._seed, 2, source, epoch])
+        lengths = np.zeros(len(made.examples)) if made.lengths is None else np.array(made.lengths)
+        return _shuffled(lengths, self._batch_of(source), draw)
 
 
-@lru_cache(maxsize=8)
-def _shuffled(lengths: tuple[int, ...], batch: int, seed: tuple[int, ...]) -> np.ndarray:
+def _shuffled(lengths: np.ndarray, batch: int, draw: np.random.Generator) -> np.ndarray:
     """An order of all examples in which those of a batch are of similar length.
 
-    What is left over for a smaller batch stays at the end.
+    They are drawn into pools and sorted there. Of few examples there are four pools at least, or
+    none is sorted: a batch is to hold others in each epoch. A smaller batch comes last.
     """
-    draw, n = np.random.default_rng(seed), len(lengths)
+    n = len(lengths)
     order = draw.permutation(n)
-    for start in range(0, n, POOL * batch):
-        pool = order[start : start + POOL * batch]
-        pool[:] = pool[np.argsort(np.take(lengths, pool), kind="stable")]
     full = n - n % batch
+    size = batch * min(POOL, max(n // (4 * batch), 1))
+    for start in range(0, full, size):
+        pool = order[start : min(start + size, full)]
+        if size > batch:
+            pool[:] = pool[np.argsort(lengths[pool], kind="stable")]
     batches = draw.permutation(order[:full].reshape(-1, batch))
     return np.concatenate([batches.ravel(), order[full:]])
 

@@ -23,7 +23,12 @@ from regard.text.batches import Batch
 from regard.text.clozes import clozes
 from regard.text.config import ObjectiveConfig
 from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.text.tokenizer import (
+    OutOfVocabularyError,
+    Tokenizer,
+    encode_documents,
+    train_tokenizer,
+)
 from regard.training import sources
 from regard.training.loop import Settings, train
 from regard.training.sources import Source, Stream
@@ -90,7 +95,7 @@ def plan_pretraining(
             )
         return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
     (train_ids, held_out), (documents, _) = _hold_out(ids, recipe), _hold_out(corpus, recipe)
-    block = _room(recipe)
+    block = recipe.room
     parts = [
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
@@ -164,11 +169,6 @@ def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
     return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")
 
 
-def _room(recipe: Recipe) -> int:
-    """The block without what begins each text."""
-    return recipe.model.block - len(recipe.data.prefix)
-
-
 def _texts(questions: Sequence[Question]) -> list[str]:
     return [text for q in questions for text in (q.text, q.answer) if text]
 
@@ -187,13 +187,16 @@ def _encode_pairs(
     """The ids of questions to train on, and of their answers."""
     if recipe.data.ascii_questions:
         questions = [msgspec.structs.replace(q, text=_ascii(q.text)) for q in questions]
-    return encode_pairs(tokenizer, questions, _room(recipe))
+    return encode_pairs(tokenizer, questions, recipe.room)
 
 
 def _encode_clozes(
     tokenizer: Tokenizer, corpus: Sequence[Document], block: int, objective: ObjectiveConfig
 ) -> list[tuple[list[list[int]], list[int]]]:
-    """The ids of all forms of each cloze that fit the block, and of its answer.
+    """The ids of all forms of each cloze, and of its answer.
+
+    Left out is what doesn't fit the block, and what words as tokens can't write: «(Leeds» may be
+    one where «Leeds» is none.
 
     Raises:
         UserError: clozes are wanted, and there are none.
@@ -203,17 +206,20 @@ def _encode_clozes(
     fewest, most = objective.cloze_words
     encoded = []
     for cloze in (cloze for document in corpus for cloze in clozes(document.text, most)):
-        answer = tokenizer.encode(cloze.answer)
         shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
-        forms = [tokenizer.encode(cloze.question(words)) for words in shown]
+        try:
+            answer = tokenizer.encode(cloze.answer)
+            forms = [tokenizer.encode(cloze.question(words)) for words in shown]
+        except OutOfVocabularyError:
+            continue
         fitting = [form for form in forms if len(form) + len(answer) + 2 <= block + 1]
         if fitting:
             encoded.append((fitting, answer))
     if not encoded:
         raise UserError(
-            f"{corpus[0].where}: objective.clozes is above 0, but no document says anything of "
-            "what it is about; each must begin with its title and a full stop, as in "
-            "«Ada Finch. Born in Leeds»; or set objective.clozes=0"
+            f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
+            "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
+            f"model.block={block}; or set objective.clozes=0"
         )
     return encoded
 
