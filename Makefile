@@ -34,7 +34,7 @@ test: setup ## Lint, types and the fast tests
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(BIN)/pytest -m slow
 
-bench: setup $(BENCH) ## Measure beside the peers, half an hour (BENCHMARKS="attention decoding_step …")
+bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARKS="attention decoding_step …")
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(BENCH): pyproject.toml constraints.txt

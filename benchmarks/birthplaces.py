@@ -15,11 +15,13 @@ import argparse
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from regard.runs.files import write_file
 from regard.runs.machine import Machine
 from regard.runs.recipes import RECIPES
 from regard.runs.toml import override
@@ -70,11 +72,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/tried"))
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     given = parser.parse_args()
+    if "REGARD_BIRTHPLACES" not in os.environ:
+        sys.exit("REGARD_BIRTHPLACES doesn't name the folder of the real corpus")
+    given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "birthplaces-tried.json"
     found = json.loads(place.read_text()) if place.exists() else {}
     for name in given.only or VARIANTS:
         found[name] = tried(name, given.runs, Machine.choose("auto", "auto"))
-        place.write_text(json.dumps({n: found[n] for n in VARIANTS if n in found}, indent=1) + "\n")
+        ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
+        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
     print("| | accuracy | steps | training |\n|---|---|---|---|")
     for name in VARIANTS:
         if name in found:

@@ -82,8 +82,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        dropout, padded = f", dropout {self.dropout}" * (self.dropout > 0), ", padded" * self.padded
-        return self.precision + dropout + padded
+        parts = [self.precision]
+        if self.dropout:
+            parts.append(f"dropout {self.dropout}")
+        if self.padded:
+            parts.append("padded")
+        return ", ".join(parts)
 
     @property
     def plain(self) -> bool:
@@ -274,7 +278,9 @@ def profiled(
     batch, on_gpu = case.batch(config.block, rows).to(device), device.type == "cuda"
     step = our_step(ours(case, config, device), batch, case.machine(device))
     step()
-    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities) as recorded:
         for _ in range(repeats):
             step()

@@ -70,7 +70,7 @@ def train(
     """
     model, machine = run.model.to(settings.machine.device), settings.machine
     optimizers = make_optimizers(model, config)
-    progress = _resume(run, optimizers, machine)
+    progress = _resume(run, optimizers, machine, stream.steps)
     reporters = make_reporters(run.path, title, stream.steps, progress.step, quiet=settings.quiet)
     trainer = _Trainer(run, optimizers, validation, config, machine, reporters)
     decode = torch.compile(model.decoder, dynamic=True) if settings.compile else model.decoder
@@ -197,7 +197,9 @@ class _Trainer:
         return msgspec.structs.replace(progress, losses=())
 
 
-def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine) -> Progress:
+def _resume(
+    run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine, steps: int
+) -> Progress:
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is None:
         return Progress()
@@ -208,7 +210,7 @@ def _resume(run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine)
         for name, was in checkpoint.environment.items()
         if name not in ("python", "regard") and here.get(name) != was
     ]
-    if changed:
+    if changed and checkpoint.progress.step < steps:
         warnings.warn(
             f"{run.path}: {'; '.join(changed)}: training goes on, but its weights won't be "
             "bit-identical to those of an uninterrupted run",
