@@ -81,7 +81,7 @@ def state_after(attend: Attention, context: int, device: torch.device) -> Callab
     """The state after so many random tokens, as often as wished."""
     _, key, value = random(context + TOKENS + 1, device)  # a cache has one slot for padding
     if isinstance(attend, Softmax):
-        return lambda: KeyValueCache(key, value, torch.full((1,), context, device=device))
+        return lambda: KeyValueCache.of(key, value, context)
     state = attend.memory(key[:, :, :context], value[:, :, :context])
     return lambda: state
 

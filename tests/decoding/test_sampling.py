@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.decoding import Sampling
 from regard.decoding.sampling import draw
-from regard.errors import UserError
+from regard.errors import NonFiniteError, UserError
 
 EPS = torch.finfo(torch.float64).eps
 ALMOST_ONE = 1 - EPS / 2
@@ -124,7 +124,18 @@ def test_temperature_zero_is_the_best_token_whatever_the_filters(
     best = row.index(max(row))
     assert probabilities.tolist() == [[float(token == best) for token in range(len(row))]]
     for uniform in (0.0, 0.5, ALMOST_ONE):
-        assert draw(probabilities, torch.tensor([uniform], dtype=torch.float64)).item() == best
+        drawn = torch.tensor([uniform], dtype=torch.float64)
+        assert draw(probabilities, drawn).item() == best
+        chosen = Sampling(top_k=k, top_p=p).choose(torch.tensor([row], dtype=torch.float64), drawn)
+        assert chosen.item() == best
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nothing_is_chosen_from_bad_numbers(temperature: float, bad: float) -> None:
+    logits = torch.tensor([[0.0, 1.0], [bad, 1.0]])
+    with pytest.raises(NonFiniteError):
+        Sampling(temperature=temperature).choose(logits, torch.tensor([0.5, 0.5]))
 
 
 @pytest.mark.parametrize("temperature", [1e-8, 1e-300, 5e-324])

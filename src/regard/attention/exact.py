@@ -26,6 +26,9 @@ class KeyValueCache:
     keys: Float[Tensor, "batch kv_heads slots d"]
     values: Float[Tensor, "batch kv_heads slots e"]
     length: Int[Tensor, " batch"]
+    shortest: int
+    longest: int
+    """Of the lengths; bounds of them in compiled code, which can't ask."""
 
     @staticmethod
     def empty(
@@ -39,18 +42,23 @@ class KeyValueCache:
         dtype: torch.dtype,
     ) -> "KeyValueCache":
         """Room for `capacity` tokens."""
-        return KeyValueCache(
-            torch.zeros(batch, kv_heads, capacity + 1, d, device=device, dtype=dtype),
-            torch.zeros(batch, kv_heads, capacity + 1, e, device=device, dtype=dtype),
-            torch.zeros(batch, device=device, dtype=torch.long),
-        )
+        keys = torch.zeros(batch, kv_heads, capacity + 1, d, device=device, dtype=dtype)
+        values = torch.zeros(batch, kv_heads, capacity + 1, e, device=device, dtype=dtype)
+        return KeyValueCache.of(keys, values, 0)
+
+    @staticmethod
+    def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
+        """Keys and values of which all rows have filled so many slots."""
+        lengths = torch.full((len(keys),), length, device=keys.device)
+        return KeyValueCache(keys, values, lengths, length, length)
 
     @property
     def bytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes + self.length.nbytes
 
     def select(self, rows: Int[Tensor, " rows"]) -> "KeyValueCache":
-        return KeyValueCache(self.keys[rows], self.values[rows], self.length[rows])
+        length = self.length[rows]
+        return KeyValueCache(self.keys[rows], self.values[rows], length, *self._span(length))
 
     def append(
         self,
@@ -59,20 +67,36 @@ class KeyValueCache:
         keep: Bool[Tensor, "batch new"] | None,
     ) -> "KeyValueCache":
         """Write new tokens into the free slots; those not kept go to the bin."""
-        batch, _, new, _ = key.shape
-        bin_slot = self.keys.shape[2] - 1
-        grown = self.length + (new if keep is None else keep.sum(1))
-        if not torch.compiler.is_compiling() and bool((grown > bin_slot).any()):
-            raise ValueError(
-                f"the cache holds {bin_slot} tokens, and {int(grown.max())} are wanted"
-            )
-        slot = self.positions(new)
+        new, bin_slot = key.shape[2], self.keys.shape[2] - 1
+        if keep is None:
+            length, span = self.length + new, (self.shortest + new, self.longest + new)
+        else:
+            length = self.length + keep.sum(1)
+            span = self._span(length, new)
+        if not torch.compiler.is_compiling() and span[1] > bin_slot:
+            raise ValueError(f"the cache holds {bin_slot} tokens, and {span[1]} are wanted")
+        if keep is None and self.is_even:
+            slots = slice(self.longest, self.longest + new)
+            self.keys[:, :, slots], self.values[:, :, slots] = key, value
+        else:
+            self._scatter(key, value, keep)
+        return KeyValueCache(self.keys, self.values, length, *span)
+
+    def _scatter(self, key: Tensor, value: Tensor, keep: Tensor | None) -> None:
+        """Write new tokens where each row has its own next slots."""
+        slot = self.positions(key.shape[2])
         if keep is not None:
-            slot = torch.where(keep, slot, bin_slot)
-        row = torch.arange(batch, device=key.device)[:, None]
+            slot = torch.where(keep, slot, self.keys.shape[2] - 1)
+        row = torch.arange(len(key), device=key.device)[:, None]
         self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
         self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
-        return KeyValueCache(self.keys, self.values, grown)
+
+    def _span(self, length: Tensor, new: int = 0) -> tuple[int, int]:
+        """The least and the most of new lengths."""
+        if torch.compiler.is_compiling():
+            return self.shortest, self.longest + new
+        least, most = torch.aminmax(length)
+        return int(least), int(most)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
         """Where the next tokens will stand."""
@@ -80,18 +104,21 @@ class KeyValueCache:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row has seen a token, as far as that can be asked."""
-        return not torch.compiler.is_compiling() and not bool(self.length.any())
+        """Whether no row has seen a token."""
+        return self.longest == 0
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all rows have seen equally many tokens, as far as that is known."""
+        return self.shortest == self.longest
 
     def inside(self, positions: Int[Tensor, "batch new"]) -> Int[Tensor, "batch new"]:
         """Positions for a bias: those of padding, which may lie beyond the last slot, at it."""
         return positions.clamp(max=self.keys.shape[2] - 2)
 
     def filled(self) -> tuple[Tensor, Tensor]:
-        """Keys and values without the slots that no row has filled, where that is known."""
-        used = self.keys.shape[2] - 1
-        if self.length.device.type == "cpu" and not torch.compiler.is_compiling():
-            used = int(self.length.max())  # on a GPU, asking would make the CPU wait
+        """Keys and values without the slots that no row has filled."""
+        used = min(self.longest, self.keys.shape[2] - 1)
         return self.keys[:, :, :used], self.values[:, :, :used]
 
 
@@ -204,16 +231,19 @@ class Exact(Attention):
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         assert isinstance(state, KeyValueCache)
         self.require(query, key, None, bias)
-        positions, fresh = state.positions(key.shape[2]), state.is_empty
-        state = state.append(key, value, keep)
-        if fresh:
+        before, new = state, key.shape[2]
+        state = before.append(key, value, keep)
+        if before.is_empty:
             return self._whole(query, key, value, Mask.causal(), bias), state
-        keys, values = state.filled()
+        keys, values = (x.to(query.dtype) for x in state.filled())
+        sees_all = new == 1 and state.is_even
+        if sees_all and bias is None:
+            return self._attend(query, keys, values, None, None), state
+        positions = before.positions(new)
         slots = torch.arange(keys.shape[2], device=keys.device)
-        seen = _unless_all((slots <= positions[:, :, None])[:, None])
+        seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
         placed = None if bias is None else Placed(bias, state.inside(positions), slots)
-        out = self._attend(query, keys.to(query.dtype), values.to(query.dtype), seen, placed)
-        return out, state
+        return self._attend(query, keys, values, seen, placed), state
 
     def memory(
         self,
@@ -469,12 +499,6 @@ def _products(query: Tensor, key: Tensor) -> Tensor:
     """q·k. Of a single query the keys come first: so a CPU reads them in half the time."""
     products: Tensor = (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
     return products
-
-
-def _unless_all(allowed: Tensor) -> Tensor | None:
-    """None where all is allowed, as far as that can be asked: masking costs another third."""
-    can_ask = allowed.device.type == "cpu" and not torch.compiler.is_compiling()
-    return None if can_ask and bool(allowed.all()) else allowed
 
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:

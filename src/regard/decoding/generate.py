@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.sampling import Sampling, draw
+from regard.decoding.sampling import Sampling
 from regard.text.batches import pad_rows
 
 
@@ -56,7 +56,7 @@ def generate(
     for step in range(max_new_tokens):
         if step:
             logits, states = model.extend(tokens[-1][:, None], states)
-        token = draw(sampling.probabilities(logits), uniforms[:, step])
+        token = sampling.choose(logits, uniforms[:, step])
         log_probabilities = logits.float().log_softmax(-1)
         tokens.append(token)
         scores.append(log_probabilities.gather(-1, token[:, None]).squeeze(-1))

@@ -29,6 +29,20 @@ class Sampling:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top-p must lie in (0, 1], not {self.top_p}")
 
+    def choose(
+        self, logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
+    ) -> Int[Tensor, " rows"]:
+        """The next token of each row.
+
+        Raises:
+            NonFiniteError: a logit is NaN or infinite.
+        """
+        if self.temperature == 0:
+            best, token = logits.max(-1)
+            _refuse_unless_finite(best)
+            return token
+        return draw(self.probabilities(logits), uniforms)
+
     def probabilities(
         self, logits: Float[Tensor, "rows vocabulary"]
     ) -> Float[Tensor, "rows vocabulary"]:
@@ -60,10 +74,14 @@ def draw(
         NonFiniteError: a probability is NaN or infinite.
     """
     total = probabilities.cumsum(-1)
-    if not total[:, -1].isfinite().all():
-        raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
+    _refuse_unless_finite(total[:, -1])
     point = uniforms.to(total)[:, None] * total[:, -1:]
     return torch.searchsorted(total, point, right=True).squeeze(-1)
+
+
+def _refuse_unless_finite(values: Tensor) -> None:
+    if not values.isfinite().all():
+        raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
 
 
 def _keep(probabilities: Tensor, kept: Bool[Tensor, "rows vocabulary"]) -> Tensor:
