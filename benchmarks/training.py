@@ -82,7 +82,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        parts = [self.precision]
+        parts: list[str] = [self.precision]
         if self.dropout:
             parts.append(f"dropout {self.dropout}")
         if self.padded:
