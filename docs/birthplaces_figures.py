@@ -1,7 +1,8 @@
 """Draw the figures of docs/birthplaces.md, into docs/figures.
 
-The course's two schedules; and, from birthplaces-modern.json and birthplaces-tried.json, which
-`regard birthplaces` and `benchmarks/birthplaces.py` have written, what was reached.
+The course's two schedules; and what was reached, from birthplaces-modern.json (three seeds) and
+birthplaces-arms.json, which `regard birthplaces` has written, and birthplaces-tried.json, which
+`benchmarks/birthplaces.py` has.
 """
 
 import json
@@ -40,34 +41,33 @@ def schedules() -> Figure:
     return drawn
 
 
-def reached(scores: list[dict[str, Any]], tried: dict[str, dict[str, Any]]) -> Figure:
+def reached(
+    seeds: list[dict[str, Any]], arms: list[dict[str, Any]], tried: dict[str, dict[str, Any]]
+) -> Figure:
     """Accuracy against the time of training, and of the three arms."""
     drawn = Figure(figsize=(10, 3.8), layout="constrained")
-    times, arms = drawn.subplots(1, 2, width_ratios=(3, 2))
-    lengths = [tried[name] for name in LENGTHS if name in tried]
-    lengths += [s for s in scores if s["seed"] == 0 and s["arm"] == "pretrained"]
-    lengths.sort(key=lambda s: s["training_seconds"])
-    draw_bars(times, lengths, [s["training_seconds"] / 60 for s in lengths])
-    times.set(xlabel="minutes of training on two cores", xlim=(0, None))
-    first = [s for s in scores if s["seed"] == 0]
-    draw_bars(arms, first, list(range(len(first))), line="")
-    arms.set_xticks(range(len(first)), [s["arm"].replace("-", "\n", 1) for s in first])
-    arms.set_xlim(-0.5, len(first) - 0.5)
-    for panel in (times, arms):
-        for label, (low, high) in PUBLISHED.items():
-            panel.axhspan(low, high, alpha=0.2, label=label, color="C1" if low < 20 else "C2")
+    left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
+    lengths = [*seeds, *(tried[name] for name in LENGTHS if name in tried)]
+    draw(left, lengths, [s["training_seconds"] / 60 for s in lengths])
+    left.set(xlabel="minutes of training on two cores", xlim=(0, None))
+    draw(right, arms, list(range(len(arms))))
+    right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
+    right.set_xlim(-0.5, len(arms) - 0.5)
+    for panel in (left, right):
+        for (label, (low, high)), colour in zip(PUBLISHED.items(), ("C1", "C2"), strict=True):
+            panel.axhspan(low, high, alpha=0.2, label=label, color=colour)
         panel.axhline(LONDON, color="0.5", linestyle=":", label="always London")
         panel.set(ylabel="accuracy, %", ylim=(0, 100))
         panel.grid(alpha=0.3)
-    times.legend(loc="upper left", fontsize="small")
+    left.legend(loc="lower right", fontsize="small")
     return drawn
 
 
-def draw_bars(panel: Axes, scores: list[dict[str, Any]], at: list[float], line: str = "-") -> None:
+def draw(panel: Axes, scores: list[dict[str, Any]], at: list[float]) -> None:
     """Accuracies with their 95 % intervals."""
     values = np.array([[100 * s[end] for s in scores] for end in ("low", "accuracy", "high")])
     errors = np.abs(values[[0, 2]] - values[1])
-    panel.errorbar(at, values[1], errors, fmt=f"o{line}", capsize=3, label="recipe modern")
+    panel.errorbar(at, values[1], errors, fmt="o", capsize=3, label="recipe modern")
 
 
 def read(name: str) -> Any:
@@ -77,7 +77,8 @@ def read(name: str) -> Any:
 def main() -> None:
     """Write course-schedules.png and birthplaces.png."""
     schedules().savefig(FIGURES / "course-schedules.png", dpi=150)
-    figure = reached(read("birthplaces-modern")["scores"], read("birthplaces-tried"))
+    seeds, arms = (read(f"birthplaces-{name}")["scores"] for name in ("modern", "arms"))
+    figure = reached(seeds, arms, read("birthplaces-tried"))
     figure.savefig(FIGURES / "birthplaces.png", dpi=150)
 
 
