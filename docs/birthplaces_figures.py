@@ -48,8 +48,9 @@ def reached(
     drawn = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
     lengths = [*seeds, *(tried[name] for name in LENGTHS if name in tried)]
-    draw(left, lengths, [s["training_seconds"] / 60 for s in lengths])
-    left.set(xlabel="minutes of training on two cores", xlim=(0, None))
+    minutes = [s["training_seconds"] / 60 for s in lengths]
+    draw(left, lengths, minutes)
+    left.set(xlabel="minutes of training on two cores", xlim=(0, 1.05 * max(minutes)))
     draw(right, arms, list(range(len(arms))))
     right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
     right.set_xlim(-0.5, len(arms) - 0.5)
@@ -59,7 +60,7 @@ def reached(
         panel.axhline(LONDON, color="0.5", linestyle=":", label="always London")
         panel.set(ylabel="accuracy, %", ylim=(0, 100))
         panel.grid(alpha=0.3)
-    left.legend(loc="lower right", fontsize="small")
+    left.legend(loc="upper left", fontsize="small")
     return drawn
 
 

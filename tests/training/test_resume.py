@@ -165,6 +165,21 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
         assert steps_and_losses(out) == uninterrupted[1]
 
 
+def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train, and be killed in the step after that."""
+    original = step.clip_gradients
+
+    def stopping(*args: Any) -> float:
+        if args[3] > step_number:
+            raise Killed
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "clip_gradients", stopping)
+        with pytest.raises(Killed):
+            made.execute(SETTINGS)
+
+
 @pytest.mark.parametrize("stop_after", [1, 2, 4, 6])
 def test_a_stop_between_checkpoints_loses_nothing(
     stop_after: int,
@@ -174,17 +189,7 @@ def test_a_stop_between_checkpoints_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also before the first checkpoint and in the middle of an epoch."""
-    original = step.clip_gradients
-
-    def stopping(*args: Any) -> float:
-        if args[3] > stop_after:
-            raise Killed
-        return original(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "clip_gradients", stopping)
-        with pytest.raises(Killed):
-            plan(corpus, tmp_path / "run").execute(SETTINGS)
+    kill_after(stop_after, plan(corpus, tmp_path / "run"), monkeypatch)
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 
@@ -278,13 +283,17 @@ def test_patience_needs_something_held_out(corpus: list[Document], tmp_path: Pat
         plan_pretraining(corpus, tmp_path / "run", override(RECIPES["demo"], settings))
 
 
-def test_another_thread_count_warns(corpus: list[Document], tmp_path: Path) -> None:
+def test_another_thread_count_warns_where_something_is_left_to_train(
+    corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, threads = tmp_path / "run", torch.get_num_threads()
-    plan(corpus, out).execute(SETTINGS)
+    kill_after(4, plan(corpus, out), monkeypatch)
     try:
         torch.set_num_threads(threads + 1)
         with pytest.warns(UserWarning, match=rf"threads was {threads} and is {threads + 1}"):
             plan(corpus, out).execute(SETTINGS, resume=True)
+        torch.set_num_threads(threads)
+        plan(corpus, out).execute(SETTINGS, resume=True)  # warns of nothing: all is done
     finally:
         torch.set_num_threads(threads)
 
