@@ -7,7 +7,7 @@ is gone on with when the command is repeated.
     REGARD_BIRTHPLACES=… python benchmarks/birthplaces.py [--only NAME] [--runs runs/tried]
                                                           [--out docs/figures]
 
-Some 70 minutes on two cores. Prints the table of docs/birthplaces.md and writes
+Some 70 minutes on two cores. Prints a table and writes
 birthplaces-tried.json; with --only, what stands there of other variants is kept.
 """
 

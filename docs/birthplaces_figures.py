@@ -1,8 +1,7 @@
 """Draw the figures of docs/birthplaces.md, into docs/figures.
 
 The course's two schedules; and what was reached, from birthplaces-modern.json (three seeds) and
-birthplaces-arms.json, which `regard birthplaces` has written, and birthplaces-tried.json, which
-`benchmarks/birthplaces.py` has.
+birthplaces-arms.json, which `regard birthplaces` has written.
 """
 
 import json
@@ -22,8 +21,6 @@ TEXTS, ROW, EPOCHS = 2938, 127, 650
 PUBLISHED = {"pretrained, as published": (12.4, 26.8), "rotary, as published": (24.4, 33.2)}
 """Lowest and highest accuracy that users of the course's code report, in percent."""
 LONDON = 5.0
-LENGTHS = ("a quarter of the steps", "half the steps", "twice the steps")
-"""What was tried beside the recipe's own number of steps."""
 
 
 def schedules() -> Figure:
@@ -41,15 +38,12 @@ def schedules() -> Figure:
     return drawn
 
 
-def reached(
-    seeds: list[dict[str, Any]], arms: list[dict[str, Any]], tried: dict[str, dict[str, Any]]
-) -> Figure:
+def reached(seeds: list[dict[str, Any]], arms: list[dict[str, Any]]) -> Figure:
     """Accuracy against the time of training, and of the three arms."""
     drawn = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
-    lengths = [*seeds, *(tried[name] for name in LENGTHS if name in tried)]
-    minutes = [s["training_seconds"] / 60 for s in lengths]
-    draw(left, lengths, minutes)
+    minutes = [s["training_seconds"] / 60 for s in seeds]
+    draw(left, seeds, minutes)
     left.set(xlabel="minutes of training on two cores", xlim=(0, 1.05 * max(minutes)))
     draw(right, arms, list(range(len(arms))))
     right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
@@ -79,8 +73,7 @@ def main() -> None:
     """Write course-schedules.png and birthplaces.png."""
     schedules().savefig(FIGURES / "course-schedules.png", dpi=150)
     seeds, arms = (read(f"birthplaces-{name}")["scores"] for name in ("modern", "arms"))
-    figure = reached(seeds, arms, read("birthplaces-tried"))
-    figure.savefig(FIGURES / "birthplaces.png", dpi=150)
+    reached(seeds, arms).savefig(FIGURES / "birthplaces.png", dpi=150)
 
 
 if __name__ == "__main__":

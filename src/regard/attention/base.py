@@ -58,7 +58,7 @@ class RelativeVectors(Protocol):
 
 
 class State(Protocol):
-    """What a mechanism remembers of the tokens that it has seen: tensors of fixed shape."""
+    """What a mechanism remembers of the tokens seen: tensors of fixed shape, and numbers."""
 
     @property
     def length(self) -> Int[Tensor, " batch"]:

@@ -236,11 +236,8 @@ class Exact(Attention):
         if before.is_empty:
             return self._whole(query, key, value, Mask.causal(), bias), state
         keys, values = (x.to(query.dtype) for x in state.filled())
+        positions, slots = before.positions(new), torch.arange(keys.shape[2], device=keys.device)
         sees_all = new == 1 and state.is_even
-        if sees_all and bias is None:
-            return self._attend(query, keys, values, None, None), state
-        positions = before.positions(new)
-        slots = torch.arange(keys.shape[2], device=keys.device)
         seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
         placed = None if bias is None else Placed(bias, state.inside(positions), slots)
         return self._attend(query, keys, values, seen, placed), state

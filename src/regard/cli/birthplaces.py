@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/birthplaces"), show_default=True
 )
-@click.option("--recipe", default="modern", show_default=True, help="A recipe, or a TOML file.")
+@options.RECIPE
 @click.option(
     "--seed",
     "seeds",
@@ -39,7 +39,7 @@ def birthplaces(
     overrides: tuple[str, ...],
     data: Path | None,
     out: Path,
-    recipe: str,
+    recipe: str | None,
     seeds: tuple[int, ...],
     arms: tuple[str, ...],
     json_file: Path | None,
@@ -51,7 +51,8 @@ def birthplaces(
     """Does pretraining matter? Train on sentences about people, ask where they were born.
 
     Each seed has a folder below --out; what is there already is gone on with, and its report shows
-    the arms of this command. OVERRIDES are settings of the recipe, such as pretraining.steps=600.
+    the arms of this command. The recipe is "modern" unless told otherwise; OVERRIDES are settings
+    of it, such as pretraining.steps=600.
     `regard world` writes data of this form.
     """
     from regard.studies.birthplaces import ARMS, Data
@@ -67,7 +68,7 @@ def birthplaces(
     chosen = options.settings(device, precision, threads, compile_)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
-        of_seed = options.choose_recipe(recipe, recipe, overrides, seed)
+        of_seed = options.choose_recipe(recipe, "modern", overrides, seed)
         read = Data.read(data, of_seed)
         folder = out / f"seed-{of_seed.seed}"
         try:
@@ -80,7 +81,7 @@ def birthplaces(
         click.echo(f"Report: {(folder / 'report.html').resolve()}")
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
-    _write(json_file, scores, recipe, overrides, chosen.machine.describe())
+    _write(json_file, scores, recipe or "modern", overrides, chosen.machine.describe())
 
 
 def _print_table(scores: "list[Score]") -> None:

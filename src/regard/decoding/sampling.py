@@ -37,10 +37,8 @@ class Sampling:
         Raises:
             NonFiniteError: a logit is NaN or infinite.
         """
-        if self.temperature == 0:
-            best, token = logits.max(-1)
-            _refuse_unless_finite(best)
-            return token
+        if not logits.amax(-1).isfinite().all():
+            raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
         return draw(self.probabilities(logits), uniforms)
 
     def probabilities(
@@ -68,20 +66,10 @@ class Sampling:
 def draw(
     probabilities: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
 ) -> Int[Tensor, " rows"]:
-    """Tokens by the inverse of the distribution function; never one of probability zero.
-
-    Raises:
-        NonFiniteError: a probability is NaN or infinite.
-    """
+    """Tokens by the inverse of the distribution function; never one of probability zero."""
     total = probabilities.cumsum(-1)
-    _refuse_unless_finite(total[:, -1])
     point = uniforms.to(total)[:, None] * total[:, -1:]
     return torch.searchsorted(total, point, right=True).squeeze(-1)
-
-
-def _refuse_unless_finite(values: Tensor) -> None:
-    if not values.isfinite().all():
-        raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
 
 
 def _keep(probabilities: Tensor, kept: Bool[Tensor, "rows vocabulary"]) -> Tensor:

@@ -120,14 +120,7 @@ def _train_arms(out: Path, world: World, recipe: Recipe, settings: Settings) -> 
 def _text_only(recipe: Recipe, steps: int) -> Recipe:
     """The same number of steps on text, and none on questions."""
     objective = recipe.objective
-    share = 1 - objective.questions / sum(
-        (
-            objective.next_token,
-            objective.span_corruption,
-            objective.clozes,
-            objective.questions,
-        )
-    )
+    share = 1 - objective.questions / objective.total
     settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]
     return override(recipe, settings)
 

@@ -48,7 +48,12 @@ class ObjectiveConfig(Config, frozen=True):
     """Questions, or clozes, of a step; as many as the batch has documents if not given."""
 
     def __post_init__(self) -> None:
-        if not self.next_token + self.span_corruption + self.clozes + self.questions:
+        if not self.total:
             raise ValueError("all shares are 0: give one of them a share above 0")
         if self.cloze_words[0] > self.cloze_words[1]:
             raise ValueError("cloze_words: give the fewest first, then the most")
+
+    @property
+    def total(self) -> float:
+        """Sum of all shares."""
+        return self.next_token + self.span_corruption + self.clozes + self.questions
