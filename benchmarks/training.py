@@ -44,7 +44,7 @@ from regard.text.batches import Batch, make_batch
 from regard.text.objectives import continuation
 from regard.text.vocabulary import MASK
 from regard.training.optimizers import make_optimizers
-from regard.training.step import Decode, accumulate_gradients, clip_gradients
+from regard.training.step import Decode, accumulate_gradients, best_parts, clip_gradients
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1
@@ -163,10 +163,10 @@ def our_step(
 ) -> measure.Call:
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
-    optimizers = make_optimizers(model, config)
+    optimizers, parts = make_optimizers(model, config), best_parts(batch, machine)
 
     def step() -> None:
-        loss = accumulate_gradients(model, batch, machine, decode=decode)
+        loss = accumulate_gradients(model, batch, machine, parts=parts, decode=decode)
         clip_gradients(model, config.clip, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()

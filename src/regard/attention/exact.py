@@ -327,10 +327,12 @@ class Softmax(Exact):
         scale, dropping = self._scale(query.shape[-1]), self.training and self.dropout > 0
         if not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
-        plain = bias is None and _is_plain_causal(mask, query, key)
-        if plain and not dropping and not _must_compose(query, value, None):
+        if bias is None and not dropping and _is_plain_causal(mask, query, key):
             key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
-            return fused(query, key, value, causal=True, scale=scale)
+            if not _must_compose(query, value, None):
+                return fused(query, key, value, causal=True, scale=scale)
+            add = _bars(_causal(query, key), query.dtype)
+            return composed(query, key, value, add, scale=scale)
         return super()._whole(query, key, value, mask, bias)
 
     def distribute(
@@ -391,8 +393,7 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     alive = allowed.any(-1, keepdim=True)
     # A dead row is neutralised before the softmax, which would make NaN of it.
-    forbidden = torch.where(alive, float("-inf"), 0.0).to(scores.dtype)
-    return torch.where(allowed, scores, forbidden).softmax(-1).masked_fill(~alive, 0.0)
+    return (scores + _bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
 
 
 def masked(
@@ -407,18 +408,28 @@ def masked(
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
     if add is not None and add.ndim == 3:
         add = add[None]
-    if _must_compose(query, value, add):
-        with torch.autocast(query.device.type, enabled=False):
-            scores = _products(query * scale, key)
-            return softmax(scores if add is None else scores + add, allowed) @ value
+    attend = composed if _must_compose(query, value, add) else fused
     if allowed is None:
-        return fused(query, key, value, add, scale=scale)
+        return attend(query, key, value, add, scale=scale)
     alive = allowed.any(-1, keepdim=True)
     # A dead row is neutralised before the softmax: all its scores are zero, and all are allowed.
     query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
-    add = allowed if add is None else add.masked_fill(~allowed, float("-inf"))
-    add = add.expand(*add.shape[:-1], key.shape[2])
-    return fused(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
+    if add is None and attend is fused:
+        add = allowed  # which its kernel takes as it is
+    else:
+        bars = _bars(allowed, query.dtype)
+        add = bars if add is None else add + bars
+        add = add.expand(*add.shape[:-1], key.shape[2])
+    return attend(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
+
+
+def composed(
+    query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scale: float
+) -> Tensor:
+    """Products and softmax one by one."""
+    with torch.autocast(query.device.type, enabled=False):
+        scores = _products(query * scale, key)
+        return (scores if add is None else scores + add).softmax(-1) @ value
 
 
 _GPU_BACKENDS = [
@@ -492,6 +503,15 @@ def _composed_is_faster(query: Tensor, value: Tensor) -> bool:
     return query.dtype == torch.bfloat16 and value.shape[2] <= 128
 
 
+def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
+    """What is added to scores so that only allowed keys are looked at.
+
+    It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
+    """
+    bars = torch.zeros(allowed.shape, device=allowed.device, dtype=dtype)
+    return bars.masked_fill(~allowed, float("-inf"))
+
+
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """q·k. Of a single query the keys come first: so a CPU reads them in half the time."""
     products: Tensor = (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
@@ -500,6 +520,10 @@ def _products(query: Tensor, key: Tensor) -> Tensor:
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
     return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def _causal(query: Tensor, key: Tensor) -> Bool[Tensor, "1 1 queries keys"]:
+    return Mask.causal().to_dense(query.shape[2], key.shape[2], query.device)
 
 
 def _placed(

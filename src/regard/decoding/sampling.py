@@ -39,6 +39,8 @@ class Sampling:
         """
         if not logits.amax(-1).isfinite().all():
             raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
+        if self.temperature == 0:
+            return logits.argmax(-1)
         return draw(self.probabilities(logits), uniforms)
 
     def probabilities(

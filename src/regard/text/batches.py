@@ -25,9 +25,21 @@ class Batch:
         return int((self.labels != IGNORE).sum())
 
     def split(self, parts: int) -> list["Batch"]:
-        """The rows in `parts` batches of nearly equal size."""
-        ids, labels = self.ids.tensor_split(parts), self.labels.tensor_split(parts)
-        return [Batch(i, y) for i, y in zip(ids, labels, strict=True) if len(i)]
+        """The rows in `parts` batches of nearly equal size, by length, without needless padding."""
+        if parts == 1:
+            return [self]
+        lengths = self._lengths()
+        order = lengths.argsort(stable=True)
+        return [
+            Batch(self.ids[rows, :longest], self.labels[rows, :longest])
+            for rows in order.tensor_split(parts)
+            if len(rows) and (longest := int(lengths[rows[-1]]))
+        ]
+
+    def _lengths(self) -> Int[Tensor, " rows"]:
+        """Of the rows, without the padding at their ends."""
+        count = torch.arange(1, self.ids.shape[1] + 1, device=self.ids.device)
+        return torch.where(self.ids == PAD, 0, count).amax(1)
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""

@@ -29,6 +29,7 @@ from regard.training.sources import Stream
 from regard.training.step import (
     Decode,
     accumulate_gradients,
+    best_parts,
     check_normalisers,
     clip_gradients,
     mean_loss,
@@ -116,11 +117,10 @@ class _Trainer:
         seen = stream.positions_before(progress.step)
         factor = rate_factor(progress.step, stream.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
+        parts = best_parts(batch, self.machine, config.accumulation)
         try:
             with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
-                loss = accumulate_gradients(
-                    model, batch, self.machine, parts=config.accumulation, decode=decode
-                )
+                loss = accumulate_gradients(model, batch, self.machine, parts=parts, decode=decode)
             norm = clip_gradients(model, config.clip, loss, number)
         except NonFiniteError:
             if progress.step:

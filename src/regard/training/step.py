@@ -15,6 +15,13 @@ from regard.runs.machine import Machine
 from regard.text.batches import Batch
 from regard.text.objectives import IGNORE
 
+CPU_TOKENS = 2048
+"""What a CPU is best given at a time.
+
+Activations of more leave its cache, and are so large that the C library asks the system anew for
+each of them; of fewer, the products slow down (benchmarks/training.py).
+"""
+
 Decode = Callable[[Int[Tensor, "b n"]], Float[Tensor, "b n d"]]
 """Token ids to hidden states: the model's decoder, or a compiled form of it."""
 
@@ -25,6 +32,13 @@ def summed_loss(model: LanguageModel, batch: Batch, decode: Decode | None = None
     carries_loss = batch.labels != IGNORE
     logits = model.head(hidden[carries_loss])
     return F.cross_entropy(logits.float(), batch.labels[carries_loss], reduction="sum")
+
+
+def best_parts(batch: Batch, machine: Machine, at_least: int = 1) -> int:
+    """In how many parts a machine is fastest through a batch."""
+    if machine.device.type != "cpu":
+        return at_least
+    return max(at_least, round(batch.ids.numel() / CPU_TOKENS))
 
 
 def accumulate_gradients(
