@@ -34,8 +34,8 @@ from torch import Tensor
 
 from regard.decoding import generate
 from regard.evaluation.answers import Answer, answer_questions
-from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config import DecoderConfig
+from regard.models.families import LanguageModel
 from regard.runs.machine import Machine
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -120,7 +120,7 @@ def continued_by_peer(model: Any, prompts: Tensor) -> list[list[int]]:
     return new
 
 
-def generation(config: ModelConfig, rows: int, rounds: int, device: torch.device) -> Generation:
+def generation(config: DecoderConfig, rows: int, rounds: int, device: torch.device) -> Generation:
     """Ours and Hugging Face's with the same weights; their tokens have to be the same."""
     model = LanguageModel(config, VOCABULARY)
     scatter(model)
@@ -143,14 +143,14 @@ def generation(config: ModelConfig, rows: int, rounds: int, device: torch.device
 
 def bytes_read(model: LanguageModel) -> int:
     """Of the weights that each token needs: of embeddings and positions it takes a row only."""
-    needed = (model.decoder.layers, model.decoder.norm, model.head)
+    needed = (model.body.layers, model.body.norm, model.head)
     return sum(weight.nbytes for module in needed for weight in module.parameters())
 
 
 # Evaluation
 
 
-def untrained(config: ModelConfig, questions: Sequence[Question], device: torch.device) -> Run:
+def untrained(config: DecoderConfig, questions: Sequence[Question], device: torch.device) -> Run:
     """A run that never ends an answer, so that all are equally long.
 
     ⁇, which would end it, always scores 0, and that is never the best of many random scores.
@@ -158,8 +158,8 @@ def untrained(config: ModelConfig, questions: Sequence[Question], device: torch.
     recipe = msgspec.structs.replace(RECIPES["course"], model=config)
     tokenizer = Characters.train(question.text for question in questions)
     run = Run.new(Path(), recipe, tokenizer, {})
-    scatter(run.model)
-    torch.nn.init.zeros_(run.model.head.weight[MASK])
+    scatter(run.language_model)
+    torch.nn.init.zeros_(run.language_model.head.weight[MASK])
     run.model.to(device).eval()
     return run
 
@@ -175,7 +175,7 @@ def answer_alone(run: Run, question: Question, device: torch.device) -> str:
 
 
 def evaluation(
-    config: ModelConfig,
+    config: DecoderConfig,
     questions: Sequence[Question],
     sample: int,
     rounds: int,

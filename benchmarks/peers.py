@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config import DecoderConfig
+from regard.models.families import LanguageModel
 
-SIZE = ModelConfig(block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
+SIZE = DecoderConfig(block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
 VOCABULARY = 256
 
 _RENAMED = {
-    "decoder.embedding": "transformer.wte",
-    "decoder.absolute.vectors": "transformer.wpe.weight",
-    "decoder.layers": "transformer.h",
-    "decoder.norm": "transformer.ln_f",
+    "body.embedding": "transformer.wte",
+    "body.absolute.vectors": "transformer.wpe.weight",
+    "body.layers": "transformer.h",
+    "body.norm": "transformer.ln_f",
     "norm_attention": "ln_1",
     "self_attention.project_in": "attn.c_attn",
     "self_attention.project_out": "attn.c_proj",
@@ -41,7 +41,7 @@ class Peer:
     name: str
     package: str
     """What has to be installed."""
-    make: Callable[[ModelConfig, int], Any]
+    make: Callable[[DecoderConfig, int], Any]
     """A model of the sizes of ours, for a vocabulary."""
     score: Callable[[Any, Tensor], Tensor]
     """The model's logits for all positions of token ids."""
@@ -53,7 +53,7 @@ class Peer:
         return find_spec(self.package) is not None
 
 
-def hugging_face(config: ModelConfig, vocabulary: int) -> Any:
+def hugging_face(config: DecoderConfig, vocabulary: int) -> Any:
     """GPT-2 on torch's attention kernel, with the exact GELU that ours has."""
     transformers = import_module("transformers")
     sizes = transformers.GPT2Config(
@@ -82,7 +82,7 @@ def hugging_face_logits(model: Any, ids: Tensor) -> Tensor:
     return logits
 
 
-def x_transformers(config: ModelConfig, vocabulary: int) -> Any:
+def x_transformers(config: DecoderConfig, vocabulary: int) -> Any:
     """A decoder with learned positions, on torch's attention kernel."""
     package = import_module("x_transformers")
     return package.TransformerWrapper(
@@ -115,7 +115,7 @@ def load_ours(theirs: Any, ours: LanguageModel) -> None:
     """
     weights = {}
     for name, tensor in ours.state_dict().items():
-        linear = name.startswith("decoder.layers") and tensor.ndim == 2
+        linear = name.startswith("body.layers") and tensor.ndim == 2
         weights[_renamed(name)] = tensor.mT if linear else tensor
     theirs.load_state_dict(weights)
 

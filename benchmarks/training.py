@@ -36,15 +36,16 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config import DecoderConfig
+from regard.models.families import LanguageModel
 from regard.runs.machine import Machine, Precision
 from regard.runs.recipe import TrainingConfig
-from regard.text.batches import Batch, make_batch
+from regard.text.batches import TextBatch, make_batch
 from regard.text.objectives import continuation
 from regard.text.vocabulary import MASK
+from regard.training.losses import Body
 from regard.training.optimizers import make_optimizers
-from regard.training.step import Decode, accumulate_gradients, best_parts, clip_gradients
+from regard.training.step import accumulate_gradients, best_parts, clip_gradients
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1
@@ -98,7 +99,7 @@ class Case:
         """The device, at this precision."""
         return Machine.choose(str(device), self.precision)
 
-    def batch(self, block: int, rows: int) -> Batch:
+    def batch(self, block: int, rows: int) -> TextBatch:
         """Random tokens, in rows of a block or of unequal length."""
         draw = np.random.default_rng(0)
         shortest = SHORTEST if self.padded else block
@@ -159,14 +160,14 @@ class Claim(NamedTuple):
 
 
 def our_step(
-    model: LanguageModel, batch: Batch, machine: Machine, decode: Decode | None = None
+    model: LanguageModel, batch: TextBatch, machine: Machine, body: Body | None = None
 ) -> measure.Call:
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
     optimizers, parts = make_optimizers(model, config), best_parts(batch, machine)
 
     def step() -> None:
-        loss = accumulate_gradients(model, batch, machine, parts=parts, decode=decode)
+        loss = accumulate_gradients(model, batch, machine, parts=parts, body=body)
         clip_gradients(model, config.clip, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()
@@ -175,7 +176,7 @@ def our_step(
     return step
 
 
-def peer_step(peer: Peer, model: Any, batch: Batch, machine: Machine) -> measure.Call:
+def peer_step(peer: Peer, model: Any, batch: TextBatch, machine: Machine) -> measure.Call:
     """The same by torch's own means, which doesn't ask for the loss."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -191,7 +192,7 @@ def peer_step(peer: Peer, model: Any, batch: Batch, machine: Machine) -> measure
     return step
 
 
-def products(model: LanguageModel, batch: Batch, machine: Machine) -> tuple[measure.Call, int]:
+def products(model: LanguageModel, batch: TextBatch, machine: Machine) -> tuple[measure.Call, int]:
     """The products of all linear layers in a step and nothing else, and their operations."""
     shapes = [
         (
@@ -224,7 +225,7 @@ def three_products(
     return [(left, right, left @ right) for left, right in pairs]
 
 
-def ours(case: Case, config: ModelConfig, device: torch.device) -> LanguageModel:
+def ours(case: Case, config: DecoderConfig, device: torch.device) -> LanguageModel:
     """A new model for a case."""
     torch.manual_seed(0)
     config = msgspec.structs.replace(config, dropout=case.dropout)
@@ -233,7 +234,7 @@ def ours(case: Case, config: ModelConfig, device: torch.device) -> LanguageModel
 
 def measured(
     case: Case,
-    config: ModelConfig,
+    config: DecoderConfig,
     *,
     rows: int,
     rounds: int,
@@ -248,8 +249,8 @@ def measured(
     if compiled:
         torch.compiler.reset()  # each case compiles anew, and only so many are kept
         model = ours(case, config, device)
-        decode = torch.compile(model.decoder, dynamic=True)
-        calls[COMPILED] = our_step(model, batch, machine, decode)
+        body = torch.compile(model.body, dynamic=True)
+        calls[COMPILED] = our_step(model, batch, machine, body)
     for peer in PEERS:
         if peer.installed:
             sizes = msgspec.structs.replace(config, dropout=case.dropout)
@@ -272,7 +273,7 @@ def claims(found: Sequence[Measured]) -> dict[str, Claim]:
 
 
 def profiled(
-    case: Case, config: ModelConfig, *, rows: int, device: torch.device, repeats: int = 3
+    case: Case, config: DecoderConfig, *, rows: int, device: torch.device, repeats: int = 3
 ) -> dict[str, float]:
     """Seconds of our step by kinds of operations."""
     batch, on_gpu = case.batch(config.block, rows).to(device), device.type == "cuda"

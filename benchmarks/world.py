@@ -64,7 +64,7 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
         )
         progress = plan.execute(Settings(machine=machine, quiet=True))
     answers = answer_questions(plan.run, world.questions("told"), machine)
-    states = plan.run.model.start(1, recipe.model.block)
+    states = plan.run.language_model.start(1, recipe.model.block)
     right = accuracy([answer.correct for answer in answers])
     return {
         "accuracy": right.value,

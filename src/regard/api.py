@@ -154,7 +154,7 @@ def generate(
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with machine.autocast():
         generated = generate_ids(
-            run.model,
+            run.language_model,
             ids,
             max_new_tokens=max_new_tokens or room,
             stop=MASK,

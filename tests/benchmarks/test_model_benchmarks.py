@@ -10,12 +10,12 @@ import pytest
 import torch
 from benchmark_files import decoding, measure, peers, training
 
-from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config import DecoderConfig
+from regard.models.families import LanguageModel
 from regard.tasks.questions import Question
 
 CPU = torch.device("cpu")
-TINY = ModelConfig(block=128, n_layers=1, n_heads=2, d_model=16, dropout=0.0)
+TINY = DecoderConfig(block=128, n_layers=1, n_heads=2, d_model=16, dropout=0.0)
 QUESTIONS = [Question(text=f"Where was {name} born?") for name in ("Ada", "Otto", "Mina")]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what peers warn of when imported isn't ours

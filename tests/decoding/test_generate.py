@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.decoding import Sampling, generate
 from regard.models.config_positions import NoPositionsConfig, RotaryConfig
-from regard.models.transformer import LanguageModel
+from regard.models.families import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.explorer.capture import MismatchError, capture_attention
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig
 from regard.models.config_positions import RotaryConfig
-from regard.models.transformer import LanguageModel
+from regard.models.families import LanguageModel
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -37,7 +37,7 @@ def test_each_layer_is_captured_with_causal_rows_that_sum_to_one(
     take_path(monkeypatch, composed=composed)
     captured = capture_attention(tiny_model(dtype=dtype, **VARIANTS[variant]), IDS)
     assert [layer.layer for layer in captured] == [
-        f"decoder.layers.{i}.self_attention.attention" for i in range(2)
+        f"body.layers.{i}.self_attention.attention" for i in range(2)
     ]
     n = IDS.shape[1]
     for layer in captured:
@@ -114,7 +114,7 @@ class GivesNothing(Softmax):
 
 def with_mechanism(model: LanguageModel, mechanism: Softmax) -> LanguageModel:
     """The model with another mechanism in its second layer."""
-    model.decoder._layers()[1].self_attention.attention = mechanism.eval()
+    model.body._layers()[1].self_attention.attention = mechanism.eval()
     return model
 
 
@@ -136,7 +136,7 @@ def test_a_wrong_picture_is_refused_with_the_layer_s_name(
 ) -> None:
     take_path(monkeypatch, composed=composed)
     model = with_mechanism(tiny_model(dtype=dtype, n_kv_heads=2), planted())
-    with pytest.raises(MismatchError, match=r"decoder\.layers\.1\.self_attention\.attention"):
+    with pytest.raises(MismatchError, match=r"body\.layers\.1\.self_attention\.attention"):
         capture_attention(model, IDS)
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -192,6 +192,6 @@ def test_an_untrained_model_of_the_default_size_has_pictures(text: str) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = LanguageModel(ModelConfig(), 256).eval()
+        model = LanguageModel(DecoderConfig(), 256).eval()
     ids = torch.randint(256 if text == "random" else 1, (2, 128), generator=generator)
     assert len(capture_attention(model, ids)) == 4

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig
 from regard.models.config_attention import SoftmaxConfig
 from regard.models.config_positions import LearnedConfig, NoPositionsConfig, RotaryConfig
 
@@ -31,9 +31,9 @@ def test_parts_that_do_not_fit_are_refused_with_a_reason(
     settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        ModelConfig(**settings)
+        DecoderConfig(**settings)
     with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert(msgspec.to_builtins(settings), ModelConfig)
+        msgspec.convert(msgspec.to_builtins(settings), DecoderConfig)
 
 
 @pytest.mark.parametrize(
@@ -59,32 +59,32 @@ def test_values_out_of_range_are_refused_with_their_path(
     field: str, value: object, reason: str
 ) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert({field: value}, ModelConfig)
+        msgspec.convert({field: value}, DecoderConfig)
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        ModelConfig(),
-        ModelConfig(positions=RotaryConfig(base=500.0), n_kv_heads=2, tie_head=True),
-        ModelConfig(positions=NoPositionsConfig(), activation="relu2", d_ff=100),
-        ModelConfig(d_model=24, positions=LearnedConfig(), attention=SoftmaxConfig()),
+        DecoderConfig(),
+        DecoderConfig(positions=RotaryConfig(base=500.0), n_kv_heads=2, tie_head=True),
+        DecoderConfig(positions=NoPositionsConfig(), activation="relu2", d_ff=100),
+        DecoderConfig(d_model=24, positions=LearnedConfig(), attention=SoftmaxConfig()),
     ],
     ids=str,
 )
-def test_a_config_survives_its_plain_form(config: ModelConfig) -> None:
-    assert msgspec.convert(msgspec.to_builtins(config), ModelConfig) == config
+def test_a_config_survives_its_plain_form(config: DecoderConfig) -> None:
+    assert msgspec.convert(msgspec.to_builtins(config), DecoderConfig) == config
 
 
 def test_heads_share_the_width_and_have_keys_of_their_own_unless_told_otherwise() -> None:
-    config = ModelConfig(d_model=96, n_heads=6)
+    config = DecoderConfig(d_model=96, n_heads=6)
     assert (config.d_head, config.kv_heads) == (16, 6)
-    assert ModelConfig(n_heads=8, n_kv_heads=2).kv_heads == 2
+    assert DecoderConfig(n_heads=8, n_kv_heads=2).kv_heads == 2
 
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        ModelConfig().n_layers = 2  # type: ignore[misc]
+        DecoderConfig().n_layers = 2  # type: ignore[misc]
 
 
 def test_configuration_loads_no_torch() -> None:

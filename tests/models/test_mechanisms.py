@@ -40,7 +40,7 @@ from regard.models.config_positions import (
     SinusoidalConfig,
     T5BiasConfig,
 )
-from regard.models.transformer import LanguageModel
+from regard.models.families import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
 ATTENTIONS: dict[str, AttentionConfig] = {
@@ -102,7 +102,7 @@ def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
         "positions": POSITIONS[positions],
     }
     model = tiny_model(**settings, n_kv_heads=2)
-    for parameter in model.decoder.layers.parameters():
+    for parameter in model.body.layers.parameters():
         parameter.mul_(0.3)  # so that random waves have positive sums
     whole, steps = model(IDS), logits_step_by_step(model, IDS)
     expected = torch.stack([whole[0, 4:], whole[1, 1 : BLOCK - 3]])
@@ -178,7 +178,7 @@ def test_a_mechanism_begins_as_it_wants_to(tmp_path: Path) -> None:
     mine = OtherConfig(mechanism=f"{file}:Mine")
     model = LanguageModel(tiny_config(attention=mine), VOCABULARY)
     weights = dict(model.named_parameters())
-    assert bool((weights["decoder.layers.0.self_attention.attention.own.weight"] == 1).all())
+    assert bool((weights["body.layers.0.self_attention.attention.own.weight"] == 1).all())
 
 
 @pytest.mark.parametrize("positions", [LearnedConfig(), RotaryConfig()])

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention import Softmax, reference
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig
 from regard.models.config_positions import LearnedConfig, NoPositionsConfig, RotaryConfig
-from regard.models.transformer import LanguageModel
+from regard.models.families import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
-COURSE = ModelConfig(block=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig())
+COURSE = DecoderConfig(block=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig())
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {"positions": LearnedConfig()},
     "rotary": {"positions": RotaryConfig(base=50.0)},
@@ -35,7 +35,7 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def fresh(config: ModelConfig, vocabulary: int) -> LanguageModel:
+def fresh(config: DecoderConfig, vocabulary: int) -> LanguageModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return LanguageModel(config, vocabulary)
@@ -44,7 +44,7 @@ def fresh(config: ModelConfig, vocabulary: int) -> LanguageModel:
 # The formula
 
 
-def by_definition(model: LanguageModel, config: ModelConfig, text: list[int]) -> Tensor:
+def by_definition(model: LanguageModel, config: DecoderConfig, text: list[int]) -> Tensor:
     """Logits of one text in float64, written out from the formulas."""
     weights = {name: value.double() for name, value in model.state_dict().items()}
     n, heads, kv_heads, d = len(text), config.n_heads, config.kv_heads, config.d_head
@@ -76,15 +76,15 @@ def by_definition(model: LanguageModel, config: ModelConfig, text: list[int]) ->
         out = reference.gather(reference.softmax(query, key, causal), value)
         return linear(f"{name}.project_out", out[0].transpose(0, 1).reshape(n, -1))
 
-    x = weights["decoder.embedding.weight"][text]
+    x = weights["body.embedding.weight"][text]
     if isinstance(config.positions, LearnedConfig):
-        x = x + weights["decoder.absolute.vectors"][:n]
-    for layer in (f"decoder.layers.{i}" for i in range(config.n_layers)):
+        x = x + weights["body.absolute.vectors"][:n]
+    for layer in (f"body.layers.{i}" for i in range(config.n_layers)):
         x = x + attended(f"{layer}.self_attention", normalised(f"{layer}.norm_attention", x))
         wide = linear(f"{layer}.feed_forward.widen", normalised(f"{layer}.norm_feed_forward", x))
         wide = wide.clone().apply_(lambda z: ACTIVATIONS[config.activation](z))
         x = x + linear(f"{layer}.feed_forward.narrow", wide)
-    return linear("head", normalised("decoder.norm", x))
+    return linear("head", normalised("body.norm", x))
 
 
 ACTIVATIONS = {
@@ -159,7 +159,7 @@ def test_each_choice_costs_the_parameters_that_it_must(
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_weights_begin_as_in_gpt_2(tied: bool) -> None:
-    model = fresh(ModelConfig(n_layers=2, tie_head=tied), 256)
+    model = fresh(DecoderConfig(n_layers=2, tie_head=tied), 256)
     for name, parameter in model.state_dict().items():
         if name.endswith("bias") or "absolute" in name:
             assert not parameter.any(), name
@@ -184,9 +184,9 @@ def test_an_untrained_model_knows_nothing() -> None:
 
 def test_a_tied_head_is_the_embedding() -> None:
     model = tiny_model(tie_head=True)
-    assert model.head.weight is model.decoder.embedding.weight
+    assert model.head.weight is model.body.embedding.weight
     untied = tiny_model(tie_head=False)
-    assert untied.head.weight is not untied.decoder.embedding.weight
+    assert untied.head.weight is not untied.body.embedding.weight
 
 
 # Dropout
@@ -212,8 +212,8 @@ def test_dropout_is_everywhere_in_training() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert not torch.allclose(model(ids), model(ids))
-    layers = [f"decoder.layers.{i}.dropout" for i in (0, 0, 1, 1)]
-    assert calls == ["decoder.dropout", *layers] * 2
+    layers = [f"body.layers.{i}.dropout" for i in (0, 0, 1, 1)]
+    assert calls == ["body.dropout", *layers] * 2
 
 
 # A cache changes nothing

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from regard.models.transformer import LanguageModel
+from regard.models.families import make_model
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.toml import override
@@ -18,7 +18,8 @@ def test_the_recipes_are_those_that_commands_know() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_makes_a_model(name: str) -> None:
-    model = LanguageModel(RECIPES[name].model, 10)
+    recipe = RECIPES[name]
+    model = make_model(recipe.model, recipe.head, 10)
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
+from regard.models.config import DecoderConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.toml import convert, override, read_recipe, to_toml
@@ -136,8 +137,9 @@ def test_an_assignment_changes_one_field(assignment: str, path: str, expected: o
 
 @pytest.mark.parametrize("kind", ["learned", "rotary", "none"])
 def test_positions_are_chosen_by_kind(kind: str) -> None:
-    positions = override(PLAIN, [f"model.positions.kind={kind}"]).model.positions
-    assert positions.__struct_config__.tag == kind
+    model = override(PLAIN, [f"model.positions.kind={kind}"]).model
+    assert isinstance(model, DecoderConfig)
+    assert model.positions.__struct_config__.tag == kind
 
 
 def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
@@ -172,7 +174,7 @@ def test_steps_and_epochs_replace_each_other(
     assert changed.finetuning == PLAIN.finetuning
 
 
-TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, training"
+TOP = "data, finetuning, head, model, objective, pretraining, seed, tokenizer, training"
 
 
 @pytest.mark.parametrize(
@@ -183,13 +185,13 @@ TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, trainin
         ("model.layers=1", "model.layers", "activation, attention, block"),
         ("model.n_layers.x=1", "model.n_layers.x", "activation, attention, block"),
         ("model.positions.base.x=1", "model.positions.base.x", "base, kind"),
-        ("model.attention.heads=1", "model.attention", "allowed: scaled"),
+        ("model.attention.heads=1", "model.attention.heads", "there are: scaled"),
         ("tokenizer.kind=letters", "tokenizer.kind", "characters, words, byte-pairs"),
         ("model.positions.kind=alibis", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("model.positions.kind=5", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("model.positions.kind=", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("training.optimizer.kind=sgd", "training.optimizer.kind", "adamw, muon"),
-        ("model.activation=tanh", "model.activation", "gelu, relu, relu2"),
+        ("model.activation=tanh", "model.activation", "gelu, gelu-tanh, relu, relu2"),
         ("data.documents=words", "data.documents", "lines, files"),
         ("model.n_layers=0", "model.n_layers", ">= 1"),
         ("model.n_layers=two", "model.n_layers", "int"),
@@ -218,12 +220,16 @@ TOP = "data, finetuning, model, objective, pretraining, seed, tokenizer, trainin
         ("objective.next_token=0", "objective", "above 0"),
         ("objective.next_token=inf", "objective.next_token", "<= 1"),
         ("objective.next_token=nan", "objective.next_token", ">= 0"),
-        ("tokenizer.kind=words tokenizer.size=400", "tokenizer", "none but kind"),
-        ("model.positions.kind=alibi model.positions.base=9", "model.positions", "none but kind"),
+        ("tokenizer.kind=words tokenizer.size=400", "tokenizer.size", "none but kind"),
+        (
+            "model.positions.kind=alibi model.positions.base=9",
+            "model.positions.base",
+            "none but kind",
+        ),
         (
             "training.optimizer.kind=adamw training.optimizer.momentum=0.9",
-            "training.optimizer",
-            "allowed: betas, weight_decay",
+            "training.optimizer.momentum",
+            "there are: betas, weight_decay",
         ),
     ],
 )

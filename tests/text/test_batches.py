@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.batches import Batch, make_batch, pad_rows
+from regard.text.batches import TextBatch, make_batch, pad_rows
 from regard.text.objectives import IGNORE, Example
 from regard.text.vocabulary import MASK, PAD
 
@@ -54,14 +54,14 @@ def test_splitting_keeps_all_rows_without_needless_padding(
     assert sum(part.n_targets for part in split) == batch.n_targets
 
 
-def rows(batch: Batch) -> list[list[tuple[int, int]]]:
+def rows(batch: TextBatch) -> list[list[tuple[int, int]]]:
     """Ids and labels of each row, without its padding."""
     pairs = zip(batch.ids.tolist(), batch.labels.tolist(), strict=True)
     return [[p for p in zip(i, y, strict=True) if p[0] != PAD] for i, y in pairs]
 
 
 def test_a_batch_moves_as_a_whole() -> None:
-    moved = Batch(torch.zeros(2, 3), torch.ones(2, 3)).to(torch.device("meta"))
+    moved = TextBatch(torch.zeros(2, 3), torch.ones(2, 3)).to(torch.device("meta"))
     assert moved.ids.is_meta
     assert moved.labels.is_meta
 

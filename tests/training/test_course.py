@@ -5,6 +5,7 @@ from math import cos, log, pi
 from pathlib import Path
 
 import pytest
+from texts_of import texts_of
 
 from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
@@ -49,15 +50,20 @@ def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch(
     first = plan.run.tokenizer.encode("".join(CHARACTERS[:4]))
     assert plan.stream.steps == 650 * EPOCH
     assert plan.validation == []
-    assert [len(plan.stream.batch(step).ids) for step in (0, 21, 22, 23)] == [128, 128, 122, 128]
+    assert [len(texts_of(plan.stream, step).ids) for step in (0, 21, 22, 23)] == [
+        128,
+        128,
+        122,
+        128,
+    ]
     for step in (0, EPOCH, 100 * EPOCH):
-        row = plan.stream.batch(step).ids[0].tolist()
+        row = texts_of(plan.stream, step).ids[0].tolist()
         assert set(row) - {MASK, PAD} >= set(first)
-    assert plan.stream.batch(22).ids[-1, :2].tolist() == [MASK, PAD]  # the empty document: ⁇⁇
+    assert texts_of(plan.stream, 22).ids[-1, :2].tolist() == [MASK, PAD]  # the empty document: ⁇⁇
 
 
 def test_pretraining_predicts_all_but_padding() -> None:
-    batch = pretraining().stream.batch(0)
+    batch = texts_of(pretraining().stream, 0)
     ids, labels = batch.ids, batch.labels
     assert bool((labels[:, :-1][ids[:, 1:] != PAD] == ids[:, 1:][ids[:, 1:] != PAD]).all())
     assert PAD not in labels
@@ -66,7 +72,7 @@ def test_pretraining_predicts_all_but_padding() -> None:
 
 def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> None:
     plan = questions()
-    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
+    batch, decode = texts_of(plan.stream, 0), plan.run.tokenizer.decode
     asked = decode(plan.run.tokenizer.encode("Where was Jrg 0 born?"))
     row = batch.ids[0][: len(asked) + 2]
     assert decode(row[: len(asked)].tolist()) == asked

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config import DecoderConfig
+from regard.models.families import LanguageModel
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,
@@ -22,7 +22,7 @@ from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 
 
 def make_model(*, tie_head: bool = False) -> LanguageModel:
-    config = ModelConfig(block=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
+    config = DecoderConfig(block=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
     return LanguageModel(config, 11)
 
 

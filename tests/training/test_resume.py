@@ -242,7 +242,7 @@ def test_bad_numbers_stop_before_they_do_harm(
             before.update({name: p.detach().clone() for name, p in parameters.items()})
             if where == "loss":
                 return value
-            gradient = parameters["decoder.layers.0.feed_forward.widen.weight"].grad
+            gradient = parameters["body.layers.0.feed_forward.widen.weight"].grad
             assert gradient is not None
             gradient[0, 0] = value
         return loss

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts_of import texts_of
 
 from regard.text.vocabulary import MASK
 from regard.training import sources
@@ -20,7 +21,7 @@ def numbered(n: int) -> list[list[int]]:
 
 
 def seen(stream: Stream, steps: range) -> list[int]:
-    return [int(row[0]) for step in steps for row in stream.batch(step).ids]
+    return [int(row[0]) for step in steps for row in texts_of(stream, step).ids]
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
@@ -51,7 +52,7 @@ def test_rows_of_a_step_are_of_similar_length() -> None:
     draw = np.random.default_rng(0)
     documents = [[10] * int(n) for n in draw.integers(1, 64, 320)]
     stream = Stream([sources.documents(documents, 64)], batch=8, block=64, seed=0, epochs=3)
-    positions = sum(stream.batch(step).ids.numel() for step in range(stream.steps))
+    positions = sum(texts_of(stream, step).ids.numel() for step in range(stream.steps))
     assert positions < 1.1 * 3 * sum(map(len, documents))
 
 
@@ -76,9 +77,9 @@ def test_a_batch_depends_on_its_step_alone() -> None:
         documents = sources.documents(numbered(9), 32, 0.5)
         return Stream([corrupted, documents], batch=4, block=32, seed=3, steps=20)
 
-    forwards = [make().batch(step).ids.tolist() for step in range(20)]
+    forwards = [texts_of(make(), step).ids.tolist() for step in range(20)]
     stream = make()
-    backwards = [stream.batch(step).ids.tolist() for step in reversed(range(20))]
+    backwards = [texts_of(stream, step).ids.tolist() for step in reversed(range(20))]
     assert forwards == backwards[::-1]
 
 
@@ -108,7 +109,7 @@ def test_questions_may_come_in_batches_of_their_own_size() -> None:
         sources.questions([([5, 6], [7])] * 9, 0.5, 3),
     ]
     stream = Stream(made, batch=4, block=BLOCK, seed=0, steps=8)
-    assert Counter(len(stream.batch(step).ids) for step in range(8)) == {4: 4, 3: 4}
+    assert Counter(len(texts_of(stream, step).ids) for step in range(8)) == {4: 4, 3: 4}
 
 
 def test_a_long_document_is_cut_into_pieces_and_nothing_is_lost() -> None:

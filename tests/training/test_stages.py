@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from texts_of import texts_of
 
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
@@ -26,7 +27,7 @@ def plan(texts: list[str], *settings: str) -> Plan:
 
 def rows(made: Plan) -> set[str]:
     """All that is ever read, ⁇ standing for the end of a question and of its answer."""
-    seen = [row for step in range(made.stream.steps) for row in made.stream.batch(step).ids]
+    seen = [row for step in range(made.stream.steps) for row in texts_of(made.stream, step).ids]
     decode = made.run.tokenizer.decode
     texts = set()
     for row in seen:
@@ -57,7 +58,7 @@ def test_the_fewest_words_are_shown_where_there_are_so_many() -> None:
 
 
 def test_the_answers_carry_the_loss() -> None:
-    batch = plan(TEXTS, "objective.cloze_words=[0, 0]").stream.batch(0)
+    batch = texts_of(plan(TEXTS, "objective.cloze_words=[0, 0]").stream, 0)
     assert batch.n_targets == 2 * 3  # ⁇ Leeds ⁇, ⁇ Rill ⁇
 
 

@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from regard.attention import KernelAttention
 from regard.errors import NormaliserError
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig
 from regard.models.config_attention import EluConfig
-from regard.models.transformer import LanguageModel
+from regard.models.families import LanguageModel
 from regard.runs.machine import Machine
-from regard.text.batches import Batch, make_batch
+from regard.text.batches import TextBatch, make_batch
 from regard.text.objectives import IGNORE, Example
+from regard.training.losses import summed_loss
 from regard.training.step import (
     accumulate_gradients,
     check_normalisers,
     clip_gradients,
     mean_loss,
-    summed_loss,
 )
 from tiny_models import tiny_model
 
-CONFIG = ModelConfig(block=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
+CONFIG = DecoderConfig(block=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
 MACHINE = Machine(torch.device("cpu"), torch.float32)
 
 
@@ -31,7 +31,7 @@ def make_model() -> LanguageModel:
     return LanguageModel(CONFIG, 11).double()
 
 
-def examples(lengths: list[int]) -> Batch:
+def examples(lengths: list[int]) -> TextBatch:
     """Rows of very different lengths, so that a mean of means would be wrong."""
     draw = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 11, (n,), generator=draw).tolist() for n in lengths]
@@ -53,7 +53,7 @@ def test_accumulation_equals_one_big_batch(lengths: list[int], parts: int) -> No
 
 def test_a_compiled_decoder_gives_the_same_loss() -> None:
     batch, model = examples([16, 5, 9]), make_model()
-    compiled = torch.compile(model.decoder, backend="eager")
+    compiled = torch.compile(model.body, backend="eager")
     torch.testing.assert_close(summed_loss(model, batch, compiled), summed_loss(model, batch))
 
 
@@ -77,7 +77,7 @@ def test_what_stands_in_the_padding_does_not_matter() -> None:
     batch, model = examples([16, 5]), make_model()
     other = batch.ids.clone()
     other[1, 6:] = 7
-    changed = Batch(other, batch.labels)
+    changed = TextBatch(other, batch.labels)
     assert torch.equal(summed_loss(model, batch), summed_loss(model, changed))
 
 
@@ -96,5 +96,5 @@ def test_normalisers_that_compiled_code_counted_stop_the_training() -> None:
     check_normalisers(model, 7)
     kernel = next(m for m in model.modules() if isinstance(m, KernelAttention))
     kernel.nonpositive += 3
-    with pytest.raises(NormaliserError, match=r"step 7: in decoder\.layers\.0.*of 3 queries"):
+    with pytest.raises(NormaliserError, match=r"step 7: in body\.layers\.0.*of 3 queries"):
         check_normalisers(model, 7)

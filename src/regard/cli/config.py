@@ -32,11 +32,10 @@ def info(run: Path) -> None:
     recipe, origin = read_recipe(run / "config.toml"), load_origin(run)
     untrained = Run.new(run, recipe, load_tokenizer(run), origin)
     checkpoint = newest_checkpoint(run)
-    model = recipe.model
+    family = recipe.model.__struct_config__.tag
     facts = {
         "run": run,
-        "model": f"{model.n_layers} layers, {model.n_heads} heads, width {model.d_model}, "
-        f"block {model.block}",
+        "model": f"{family}, {recipe.model.summary}",
         "parameters": f"{untrained.n_parameters:,}",
         "tokenizer": f"{untrained.tokenizer.kind}, {untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",

@@ -169,10 +169,10 @@ def _print_sample(plan: "Plan") -> None:
     """A sample that begins with a few tokens of the text itself."""
     from regard.decoding import Sampling, generate
 
-    run = plan.run
-    start = plan.stream.batch(0).ids[0, : run.recipe.model.block // 8].tolist()
+    run, (ids, *_) = plan.run, plan.stream.batch(0).inputs
+    start = ids[0, : run.recipe.model.block // 8].tolist()
     (sample,) = generate(
-        run.model,
+        run.language_model,
         [start],
         max_new_tokens=run.recipe.model.block - len(start),
         sampling=Sampling(temperature=0.8, seed=run.recipe.seed),

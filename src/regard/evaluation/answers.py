@@ -119,7 +119,7 @@ def name_log_probabilities(
         rows = [run.prefix + run.tokenizer.encode(name)[: run.room] for name in chosen]
         ids, lengths = pad_rows(rows).to(machine.device), [len(row) for row in rows]
         with machine.autocast():
-            logits = run.model(ids)
+            logits = run.language_model(ids)
         scores = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
         result += [_sum_first(row, n - 1) for row, n in zip(scores, lengths, strict=True)]
     return result
@@ -143,7 +143,7 @@ def _greedy(
         room = block + 1 - max(map(len, rows))
         with machine.autocast():
             answers += generate(
-                run.model,
+                run.language_model,
                 rows,
                 max_new_tokens=min(max_new_tokens, room),
                 stop=MASK,

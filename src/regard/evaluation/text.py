@@ -48,7 +48,7 @@ def text_perplexity(
     for start in range(0, len(examples), batch):
         rows = make_batch(examples[start : start + batch], block).to(machine.device)
         with machine.autocast():
-            logits = run.model(rows.ids)
+            logits = run.language_model(rows.ids)
         loss = F.cross_entropy(
             logits.float().mT, rows.labels, ignore_index=IGNORE, reduction="none"
         )

@@ -24,7 +24,7 @@ from regard.attention.features import (
 )
 from regard.attention.registry import OWN, find_any
 from regard.errors import UserError
-from regard.models.config import ModelConfig
+from regard.models.config import TransformerConfig
 from regard.models.config_attention import (
     ArgmaxConfig,
     BigBirdConfig,
@@ -42,7 +42,7 @@ from regard.models.config_attention import (
 )
 
 
-def make_attention(config: ModelConfig, layer: int) -> Attention:
+def make_attention(config: TransformerConfig, layer: int) -> Attention:
     """The mechanism of a layer.
 
     Random features are drawn like weights, by torch's seed, and saved with them.

@@ -1,11 +1,11 @@
 """What a model is made of, as data. Knows no torch, so that it loads in an instant."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
 from regard.models.config_attention import AttentionConfig, SoftmaxConfig
-from regard.models.config_base import Config, Positive, Probability
+from regard.models.config_base import Config, Count, Positive, Probability
 from regard.models.config_positions import (
     AbsoluteConfig,
     LearnedConfig,
@@ -16,8 +16,8 @@ from regard.models.config_positions import (
 )
 
 
-class ModelConfig(Config, frozen=True):
-    """A decoder-only Transformer."""
+class TransformerConfig(Config, frozen=True):
+    """A stack of Transformer layers, and what goes into it."""
 
     block: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
@@ -31,12 +31,15 @@ class ModelConfig(Config, frozen=True):
     """Width of the residual stream."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer; four times d_model if not given."""
-    activation: Literal["gelu", "relu", "relu2"] = "gelu"
-    """Activation of the feed-forward layer; relu2 is relu squared."""
+    activation: Literal["gelu", "gelu-tanh", "relu", "relu2"] = "gelu"
+    """Activation of the feed-forward layer; gelu-tanh is GPT-2's approximation of gelu, relu2 is
+    relu squared."""
+    norm: Literal["pre", "post"] = "pre"
+    """Whether each branch reads what is normalised, or its sum with the stream is normalised."""
+    norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+    """What is added to the variance that a norm divides by."""
     dropout: Probability = 0.1
     """Dropout of embeddings, residual branches, and a softmax's attention weights."""
-    tie_head: bool = False
-    """Whether the head uses the embedding matrix."""
     attention: AttentionConfig = SoftmaxConfig()
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
@@ -74,11 +77,14 @@ class ModelConfig(Config, frozen=True):
                 f"concatenated positions of width {width} leave no room for tokens in "
                 f"d_model = {self.d_model}"
             )
-        if width and self.tie_head:
-            raise ValueError(
-                "tie_head = true needs embeddings of width d_model: add the positions instead of "
-                "concatenating them"
-            )
+
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        return (
+            f"{self.n_layers} layers, {self.n_heads} heads, width {self.d_model}, "
+            f"block {self.block}"
+        )
 
     @property
     def d_head(self) -> int:
@@ -97,3 +103,52 @@ class ModelConfig(Config, frozen=True):
             case AbsoluteConfig(combine="concatenate", width=width):
                 return width or self.d_model // 2
         return 0
+
+
+class TiedConfig(TransformerConfig, frozen=True):
+    """A stack whose head may share its embedding matrix."""
+
+    tie_head: bool = False
+    """Whether the head that scores tokens uses the embedding matrix."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_positions and self.tie_head:
+            raise ValueError(
+                "tie_head = true needs embeddings of width d_model: add the positions instead of "
+                "concatenating them"
+            )
+
+
+class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
+    """A decoder-only Transformer (GPT): each token looks at those before."""
+
+
+class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
+    """An encoder-only Transformer (BERT): all tokens look at one another."""
+
+    segments: Count = 0
+    """Kinds of segments that have an embedding each; 0: none."""
+
+
+class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-decoder"):
+    """An encoder that reads a source, and a decoder that looks at it while it writes a target."""
+
+    encoder: TransformerConfig = TransformerConfig()
+    """The side that reads."""
+    decoder: TransformerConfig = TransformerConfig()
+    """The side that writes."""
+
+    @property
+    def block(self) -> int:
+        """Longest target, in tokens."""
+        return self.decoder.block
+
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        return f"encoder: {self.encoder.summary}; decoder: {self.decoder.summary}"
+
+
+ModelConfig: TypeAlias = DecoderConfig | EncoderConfig | EncoderDecoderConfig
+"""What a model is made of, one class a family."""

@@ -1,7 +1,7 @@
 """From configuration to position encoding."""
 
 from regard.attention import Bias, RelativeVectors
-from regard.models.config import ModelConfig
+from regard.models.config import TransformerConfig
 from regard.models.config_positions import (
     AlibiConfig,
     LearnedConfig,
@@ -24,7 +24,7 @@ from regard.positions import (
 )
 
 
-def make_absolute(config: ModelConfig) -> Learned | Sinusoidal | OneHot | None:
+def make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot | None:
     """Vectors to add to the embeddings, or to concatenate with them."""
     d = config.d_positions or config.d_model
     match config.positions:
@@ -37,14 +37,14 @@ def make_absolute(config: ModelConfig) -> Learned | Sinusoidal | OneHot | None:
     return None
 
 
-def make_rotary(config: ModelConfig) -> Rotary | None:
+def make_rotary(config: TransformerConfig) -> Rotary | None:
     """What turns queries and keys."""
     if isinstance(config.positions, RotaryConfig):
         return Rotary(length=config.block, d=config.d_head, base=config.positions.base)
     return None
 
 
-def make_bias(config: ModelConfig) -> Bias | RelativeVectors | None:
+def make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:
     """What is added to the scores, or to keys and values: one for all layers."""
     match config.positions:
         case RelativeBiasConfig(clip=None):

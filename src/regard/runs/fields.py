@@ -37,7 +37,8 @@ def allowed_fields(type_: type[Struct], values: Any, path: Sequence[str]) -> lis
     kind = _at(values, path).get("kind")
     sections = _structs_at(type_, path)
     chosen = [s for s in sections if s.__struct_config__.tag == kind] or sections
-    return [name for section in chosen for name in section.__struct_fields__] or ["none but kind"]
+    names = dict.fromkeys(name for section in chosen for name in section.__struct_fields__)
+    return list(names) or ["none but kind"]
 
 
 def allowed_values(type_: type[Struct], path: Sequence[str]) -> list[str]:
@@ -47,7 +48,7 @@ def allowed_values(type_: type[Struct], path: Sequence[str]) -> list[str]:
     if field == "kind":
         return [str(owner.__struct_config__.tag) for owner in owners]
     hints = [get_type_hints(owner).get(field) for owner in owners]
-    return [str(value) for hint in hints for value in get_args(hint)]
+    return list(dict.fromkeys(str(value) for hint in hints for value in get_args(hint)))
 
 
 def _structs_at(type_: type[Struct], path: Sequence[str]) -> list[type[Struct]]:

@@ -4,8 +4,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig, ModelConfig
 from regard.models.config_base import Config, Positive, Probability, Seed
+from regard.models.config_heads import HeadConfig, LanguageConfig
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
 from regard.text.vocabulary import MASK
 
@@ -125,8 +126,10 @@ class Recipe(Config, frozen=True):
     """How the corpus is read."""
     tokenizer: TokenizerConfig = BytePairsConfig()
     """How text becomes tokens."""
-    model: ModelConfig = ModelConfig()
-    """What the model is made of."""
+    model: ModelConfig = DecoderConfig()
+    """What the model's body is made of."""
+    head: HeadConfig = LanguageConfig()
+    """What the model gives."""
     objective: ObjectiveConfig = ObjectiveConfig()
     """What pretraining predicts."""
     pretraining: TrainingConfig = TrainingConfig(epochs=20)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from regard.models.config import ModelConfig
+from regard.models.config import DecoderConfig
 from regard.models.config_positions import LearnedConfig, RotaryConfig
 from regard.runs.recipe import (
     CosineConfig,
@@ -16,7 +16,7 @@ from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfi
 
 _PLAIN = Recipe(
     tokenizer=BytePairsConfig(size=2048),
-    model=ModelConfig(dropout=0.0, positions=RotaryConfig()),
+    model=DecoderConfig(dropout=0.0, positions=RotaryConfig()),
     pretraining=TrainingConfig(epochs=40, lr=2e-3, optimizer=MuonConfig()),
     finetuning=TrainingConfig(epochs=5, lr=3e-4),
     training=TrainingConfig(epochs=30, lr=1e-3),
@@ -33,7 +33,7 @@ def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
 _COURSE = Recipe(
     data=DataConfig(blank_lines=True, ascii_questions=True, begin_mark=False, validation=0.0),
     tokenizer=CharactersConfig(newline=True),
-    model=ModelConfig(
+    model=DecoderConfig(
         block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()
     ),
     objective=ObjectiveConfig(next_token=0.0, span_corruption=1.0),
@@ -53,7 +53,7 @@ _MODERN = msgspec.structs.replace(
 
 _DEMO = Recipe(
     tokenizer=WordsConfig(),
-    model=ModelConfig(
+    model=DecoderConfig(
         block=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
     ),
     objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
@@ -71,7 +71,7 @@ _DEMO = Recipe(
 _TEXT = Recipe(
     data=DataConfig(documents="files", validation=0.0),
     tokenizer=CharactersConfig(),
-    model=ModelConfig(
+    model=DecoderConfig(
         block=128, n_layers=4, n_heads=4, d_model=128, dropout=0.0, positions=LearnedConfig()
     ),
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.models.config import ModelConfig
-from regard.models.transformer import LanguageModel
+from regard.models.config_heads import HeadConfig
+from regard.models.families import LanguageModel, Model, make_model
 from regard.runs.files import write_file
 from regard.runs.recipe import Recipe
 from regard.runs.toml import read_recipe, to_toml
@@ -39,7 +40,7 @@ class Run:
     path: Path
     recipe: Recipe
     tokenizer: Tokenizer
-    model: LanguageModel
+    model: Model
     origin: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -47,7 +48,7 @@ class Run:
         """A run with an untrained model, whose weights the recipe's seed decides."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            model = LanguageModel(recipe.model, tokenizer.size)
+            model = make_model(recipe.model, recipe.head, tokenizer.size)
         return Run(path, recipe, tokenizer, model, origin)
 
     @staticmethod
@@ -69,6 +70,23 @@ class Run:
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The model, which continues texts.
+
+        Raises:
+            UserError: it is of another family.
+        """
+        if isinstance(self.model, LanguageModel):
+            return self.model
+        family, head = (
+            part.__struct_config__.tag for part in (self.recipe.model, self.recipe.head)
+        )
+        raise UserError(
+            f"{self.path}: this takes a model that continues texts, and this one is of the family "
+            f"{family} with a head for {head}; take a run with model.kind=decoder"
+        )
 
     @property
     def prefix(self) -> list[int]:
@@ -201,10 +219,11 @@ class _MadeFor(msgspec.Struct, frozen=True):
     """The tokenizer's fingerprint."""
     prefix: list[int]
     model: ModelConfig
+    head: HeadConfig
 
 
 def _made_for(run: Run) -> _MadeFor:
-    return _MadeFor(run.tokenizer.fingerprint, run.prefix, run.recipe.model)
+    return _MadeFor(run.tokenizer.fingerprint, run.prefix, run.recipe.model, run.recipe.head)
 
 
 def _metadata(path: Path) -> _MadeFor:

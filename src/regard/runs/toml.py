@@ -1,7 +1,7 @@
 """Recipes as TOML: reading, overriding, and writing with a comment for each field."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ def read_recipe(path: Path) -> Recipe:
         values = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: isn't TOML: {error}") from None
+    if isinstance(model := values.get("model"), dict):
+        model.setdefault("kind", "decoder")  # the only family that there was at first
     return convert(values, Recipe, where=str(path))
 
 
@@ -49,8 +51,10 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
             table = table[section]
         if field == "kind" and table.get("kind") != text:
             table.clear()  # another kind has fields of its own
-        elif field not in table and "kind" not in table:
-            raise UserError(f"{where}: {path}: there is no field {field!r}{_known(table)}")
+        elif field not in table:
+            known = allowed_fields(type(config), values, sections) if "kind" in table else table
+            if field not in known:
+                raise UserError(f"{where}: {path}: there is no field {field!r}{_known(known)}")
         if field == "epochs" and "steps" in table:
             table["steps"] = None
         if field == "steps" and "epochs" in table:
@@ -91,8 +95,8 @@ def _parse(text: str) -> Any:
         return text
 
 
-def _known(table: dict[str, Any]) -> str:
-    return f"; there are: {', '.join(sorted(table))}"
+def _known(names: Iterable[str]) -> str:
+    return f"; there are: {', '.join(sorted(names))}"
 
 
 def _mend(message: str, type_: type[msgspec.Struct], values: Any, field: str) -> str:

@@ -23,11 +23,11 @@ from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
 from regard.text.batches import Batch
 from regard.training.interrupts import deferred_interrupt
+from regard.training.losses import Body
 from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 from regard.training.progress import Record, Reporter, make_reporters
 from regard.training.sources import Stream
 from regard.training.step import (
-    Decode,
     accumulate_gradients,
     best_parts,
     check_normalisers,
@@ -74,12 +74,12 @@ def train(
     progress = _resume(run, optimizers, machine, stream.steps)
     reporters = make_reporters(run.path, title, stream.steps, progress.step, quiet=settings.quiet)
     trainer = _Trainer(run, optimizers, validation, config, machine, reporters)
-    decode = torch.compile(model.decoder, dynamic=True) if settings.compile else model.decoder
+    body = torch.compile(model.body, dynamic=True) if settings.compile else model.body
     model.train()
     try:
         with deferred_interrupt() as interrupt:
             while progress.step < stream.steps and not _stops_early(progress, config):
-                progress = trainer.step(progress, stream, decode)
+                progress = trainer.step(progress, stream, body)
                 if interrupt.wanted and progress.step < stream.steps:
                     trainer.save(progress)
                     raise InterruptedTraining(
@@ -110,7 +110,7 @@ class _Trainer:
     machine: Machine
     reporters: Sequence[Reporter]
 
-    def step(self, progress: Progress, stream: Stream, decode: Decode) -> Progress:
+    def step(self, progress: Progress, stream: Stream, body: Body) -> Progress:
         """One optimiser step, with validation, checkpoint and metrics when they are due."""
         started, model, config = time.perf_counter(), self.run.model, self.config
         batch, number = stream.batch(progress.step), progress.step + 1
@@ -120,7 +120,7 @@ class _Trainer:
         parts = best_parts(batch, self.machine, config.accumulation)
         try:
             with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
-                loss = accumulate_gradients(model, batch, self.machine, parts=parts, decode=decode)
+                loss = accumulate_gradients(model, batch, self.machine, parts=parts, body=body)
             norm = clip_gradients(model, config.clip, loss, number)
         except NonFiniteError:
             if progress.step:
@@ -133,7 +133,7 @@ class _Trainer:
         progress = msgspec.structs.replace(
             progress,
             step=number,
-            tokens=progress.tokens + batch.ids.numel(),
+            tokens=progress.tokens + batch.positions,
             seconds=progress.seconds + seconds,
             losses=(*progress.losses, loss),
         )
@@ -167,7 +167,7 @@ class _Trainer:
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
         if not self.validation:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
-        loss = mean_loss(self.run.model, list(self.validation), self.machine)
+        loss = mean_loss(self.run.model, self.validation, self.machine)
         if not isfinite(loss):
             raise NonFiniteError(
                 f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"

@@ -5,7 +5,7 @@ from math import cos, pi
 import torch
 from torch import nn
 
-from regard.models.transformer import LanguageModel
+from regard.models.families import Model
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,
@@ -15,7 +15,7 @@ from regard.runs.recipe import (
 )
 
 
-def make_optimizers(model: LanguageModel, config: TrainingConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of a stage, each parameter in exactly one.
 
     Only the weights of linear layers decay: told by the module that owns them, not by name.
@@ -68,20 +68,25 @@ def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
 
 
 def _parameter_groups(
-    model: LanguageModel,
+    model: Model,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices of the layers, the matrix of the head, everything else."""
-    linear = [
+    """Matrices of the body, those of the head, everything else."""
+    matrices = _matrices(model.body)
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    head = [matrix for matrix in _matrices(model.head) if id(matrix) not in embeddings]  # tied
+    taken = {id(parameter) for parameter in (*matrices, *head)}
+    return matrices, head, [p for p in model.parameters() if id(p) not in taken]
+
+
+def _matrices(part: nn.Module) -> list[nn.Parameter]:
+    """Those that multiply hidden states."""
+    return [
         parameter
-        for module in model.decoder.modules()
-        if isinstance(module, nn.Linear)
+        for module in part.modules()
+        if isinstance(module, nn.Linear | nn.RNNBase)
         for parameter in module.parameters()
         if parameter.ndim == 2
     ]
-    tied = model.head.weight is model.decoder.embedding.weight
-    head = [] if tied else list(model.head.parameters())
-    taken = {id(parameter) for parameter in (*linear, *head)}
-    return linear, head, [p for p in model.parameters() if id(p) not in taken]
 
 
 def _adamw(

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import Any
 
 import numpy as np
 
-from regard.text.batches import Batch, make_batch
+from regard.text.batches import Batch, TextBatch, make_batch
 from regard.text.objectives import (
     Example,
     begin,
@@ -18,10 +19,19 @@ from regard.text.objectives import (
     span_corruption,
 )
 
-MakeExample = Callable[[np.random.Generator], Example]
+MakeExample = Callable[[np.random.Generator], Any]
+"""Makes an example; what is random in it comes from the generator."""
+
+Collate = Callable[[Sequence[Any], int, Sequence[int]], Batch]
+"""Examples, the model's block, and what begins each text, to a batch."""
 
 POOL = 16
 """Batches whose rows are drawn together and sorted by length, at most."""
+
+
+def text_batch(examples: Sequence[Example], block: int, prefix: Sequence[int]) -> TextBatch:
+    """Texts to be predicted token by token."""
+    return make_batch([begin(prefix, example) for example in examples], block)
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,12 @@ class Source:
     """Examples of one kind, and the share of batches that they fill."""
 
     examples: Sequence[MakeExample]
-    """Each makes an example; what is random in it comes from the generator."""
     share: float = 1.0
     batch: int | None = None
     """Examples of a step, where it isn't the stream's."""
     lengths: Sequence[int] | None = None
     """About how long each example is, where that differs: rows of a step are alike, to pad less."""
+    collate: Collate = text_batch
 
 
 def documents(ids: Sequence[Sequence[int]], block: int, share: float = 1.0) -> Source:
@@ -141,8 +151,8 @@ class Stream:
         rows = self._order(turn, epoch)[part * batch : (part + 1) * batch]
         draw = np.random.default_rng([self._seed, 1, step])
         examples = self._sources[turn].examples
-        made = [begin(self._prefix, examples[row](draw)) for row in rows]
-        return make_batch(made, self._block)
+        made = [examples[row](draw) for row in rows]
+        return self._sources[turn].collate(made, self._block, self._prefix)
 
     def positions_before(self, step: int) -> int:
         """Positions to predict in all rows before a step, padding included: block - 1 a row.

@@ -277,7 +277,7 @@ def _plan(
 def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) -> list[Batch]:
     """All held-out examples, in batches; what is random in them is drawn once."""
     useful = [source for source in checks if source.share > 0 and source.examples]
-    batches = []
+    batches: list[Batch] = []
     for source in useful:
         stream = Stream(
             [source], batch=config.batch, block=recipe.model.block, seed=recipe.seed, epochs=1,

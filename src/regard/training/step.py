@@ -1,19 +1,17 @@
 """One step of training: loss, gradients, and the refusal to go on with bad numbers."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import isfinite
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import KernelAttention
 from regard.errors import NonFiniteError, NormaliserError
-from regard.models.transformer import LanguageModel
+from regard.models.families import Model
 from regard.runs.machine import Machine
 from regard.text.batches import Batch
-from regard.text.objectives import IGNORE
+from regard.training.losses import Body, summed_loss
 
 CPU_TOKENS = 2048
 """What a CPU is best given at a time.
@@ -22,32 +20,21 @@ Activations of more leave its cache, and are so large that the C library asks th
 each of them; of fewer, the products slow down (benchmarks/training.py).
 """
 
-Decode = Callable[[Int[Tensor, "b n"]], Float[Tensor, "b n d"]]
-"""Token ids to hidden states: the model's decoder, or a compiled form of it."""
-
-
-def summed_loss(model: LanguageModel, batch: Batch, decode: Decode | None = None) -> Tensor:
-    """Cross entropy in nats, summed over the positions that carry loss; only they are scored."""
-    hidden = (model.decoder if decode is None else decode)(batch.ids)
-    carries_loss = batch.labels != IGNORE
-    logits = model.head(hidden[carries_loss])
-    return F.cross_entropy(logits.float(), batch.labels[carries_loss], reduction="sum")
-
 
 def best_parts(batch: Batch, machine: Machine, at_least: int = 1) -> int:
     """In how many parts a machine is fastest through a batch."""
     if machine.device.type != "cpu":
         return at_least
-    return max(at_least, round(batch.ids.numel() / CPU_TOKENS))
+    return max(at_least, round(batch.positions / CPU_TOKENS))
 
 
 def accumulate_gradients(
-    model: LanguageModel,
+    model: Model,
     batch: Batch,
     machine: Machine,
     *,
     parts: int = 1,
-    decode: Decode | None = None,
+    body: Body | None = None,
 ) -> float:
     """Gradients of the mean loss over the targets of the whole batch, taken in parts.
 
@@ -57,7 +44,7 @@ def accumulate_gradients(
     n_targets, total = batch.n_targets, 0.0
     for part in batch.split(parts):
         with machine.autocast():
-            loss = summed_loss(model, part.to(machine.device), decode) / n_targets
+            loss = summed_loss(model, part.to(machine.device), body) / n_targets
         loss.backward()
         total += loss.item()
     return total
@@ -105,7 +92,7 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
 
 
 @torch.no_grad()
-def mean_loss(model: LanguageModel, batches: list[Batch], machine: Machine) -> float:
+def mean_loss(model: Model, batches: Sequence[Batch], machine: Machine) -> float:
     """Mean loss a target in evaluation mode, in nats."""
     model.eval()
     with machine.autocast():

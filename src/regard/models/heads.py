@@ -1,0 +1,70 @@
+"""What is made of the hidden states of a body: scores of tokens, labels, or a vector.
+
+Shapes: b rows, n tokens, d the width of the body.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.config_heads import Pool
+
+
+class MaskedLanguageHead(nn.Module):
+    """Scores for masked tokens, by a layer of their own (Devlin et al., 2019)."""
+
+    def __init__(self, d: int, vocabulary: int, *, norm_eps: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(d, d)
+        self.norm = nn.LayerNorm(d, eps=norm_eps)
+        self.scores = nn.Linear(d, vocabulary)
+
+    def forward(self, hidden: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows vocabulary"]:
+        scores: Tensor = self.scores(self.norm(F.gelu(self.layer(hidden))))
+        return scores
+
+
+class ClassesHead(nn.Module):
+    """Scores for the labels of whole texts."""
+
+    def __init__(self, d: int, labels: int, *, pool: Pool, dropout: float) -> None:
+        super().__init__()
+        self.pool = pool
+        self.layer = nn.Linear(d, d)
+        self.dropout = nn.Dropout(dropout)
+        self.scores = nn.Linear(d, labels)
+
+    def forward(
+        self, hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b labels"]:
+        pooled = pooled_states(hidden, lengths, self.pool)
+        scores: Tensor = self.scores(self.dropout(self.layer(pooled).tanh()))
+        return scores
+
+
+class EmbeddingHead(nn.Module):
+    """Vectors of length 1 for whole texts."""
+
+    def __init__(self, d: int, width: int, *, pool: Pool, temperature: float) -> None:
+        """`temperature` is what similarities are divided by in training."""
+        super().__init__()
+        self.pool, self.temperature = pool, temperature
+        self.layer = nn.Linear(d, width, bias=False)
+
+    def forward(
+        self, hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b width"]:
+        return F.normalize(self.layer(pooled_states(hidden, lengths, self.pool)).float(), dim=-1)
+
+
+def pooled_states(
+    hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"], pool: Pool
+) -> Float[Tensor, "b d"]:
+    """What stands for each row, whose padding at the end counts for nothing."""
+    if pool == "first":
+        return hidden[:, 0]
+    if pool == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+    real = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
+    return hidden.masked_fill(~real[:, :, None], 0.0).sum(1) / lengths[:, None].to(hidden.dtype)
