@@ -10,14 +10,18 @@ from regard.metrics.answers import (
 )
 from regard.metrics.classes import confusion, macro_f1
 from regard.metrics.intervals import Interval, bootstrap, wilson
+from regard.metrics.overlap import Score, bleu, chrf, rouge
 from regard.metrics.ranking import mean_reciprocal_rank, ranks, recall_at
 
 __all__ = [
     "Interval",
+    "Score",
     "accuracy",
     "auroc",
     "bits_per_character",
+    "bleu",
     "bootstrap",
+    "chrf",
     "confusion",
     "exact_match",
     "macro_f1",
@@ -26,5 +30,6 @@ __all__ = [
     "ranks",
     "recall_at",
     "risk_coverage",
+    "rouge",
     "wilson",
 ]
