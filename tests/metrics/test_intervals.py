@@ -128,6 +128,11 @@ def test_equal_examples_leave_no_doubt() -> None:
     assert bootstrap([3.0] * 5, mean) == Interval(3.0, 3.0, 3.0)
 
 
+def test_no_examples_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one example"):
+        bootstrap([], mean)
+
+
 def test_whole_examples_are_drawn() -> None:
     """Rows of several numbers stay together."""
     pairs = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])

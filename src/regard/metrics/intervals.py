@@ -44,8 +44,14 @@ def bootstrap(
     seed: int = 0,
     draws: int = 1000,
 ) -> Interval:
-    """A statistic with its percentile interval over resampled examples (Efron, 1979)."""
+    """A statistic with its percentile interval over resampled examples (Efron, 1979).
+
+    Raises:
+        ValueError: there are no examples.
+    """
     values = np.asarray(examples)
+    if not len(values):
+        raise ValueError("an interval needs at least one example")
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, len(values), (draws, len(values)))
     low, high = np.quantile([statistic(values[pick]) for pick in picks], [0.025, 0.975])
