@@ -70,6 +70,24 @@ def test_jsonl_holds_questions_and_answers(
     ]
 
 
+@given(pairs=some_pairs)
+@pytest.mark.parametrize(
+    "fields",
+    [("article", "summary"), ("source", "target"), ("text", "label")],
+)
+def test_jsonl_may_name_its_fields_after_the_task(
+    place: Path, fields: tuple[str, str], pairs: list[tuple[str, str]]
+) -> None:
+    lines = [json.dumps(dict(zip(fields, pair, strict=True))) for pair in pairs]
+    path = write(place / "a.jsonl", "\n".join(lines))
+    read = read_answered(path)
+    assert [(question.text, question.answer) for question in read] == pairs
+    path = write(place / "a.jsonl", "\n".join(json.dumps({fields[0]: text}) for text, _ in pairs))
+    assert [(question.text, question.answer) for question in read_questions(path)] == [
+        (text, None) for text, _ in pairs
+    ]
+
+
 @given(texts=st.lists(one_line, min_size=1, max_size=5))
 def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
     tsv = write(place / "a.tsv", "\n".join(texts))
@@ -102,6 +120,11 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
         ("a.jsonl", '{"question": 3}', 1, "expected"),
         ("a.jsonl", '{"answer": "Ada"}', 1, "question"),
         ("a.json", '[{"question": "Who?"}]', 1, "expected"),
+        ("a.jsonl", '{"article": "Long.", "answer": "Short."}', 1, "answer"),
+        ("a.jsonl", '{"source": "Who?", "target": 3}', 1, "expected"),
+        ("a.jsonl", '{"text": "Fine.", "label": "good", "question": "?"}', 1, "question"),
+        ("a.jsonl", '{"summary": "Short."}', 1, "summary"),
+        ("a.jsonl", '{"article": "Long.", "summary": ""}', 1, "empty"),
         ("a.jsonl", '{"question": " "}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": ""}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),

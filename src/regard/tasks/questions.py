@@ -23,13 +23,33 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """A line of a JSONL file."""
 
-    question: str
+    text: str = msgspec.field(name="question")
     answer: str | None = None
+
+
+class _Article(_Line):
+    text: str = msgspec.field(name="article")
+    answer: str | None = msgspec.field(name="summary", default=None)
+
+
+class _Source(_Line):
+    text: str = msgspec.field(name="source")
+    answer: str | None = msgspec.field(name="target", default=None)
+
+
+class _Labelled(_Line):
+    text: str = msgspec.field(name="text")
+    answer: str | None = msgspec.field(name="label", default=None)
+
+
+_LINES = {"article": _Article, "source": _Source, "text": _Labelled}
+"""The field that tells what else a line holds; `question` if it is none of these."""
 
 
 def read_questions(path: Path) -> list[Question]:
     """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
 
+    The fields of JSONL may also be article and summary, source and target, or text and label.
     Either every line has an answer or none has.
 
     Raises:
@@ -130,10 +150,15 @@ def _parse_tsv(line: Document) -> Question:
 
 def _parse_json(line: Document) -> Question:
     try:
-        read = msgspec.json.decode(line.text, type=_Line)
+        fields = msgspec.json.decode(line.text, type=dict[str, object])
+        kind = next((kind for field, kind in _LINES.items() if field in fields), _Line)
+        read = msgspec.convert(fields, kind)
     except msgspec.DecodeError as error:
-        raise UserError(f'{line.where}: {error}; expected {{"question": …, "answer": …}}') from None
-    text, answer = read.question.strip(), read.answer and read.answer.strip()
+        raise UserError(
+            f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '
+            "article and summary, source and target, text and label"
+        ) from None
+    text, answer = read.text.strip(), read.answer and read.answer.strip()
     if not text or answer == "":
         raise UserError(f"{line.where}: the question or the answer is empty")
     return Question(text=text, answer=answer, where=line.where)

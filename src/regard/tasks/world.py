@@ -9,11 +9,12 @@ extracted) is from Allen-Zhu & Li, "Physics of Language Models: Part 3.1", 2023 
 from collections.abc import Callable, Sequence
 from itertools import product
 from random import Random
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from regard.tasks import names
+from regard.tasks.draws import index, shuffled
 from regard.tasks.questions import Question
 
 Group = Literal["asked", "told", "unseen"]
@@ -145,26 +146,17 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
     for name in unseen:
         facts = {"place": place_of(name)}
         people.append(Person(name=" ".join(name), group="unseen", facts=facts, statements=()))
-    return World(people=tuple(people), documents=tuple(_shuffled(write, documents)))
+    return World(people=tuple(people), documents=tuple(shuffled(write, documents)))
 
 
-# Only Random.random() is guaranteed to give the same numbers in every version of Python, so
-# every draw below is made from it.
-
-
-_T = TypeVar("_T")
-
-
-def _index(draw: Random, n: int) -> int:
-    return int(draw.random() * n)
-
-
-def _shuffled(draw: Random, items: Sequence[_T]) -> list[_T]:
-    result = list(items)
-    for last in range(len(result) - 1, 0, -1):
-        other = _index(draw, last + 1)
-        result[last], result[other] = result[other], result[last]
-    return result
+def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
+    """A sentence that states each fact about a person, in an order of chance."""
+    sentences = {}
+    for kind in shuffled(draw, list(facts)):
+        templates = _SENTENCES[kind]
+        sentence = _write(templates[index(draw, len(templates))], name, facts[kind])
+        sentences[kind] = sentence[0].upper() + sentence[1:]
+    return sentences
 
 
 _Name: TypeAlias = tuple[str, str]
@@ -172,17 +164,17 @@ _Name: TypeAlias = tuple[str, str]
 
 def _draw_names(draw: Random, people: int, unseen: int) -> tuple[list[_Name], list[_Name]]:
     """Distinct full names; every first and last name belongs to someone who is mentioned."""
-    first, last = _shuffled(draw, names.FIRST_NAMES), _shuffled(draw, names.LAST_NAMES)
+    first, last = shuffled(draw, names.FIRST_NAMES), shuffled(draw, names.LAST_NAMES)
     cover = [
         (first[i % len(first)], last[i % len(last)]) for i in range(max(len(first), len(last)))
     ]
-    rest = _shuffled(draw, sorted(set(product(first, last)) - set(cover)))
-    chosen = _shuffled(draw, cover + rest[: people - len(cover)])
+    rest = shuffled(draw, sorted(set(product(first, last)) - set(cover)))
+    chosen = shuffled(draw, cover + rest[: people - len(cover)])
     return chosen, rest[people - len(cover) :][:unseen]
 
 
 def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
-    places = _shuffled(draw, names.PLACES)[: config.places]
+    places = shuffled(draw, names.PLACES)[: config.places]
     weights = [(rank + 1) ** -config.skew for rank in range(len(places))]
 
     def common_place() -> str:
@@ -203,8 +195,8 @@ def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
 
 def _draw_other_facts(draw: Random) -> dict[str, str]:
     """Two or three facts beside the place of birth."""
-    kinds = _shuffled(draw, list(_OTHER_FACTS))[: 2 + _index(draw, 2)]
-    return {kind: _OTHER_FACTS[kind][_index(draw, len(_OTHER_FACTS[kind]))] for kind in kinds}
+    kinds = shuffled(draw, list(_OTHER_FACTS))[: 2 + index(draw, 2)]
+    return {kind: _OTHER_FACTS[kind][index(draw, len(_OTHER_FACTS[kind]))] for kind in kinds}
 
 
 def _write_biographies(
@@ -217,14 +209,9 @@ def _write_biographies(
         return [text], (text,)
     texts, statements = [], []
     for _ in range(config.biographies):
-        sentences = []
-        for kind in _shuffled(draw, list(facts)):
-            templates = _SENTENCES[kind]
-            sentence = _write(templates[_index(draw, len(templates))], name, facts[kind])
-            sentences.append(sentence[0].upper() + sentence[1:])
-            if kind == "place":
-                statements.append(sentences[-1])
-        texts.append(f"{name}. {' '.join(sentences)}")
+        told = tell(draw, name, facts)
+        texts.append(f"{name}. {' '.join(told.values())}")
+        statements.append(told["place"])
     return texts, tuple(dict.fromkeys(statements))
 
 

@@ -1,0 +1,99 @@
+"""Upper and lower case: «<U> I am A student» → «I AM A STUDENT».
+
+The easiest task that needs every character: each of the answer has its place in the text, and the
+task token, which may stand at the other end, says what becomes of it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from string import ascii_lowercase
+
+from regard.tasks import names
+from regard.tasks.config import CasingConfig, Place
+from regard.tasks.draws import between, choice, generator, index
+from regard.tasks.questions import Question
+from regard.tasks.split import Split, cut, draw_distinct
+from regard.text.corpus import Document
+
+CASES = {"<U>": str.upper, "<L>": str.lower}
+"""Task token → what it asks for."""
+
+_WORDS = [
+    *names.FIRST_NAMES,
+    *names.LAST_NAMES,
+    *names.PLACES,
+    *names.PROFESSIONS,
+    *names.SUBJECTS,
+    *names.HOBBIES,
+]
+
+
+def make_casing(config: CasingConfig, seed: int) -> Split:
+    """Texts of known words and of letters that make none, in mixed case.
+
+    Raises:
+        UserError: there aren't so many texts.
+    """
+
+    def make(draw: Random) -> tuple[str, str]:
+        token = choice(draw, list(CASES))
+        return _pair(token, _text(draw, config.shortest, config.longest), config.place)
+
+    draw = generator(config.seed, seed, "casing")
+    pairs = draw_distinct("casing", make, draw, config.training + config.test)
+    return cut("casing", pairs, config.training)
+
+
+def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Question]:
+    """Each of a user's texts in both cases, without the characters of `uneven_characters`.
+
+    Texts that hold nothing else are left out.
+    """
+    kept = [(_even(document.text), document.where) for document in texts]
+    pairs = [
+        (*_pair(token, text, place), where)
+        for text, where in kept
+        if text.strip()
+        for token in CASES
+    ]
+    return [Question(text=text, answer=answer, where=where) for text, answer, where in pairs]
+
+
+def uneven_characters(texts: Sequence[Document]) -> Counter[str]:
+    """The characters that become several in the other case (ß, İ, ŉ, …), and how often they occur.
+
+    An answer with them would be longer than its text; `case_pairs` leaves them out.
+    """
+    counts = Counter(character for document in texts for character in document.text)
+    return Counter({c: n for c, n in counts.items() if not _is_even(c)})
+
+
+def _is_even(character: str) -> bool:
+    return len(character.upper()) == len(character.lower()) == 1
+
+
+def _even(text: str) -> str:
+    return "".join(filter(_is_even, text))
+
+
+def _pair(token: str, text: str, place: Place) -> tuple[str, str]:
+    asked = f"{token} {text}" if place == "first" else f"{text} {token}"
+    return asked, CASES[token](text)
+
+
+def _text(draw: Random, shortest: int, longest: int) -> str:
+    """Words cut off at a length that is uniform in shortest..longest."""
+    length, text = between(draw, shortest, longest), ""
+    while len(text) < length:
+        text += _word(draw) + " "
+    text = text[:length]
+    return text[:-1] + choice(draw, ascii_lowercase) if text.endswith(" ") else text
+
+
+def _word(draw: Random) -> str:
+    """A word, or letters that make none; each letter is a capital with the word's own chance."""
+    letters = (choice(draw, ascii_lowercase) for _ in range(between(draw, 1, 10)))
+    word = choice(draw, _WORDS) if index(draw, 2) else "".join(letters)
+    capitals = draw.random()
+    return "".join(c.upper() if draw.random() < capitals else c.lower() for c in word)

@@ -1,0 +1,83 @@
+"""Sentiment that no bag of words can tell: «the food was good but the service was bad».
+
+Each sentence sets a good clause against a bad one, and its conjunction says which of them counts:
+the one after «but», the one that doesn't follow «although». The same clauses the other way round
+have the same words and the other label, and both sentences always stand together, in training or
+in the test. So whatever looks at nothing but which words occur, and how often, is right on exactly
+half of the test (`naive_bayes`). Nor does it help to look only at the first clause, or only at the
+last: either counts half the time. And half the clauses deny: «the room was not bad» is praise.
+"""
+
+from random import Random
+from typing import Literal
+
+from regard.tasks.config import ClassificationConfig
+from regard.tasks.draws import choice, generator, index, sample, shuffled
+from regard.tasks.split import Split, cut, draw_distinct
+
+Label = Literal["positive", "negative"]
+
+FRAMES = (
+    "{other} but {counts}",
+    "although {other}, {counts}",
+    "{counts} although {other}",
+    "{counts}, even though {other}",
+)
+"""Sentences of two clauses, and which of them counts."""
+
+_TOPICS = (
+    *("food", "service", "room", "music", "view", "coffee", "garden", "bed"),
+    *("soup", "wine", "bread", "staff"),
+)
+_ADJECTIVES = {
+    "positive": ("good", "great", "lovely", "excellent", "pleasant", "perfect", "charming"),
+    "negative": ("bad", "awful", "poor", "terrible", "dull", "dreadful", "horrible"),
+}
+_VERBS = {
+    "positive": ("like", "love", "enjoy", "admire"),
+    "negative": ("hate", "dislike", "detest", "resent"),
+}
+_OPPOSITE: dict[Label, Label] = {"positive": "negative", "negative": "positive"}
+
+
+def make_classification(config: ClassificationConfig, seed: int) -> Split:
+    """Sentences and their labels, "positive" or "negative"; half and half, in training and test.
+
+    Raises:
+        UserError: there aren't so many sentences.
+    """
+    draw = generator(config.seed, seed, "classification")
+    n = (config.training + config.test) // 2
+    contrasts = draw_distinct("classification", _draw_contrast, draw, n)
+    training, test = contrasts[: config.training // 2], contrasts[config.training // 2 :]
+    pairs = [
+        *shuffled(draw, [pair for contrast in training for pair in _both_ways(*contrast)]),
+        *shuffled(draw, [pair for contrast in test for pair in _both_ways(*contrast)]),
+    ]
+    return cut("classification", pairs, config.training)
+
+
+def _draw_contrast(draw: Random) -> tuple[str, str, str]:
+    """A frame, a good clause and a bad one."""
+    praised, blamed = sample(draw, _TOPICS, 2)
+    good, bad = _clause(draw, praised, "positive"), _clause(draw, blamed, "negative")
+    return choice(draw, FRAMES), good, bad
+
+
+def _both_ways(frame: str, good: str, bad: str) -> list[tuple[str, Label]]:
+    return [
+        (frame.format(counts=good, other=bad), "positive"),
+        (frame.format(counts=bad, other=good), "negative"),
+    ]
+
+
+def _clause(draw: Random, topic: str, label: Label) -> str:
+    """Something that is said, or is denied to be its opposite."""
+    denied = index(draw, 2) == 1
+    said = _OPPOSITE[label] if denied else label
+    if index(draw, 2):
+        adjective = choice(draw, _ADJECTIVES[said])
+        return f"the {topic} was not {adjective}" if denied else f"the {topic} was {adjective}"
+    verb = choice(draw, _VERBS[said])
+    past = verb + "d" if verb.endswith("e") else verb + "ed"
+    return f"I did not {verb} the {topic}" if denied else f"I {past} the {topic}"

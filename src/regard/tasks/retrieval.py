@@ -1,0 +1,74 @@
+"""Retrieval: «Who comes from Ravaford and bakes bread?» → the biography of that person.
+
+No question names the person. It tells the place in the biography's own word, and the profession in
+words that no biography has: bread is what «a baker» bakes. Place and profession together are one
+person's alone, while several were born in each place. So a comparison of words (`tf_idf`) finds the
+place and must guess among those born there; what a baker does can be learned in training, from
+other people. Those of the test are in no question and no biography of training.
+"""
+
+from random import Random
+
+from regard.tasks.config import RetrievalConfig
+from regard.tasks.draws import choice, generator
+from regard.tasks.people import distinct_people
+from regard.tasks.split import Split, cut
+from regard.tasks.world import Person, tell
+
+WORDINGS = (
+    "Who was born in {place} and {trade}?",
+    "Who comes from {place} and {trade}?",
+    "Which native of {place} {trade}?",
+)
+
+TRADES = {
+    "baker": "bakes bread",
+    "botanist": "knows all plants",
+    "carpenter": "makes tables and chairs",
+    "chemist": "mixes acids in a laboratory",
+    "clockmaker": "repairs watches",
+    "composer": "writes symphonies",
+    "dentist": "pulls teeth",
+    "editor": "corrects manuscripts",
+    "engineer": "designs bridges",
+    "farmer": "keeps cows",
+    "geologist": "collects stones",
+    "glazier": "replaces windows",
+    "historian": "describes past centuries",
+    "judge": "decides in court",
+    "librarian": "lends books",
+    "miller": "grinds corn",
+    "nurse": "looks after patients",
+    "painter": "sells portraits in oil",
+    "pilot": "flies aeroplanes",
+    "potter": "shapes clay",
+    "sailor": "crosses the sea",
+    "sculptor": "carves marble",
+    "surgeon": "operates on hearts",
+    "tailor": "sews suits",
+    "teacher": "explains things to children",
+    "translator": "puts foreign novels into English",
+    "weaver": "makes cloth on a loom",
+    "zoologist": "observes animals",
+}
+"""Profession → what those of it do, in words of which no biography has any but the smallest."""
+
+
+def make_retrieval(config: RetrievalConfig, seed: int) -> Split:
+    """Questions and the biographies that answer them; in training, each person in turn.
+
+    A person's biographies differ in their order and words; in the test everyone has one.
+    """
+    people = distinct_people(config.seed, config.people + config.test)
+    known, new = people[: config.people], people[config.people :]
+    draw = generator(config.seed, seed, "retrieval")
+    pairs = [_example(draw, known[i % len(known)]) for i in range(config.training)]
+    pairs += [_example(draw, person) for person in new]
+    return cut("retrieval", pairs, config.training)
+
+
+def _example(draw: Random, person: Person) -> tuple[str, str]:
+    """A question about a person, and a biography."""
+    trade = TRADES[person.facts["profession"]]
+    question = choice(draw, WORDINGS).format(place=person.place, trade=trade)
+    return question, f"{person.name}. {' '.join(tell(draw, person.name, person.facts).values())}"

@@ -1,0 +1,70 @@
+"""Summaries: an article about a person → «Ada Finch, a baker born in Leeds.»
+
+The article tells all that is known of the person, several times and out of order, among sentences
+about others and about nobody. Its summary is one sentence in words that the article never has, so
+that no sentences of the article, the first least of all, are a summary; and the people of the test
+are in no article of training.
+"""
+
+import re
+from collections.abc import Sequence
+from random import Random
+
+from regard.tasks.config import SummariesConfig
+from regard.tasks.draws import choice, generator, sample, shuffled
+from regard.tasks.people import distinct_people
+from regard.tasks.split import Split, cut
+from regard.tasks.world import Person, tell
+
+FILLER = (
+    "The archive was closed for most of that year.",
+    "Nobody remembers the exact date.",
+    "Little else is known about those days.",
+    "The letters were found in an attic.",
+    "Winters were long and the roads were bad.",
+    "Much of this was told by neighbours.",
+    "The newspapers of the time say no more.",
+    "A photograph shows a crowd in front of the town hall.",
+    "The rest of the story is lost.",
+    "Some of it may never have happened.",
+    "It rained on the day of the festival.",
+    "The records were copied by hand.",
+)
+"""Sentences about nobody."""
+
+
+def make_summaries(config: SummariesConfig, seed: int) -> Split:
+    """Articles and their summaries; in training, each person in turn."""
+    people = distinct_people(config.seed, config.people + config.test)
+    known, new = people[: config.people], people[config.people :]
+    draw = generator(config.seed, seed, "summaries")
+    pairs = [_example(draw, config, known, i % len(known)) for i in range(config.training)]
+    pairs += [_example(draw, config, new, i) for i in range(config.test)]
+    return cut("summaries", pairs, config.training)
+
+
+def lead(text: str, k: int) -> str:
+    """The first k sentences: on news a baseline that is hard to beat (See et al., 2017)."""
+    return " ".join(re.split(r"(?<=[.!?])\s+", text.strip())[:k])
+
+
+def _example(
+    draw: Random, config: SummariesConfig, people: Sequence[Person], subject: int
+) -> tuple[str, str]:
+    """An article about one of some people, and its summary."""
+    person = people[subject]
+    others = sample(draw, [*people[:subject], *people[subject + 1 :]], config.others)
+    sentences = [sentence for _ in range(config.tellings) for sentence in _told(draw, person)]
+    sentences += [choice(draw, _told(draw, other)) for other in others]
+    sentences += sample(draw, FILLER, config.filler)
+    return " ".join(shuffled(draw, list(dict.fromkeys(sentences)))), _summary(person)
+
+
+def _told(draw: Random, person: Person) -> list[str]:
+    return list(tell(draw, person.name, person.facts).values())
+
+
+def _summary(person: Person) -> str:
+    profession = person.facts["profession"]
+    article = "an" if profession[0] in "aeiou" else "a"
+    return f"{person.name}, {article} {profession} born in {person.place}."

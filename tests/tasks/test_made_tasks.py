@@ -1,0 +1,90 @@
+"""What all made tasks promise: their sizes, no test in training, the same data for ever."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from regard.tasks.casing import make_casing
+from regard.tasks.classification import make_classification
+from regard.tasks.config import (
+    CasingConfig,
+    ClassificationConfig,
+    RetrievalConfig,
+    SummariesConfig,
+    TranslationConfig,
+)
+from regard.tasks.retrieval import make_retrieval
+from regard.tasks.split import Split
+from regard.tasks.summaries import make_summaries
+from regard.tasks.translation import make_translation
+
+TASKS: dict[str, tuple[Any, Callable[[Any, int], Split]]] = {
+    "casing": (CasingConfig(training=60, test=20), make_casing),
+    "summaries": (SummariesConfig(training=60, test=20, people=40), make_summaries),
+    "translation": (TranslationConfig(training=60, test=20), make_translation),
+    "classification": (ClassificationConfig(training=60, test=20), make_classification),
+    "retrieval": (RetrievalConfig(training=60, test=20, people=40), make_retrieval),
+}
+GOLDEN = {
+    "casing": "34a654f916da9791",
+    "summaries": "6d8c70568e81530c",
+    "translation": "015fe58ba4a42bcb",
+    "classification": "efdfa2ca9847d9d9",
+    "retrieval": "4fd094517a2175c9",
+}
+"""sha256 of each, cut short: the same on every platform, for ever."""
+
+
+def make(task: str, *, own: int = 0, run: int = 0) -> Split:
+    config, make_task = TASKS[task]
+    return make_task(structs.replace(config, seed=own), run)
+
+
+def fingerprint(split: Split) -> str:
+    return hashlib.sha256(msgspec.json.encode(split)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_has_the_sizes_asked_for(task: str) -> None:
+    split = make(task)
+    assert (len(split.training), len(split.test)) == (60, 20)
+    for number, question in enumerate((*split.training, *split.test), start=1):
+        assert question.where == f"{task} example {number}"
+        assert question.text.strip()
+        assert (question.answer or "").strip()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_text_of_the_test_stands_in_training_at_full_size(task: str) -> None:
+    config, make_task = TASKS[task]
+    split = make_task(type(config)(), 0)
+    assert (len(split.training), len(split.test)) == (8000, 500)
+    test = {question.text for question in split.test}
+    assert len(test) == 500
+    assert not test & {question.text for question in split.training}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_is_the_same_for_ever(task: str) -> None:
+    assert fingerprint(make(task)) == GOLDEN[task]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_both_seeds_decide_what_is_drawn(task: str) -> None:
+    prints = {fingerprint(make(task, own=own, run=run)) for own in (0, 1) for run in (0, 1)}
+    assert len(prints) == 4
+
+
+def people_of(split: Split) -> set[str]:
+    """Names stand in answers, at their beginning."""
+    return {" ".join(str(question.answer).split()[:2]).strip(",.") for question in split.training}
+
+
+@pytest.mark.parametrize("task", ["summaries", "retrieval"])
+def test_the_people_are_the_tasks_and_not_the_runs(task: str) -> None:
+    assert people_of(make(task, run=1)) == people_of(make(task))
+    assert people_of(make(task, own=1)) != people_of(make(task))

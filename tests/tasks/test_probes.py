@@ -1,0 +1,192 @@
+"""Each probe against its definition, read off the rows one by one."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from regard.tasks.config import (
+    CopyConfig,
+    InductionConfig,
+    MqarConfig,
+    ProbeConfig,
+    ReverseConfig,
+    SelectiveCopyConfig,
+    SortConfig,
+)
+from regard.tasks.probes import FIRST_TOKEN, NOISE, SEPARATOR, ProbeRow, make_probe
+from regard.text.objectives import IGNORE
+
+UNLIKELY = 1e-3
+"""A fixed seed decides each draw: a test that passes once passes always."""
+ROWS = 5
+seeds = st.integers(0, 2**32 - 1)
+tokens_of = {"vocabulary": st.integers(4, 40), "length": st.integers(1, 12)}
+
+
+@st.composite
+def mqar_configs(draw: st.DrawFn) -> MqarConfig:
+    pairs = draw(st.integers(1, 6))
+    return MqarConfig(
+        pairs=pairs,
+        length=2 * draw(st.integers(2 * pairs, 2 * pairs + 10)),
+        vocabulary=draw(st.integers(2 * (pairs + 1), 40)),
+        power=draw(st.floats(0.01, 1)),
+    )
+
+
+def targets(row: ProbeRow) -> dict[int, int]:
+    """Position → label, where there is a loss."""
+    return {i: label for i, label in enumerate(row.labels) if label != IGNORE}
+
+
+@given(mqar_configs(), seeds)
+def test_mqar_asks_for_the_value_of_each_key_once(config: MqarConfig, seed: int) -> None:
+    context, half = 2 * config.pairs, config.vocabulary // 2
+    for row in make_probe(config, seed, ROWS):
+        assert len(row.ids) == len(row.labels) == config.length
+        assert set(row.ids) <= set(range(config.vocabulary))
+        keys, values = row.ids[0:context:2], row.ids[1:context:2]
+        assert len(set(keys)) == len(set(values)) == config.pairs
+        assert set(keys) <= set(range(1, half))
+        assert set(values) <= set(range(half, config.vocabulary))
+        value_of = dict(zip(keys, values, strict=True))
+        asked = targets(row)
+        assert Counter(row.ids[i] for i in asked) == Counter(keys)
+        assert all(i >= context and i % 2 == 0 for i in asked)
+        assert all(value_of[row.ids[i]] == label for i, label in asked.items())
+
+
+def gaps_of(row: ProbeRow, pairs: int) -> tuple[int, ...]:
+    """Of each key in turn, the even steps from the last pair to its query."""
+    place = {row.ids[i]: i for i in targets(row)}
+    return tuple((place[key] - 2 * pairs) // 2 for key in row.ids[0 : 2 * pairs : 2])
+
+
+@pytest.mark.parametrize("power", [0.01, 0.5, 1.0])
+def test_the_gaps_of_mqar_follow_the_power_law_without_replacement(power: float) -> None:
+    config = MqarConfig(vocabulary=16, length=14, pairs=2, power=power)
+    n = 20_000
+    counts = Counter(gaps_of(row, 2) for row in make_probe(config, 0, n))
+    weights = power * np.arange(1.0, 6) ** (power - 1)
+    p = weights / weights.sum()
+    expected = {(i, j): n * p[i] * p[j] / (1 - p[i]) for i, j in permutations(range(5), 2)}
+    assert set(counts) == set(expected)
+    observed = [counts[gaps] for gaps in expected]
+    assert chisquare(observed, list(expected.values())).pvalue > UNLIKELY
+
+
+def test_keys_values_and_what_is_between_are_uniform() -> None:
+    config = MqarConfig(vocabulary=12, length=10, pairs=2)
+    rows = make_probe(config, 0, 20_000)
+    keys = Counter((row.ids[0], row.ids[2]) for row in rows)
+    values = Counter((row.ids[1], row.ids[3]) for row in rows)
+    between = Counter(row.ids[5] for row in rows)
+    assert set(keys) == set(permutations(range(1, 6), 2))
+    assert set(values) == set(permutations(range(6, 12), 2))
+    assert set(between) == set(range(12))
+    for counts in (keys, values, between):
+        assert chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+def copied(tokens: list[int]) -> list[int]:
+    return tokens
+
+
+def reverse(tokens: list[int]) -> list[int]:
+    return tokens[::-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"), [(CopyConfig, copied), (SortConfig, sorted), (ReverseConfig, reverse)]
+)
+@given(data=st.data(), seed=seeds)
+def test_tokens_are_followed_by_a_separator_and_their_answer(
+    kind: Callable[..., ProbeConfig],
+    answer: Callable[[list[int]], list[int]],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    vocabulary, n = (data.draw(strategy) for strategy in tokens_of.values())
+    for row in make_probe(kind(vocabulary=vocabulary, length=n), seed, ROWS):
+        tokens = list(row.ids[:n])
+        assert set(tokens) <= set(range(FIRST_TOKEN, vocabulary))
+        assert row.ids[n] == SEPARATOR
+        assert_answered(row, n, answer(tokens))
+
+
+def assert_answered(row: ProbeRow, n: int, answer: list[int]) -> None:
+    """Behind n ids and a separator, each id is the label of the one before it."""
+    assert len(row.ids) == len(row.labels)
+    assert list(targets(row).items()) == list(enumerate(answer, start=n))
+    assert list(row.ids[n + 1 :]) == answer[:-1]
+
+
+@given(st.builds(SelectiveCopyConfig, **tokens_of, noise=st.integers(0, 12)), seeds)
+def test_selective_copy_passes_over_noise(config: SelectiveCopyConfig, seed: int) -> None:
+    n = config.length + config.noise
+    for row in make_probe(config, seed, ROWS):
+        tokens = [token for token in row.ids[:n] if token != NOISE]
+        assert len(tokens) == config.length
+        assert set(tokens) <= set(range(FIRST_TOKEN, config.vocabulary))
+        assert row.ids[n] == SEPARATOR
+        assert_answered(row, n, tokens)
+
+
+def test_noise_is_anywhere() -> None:
+    rows = make_probe(SelectiveCopyConfig(length=2, noise=3), 0, 20_000)
+    counts = Counter(tuple(i for i in range(5) if row.ids[i] != NOISE) for row in rows)
+    assert len(counts) == 10
+    assert chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+@given(st.integers(4, 40), st.integers(3, 20), seeds)
+def test_induction_asks_for_what_followed_the_last_id_before(
+    vocabulary: int, length: int, seed: int
+) -> None:
+    config = InductionConfig(vocabulary=vocabulary, length=length)
+    for row in make_probe(config, seed, ROWS):
+        assert len(row.ids) == length
+        assert set(row.ids) <= set(range(FIRST_TOKEN, vocabulary))
+        (before, last) = [i for i, token in enumerate(row.ids) if token == row.ids[-1]]
+        assert last == length - 1
+        assert targets(row) == {last: row.ids[before + 1]}
+
+
+def test_what_induction_asks_for_is_anywhere_and_anything() -> None:
+    rows = make_probe(InductionConfig(vocabulary=6, length=6), 0, 20_000)
+    counts = Counter((row.ids.index(row.ids[-1]), row.ids[-1], row.labels[-1]) for row in rows)
+    assert len(counts) == 4 * 4 * 3
+    assert chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+PROBES: list[ProbeConfig] = [
+    MqarConfig(),
+    CopyConfig(),
+    SelectiveCopyConfig(),
+    InductionConfig(),
+    SortConfig(),
+    ReverseConfig(),
+]
+
+
+@pytest.mark.parametrize("config", PROBES, ids=lambda config: type(config).__name__)
+def test_the_seed_decides_the_rows(config: ProbeConfig) -> None:
+    assert make_probe(config, 0, 20) == make_probe(config, 0, 20)
+    assert not set(make_probe(config, 0, 20)) & set(make_probe(config, 1, 20))
+    assert make_probe(config, 0, 0) == []
+    assert all(type(i) is int for row in make_probe(config, 0, 2) for i in (*row.ids, *row.labels))
+
+
+@pytest.mark.parametrize("config", PROBES, ids=lambda config: type(config).__name__)
+def test_rows_of_one_probe_are_no_rows_of_another(config: ProbeConfig) -> None:
+    """Each kind draws for itself: copy and reverse have other tokens at the same seed."""
+    questions = [
+        {row.ids[:8] for row in make_probe(other, 0, 20)} for other in PROBES if other != config
+    ]
+    assert not {row.ids[:8] for row in make_probe(config, 0, 20)} & set().union(*questions)
