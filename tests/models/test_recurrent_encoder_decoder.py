@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.registry import OWN, able
 from regard.errors import UnsupportedError, UserError
@@ -214,6 +214,17 @@ def test_gradients_reach_all_parameters_and_every_source_token_and_no_padding(
     reached = made.encoder.embedding.weight.grad
     assert reached is not None
     assert reached.any(1).nonzero().flatten().tolist() == [2, 3, 4]
+
+
+def test_attention_carries_gradients_where_the_bridges_carry_none() -> None:
+    made = tiny(attention=SoftmaxConfig())
+    for name, parameter in made.bridges.named_parameters():
+        if name.endswith("weight"):
+            nn.init.zeros_(parameter)
+    made(torch.tensor([[2, 3, 4, 0]]), torch.tensor([3]), TARGETS[:1]).sum().backward()
+    for name, parameter in made.encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()), name
 
 
 # Every mechanism
