@@ -36,6 +36,7 @@ from regard.decoding import generate
 from regard.evaluation.answers import Answer, answer_questions
 from regard.models.config import DecoderConfig
 from regard.models.families import LanguageModel
+from regard.models.transformer import Decoder
 from regard.runs.machine import Machine
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -143,6 +144,7 @@ def generation(config: DecoderConfig, rows: int, rounds: int, device: torch.devi
 
 def bytes_read(model: LanguageModel) -> int:
     """Of the weights that each token needs: of embeddings and positions it takes a row only."""
+    assert isinstance(model.body, Decoder)
     needed = (model.body.layers, model.body.norm, model.head)
     return sum(weight.nbytes for module in needed for weight in module.parameters())
 

@@ -12,6 +12,7 @@ from regard.explorer.capture import MismatchError, capture_attention
 from regard.models.config import DecoderConfig
 from regard.models.config_positions import RotaryConfig
 from regard.models.families import LanguageModel
+from regard.models.transformer import Decoder
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -114,6 +115,7 @@ class GivesNothing(Softmax):
 
 def with_mechanism(model: LanguageModel, mechanism: Softmax) -> LanguageModel:
     """The model with another mechanism in its second layer."""
+    assert isinstance(model.body, Decoder)
     model.body._layers()[1].self_attention.attention = mechanism.eval()
     return model
 

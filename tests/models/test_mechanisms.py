@@ -41,6 +41,7 @@ from regard.models.config_positions import (
     T5BiasConfig,
 )
 from regard.models.families import LanguageModel
+from regard.models.transformer import Decoder
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
 ATTENTIONS: dict[str, AttentionConfig] = {
@@ -102,6 +103,7 @@ def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
         "positions": POSITIONS[positions],
     }
     model = tiny_model(**settings, n_kv_heads=2)
+    assert isinstance(model.body, Decoder)
     for parameter in model.body.layers.parameters():
         parameter.mul_(0.3)  # so that random waves have positive sums
     whole, steps = model(IDS), logits_step_by_step(model, IDS)

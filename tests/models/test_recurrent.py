@@ -148,10 +148,10 @@ def test_an_encoder_s_rows_know_nothing_of_one_another_nor_of_padding(
 ) -> None:
     model = tiny_encoder(cell, bidirectional=bidirectional)
     order = data.draw(st.permutations(range(len(rows))))
-    hidden, last = model(*padded([rows[row] for row in order], padding=padding))
+    hidden, last = model.encode(*padded([rows[row] for row in order], padding=padding))
     for place, row in enumerate(order):
         n = len(rows[row])
-        alone, alone_last = model(torch.tensor([rows[row]]), torch.tensor([n]))
+        alone, alone_last = model.encode(torch.tensor([rows[row]]), torch.tensor([n]))
         assert close(hidden[place, :n], alone[0])
         assert close(last[:, :, place], alone_last[:, :, 0])
 
@@ -161,7 +161,7 @@ def test_an_encoder_s_rows_know_nothing_of_one_another_nor_of_padding(
 def test_in_one_direction_an_encoder_is_a_decoder(cell: str) -> None:
     encoder, decoder = tiny_encoder(cell, bidirectional=False), tiny_decoder(cell)
     ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
-    hidden, last = encoder(ids, torch.tensor([4, 4]))
+    hidden, last = encoder.encode(ids, torch.tensor([4, 4]))
     expected, states = decoder.extend(ids, decoder.start(2, 4))
     assert close(hidden, expected)
     assert close(last, states.layers)
@@ -172,7 +172,7 @@ def test_in_one_direction_an_encoder_is_a_decoder(cell: str) -> None:
 def test_every_token_matters_to_every_state_where_both_directions_are_read(cell: str) -> None:
     model, text = tiny_encoder(cell, bidirectional=True), [3, 1, 4, 1, 5]
     lengths = torch.tensor([5])
-    hidden, _ = model(torch.tensor([text]), lengths)
+    hidden = model(torch.tensor([text]), lengths)
     for place in range(5):
-        other, _ = model(torch.tensor([[*text[:place], 7, *text[place + 1 :]]]), lengths)
+        other = model(torch.tensor([[*text[:place], 7, *text[place + 1 :]]]), lengths)
         assert bool(((other - hidden).abs().amax(-1) > 1e-10).all())

@@ -92,11 +92,12 @@ def attention_of(model: RecurrentEncoderDecoder) -> GlobalAttention:
 @torch.no_grad()
 def test_the_decoder_begins_with_maps_of_the_encoder_s_final_states(model: str) -> None:
     made, (ids, lengths) = tiny(**MODELS[model]), padded(SOURCES)
-    states, (_, last) = made.encode(ids, lengths), made.encoder(ids, lengths)
+    states, (_, last) = made.encode(ids, lengths), made.encoder.encode(ids, lengths)
     layers, parts = last.shape[:2]
     for layer in range(layers):
         for part in range(parts):
             bridge = made.bridges[layer * parts + part]
+            assert isinstance(bridge, nn.Linear)
             expected = last[layer, part] @ bridge.weight.T + bridge.bias
             assert close(states.decoder.layers[layer, part], expected)
     if made.attention is None:
@@ -109,7 +110,7 @@ def test_the_decoder_begins_with_maps_of_the_encoder_s_final_states(model: str) 
 def test_attention_is_the_formula(scaled: bool) -> None:
     made = tiny(cell="lstm", bidirectional=True, attention=SoftmaxConfig(scaled=scaled))
     (ids, lengths), part = padded(SOURCES), attention_of(made)
-    source, _ = made.encoder(ids, lengths)
+    source, _ = made.encoder.encode(ids, lengths)
     states, _ = made.decoder.extend(TARGETS, made.encode(ids, lengths).decoder)
     found, weights = made(ids, lengths, TARGETS), made.attention_weights(ids, lengths, TARGETS)
     for row, n in enumerate(lengths.tolist()):
@@ -255,7 +256,7 @@ def test_a_mechanism_that_can_look_at_another_sequence_fits(name: str) -> None:
 def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> Tensor:
     """The hidden states of the targets, gathered with the weights that are shown."""
     part = attention_of(made)
-    source, _ = made.encoder(ids, lengths)
+    source, _ = made.encoder.encode(ids, lengths)
     states, _ = made.decoder.extend(TARGETS, made.encode(ids, lengths).decoder)
     gathered = made.attention_weights(ids, lengths, TARGETS)[:, 0] @ part.project_value(source)
     out: Tensor = part.project_out(torch.cat([gathered, states], -1))

@@ -14,6 +14,11 @@ from regard.models.config_positions import (
     RotaryConfig,
     SinusoidalConfig,
 )
+from regard.models.config_recurrent import (
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    WindowConfig,
+)
 
 
 class TransformerConfig(Config, frozen=True):
@@ -150,5 +155,12 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
         return f"encoder: {self.encoder.summary}; decoder: {self.decoder.summary}"
 
 
-ModelConfig: TypeAlias = DecoderConfig | EncoderConfig | EncoderDecoderConfig
+ModelConfig: TypeAlias = (
+    DecoderConfig
+    | EncoderConfig
+    | EncoderDecoderConfig
+    | RecurrentConfig
+    | RecurrentEncoderDecoderConfig
+    | WindowConfig
+)
 """What a model is made of, one class a family."""

@@ -26,6 +26,15 @@ class RecurrentLayersConfig(Config, frozen=True):
     bidirectional: bool = False
     """Whether the tokens are read from the end too; not for what predicts the next one."""
 
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        ways = ", both ways" if self.bidirectional else ""
+        return (
+            f"{self.n_layers} layers of {self.cell} cells{ways}, width {self.d_model}, "
+            f"block {self.block}"
+        )
+
     def __post_init__(self) -> None:
         if self.activation != "tanh" and self.cell != "vanilla":
             raise ValueError(
@@ -68,3 +77,8 @@ class WindowConfig(Config, frozen=True, tag_field="kind", tag="window"):
     """Dropout of embeddings and of the hidden layer."""
     tie_head: bool = False
     """Whether the head uses the embedding matrix."""
+
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        return f"{self.size} tokens, width {self.d_model}, block {self.block}"

@@ -17,7 +17,6 @@ from regard.models.config import (
     EncoderConfig,
     EncoderDecoderConfig,
     ModelConfig,
-    TiedConfig,
 )
 from regard.models.config_heads import (
     ClassesConfig,
@@ -27,19 +26,34 @@ from regard.models.config_heads import (
     MaskedLanguageConfig,
     TokenClassesConfig,
 )
+from regard.models.config_recurrent import (
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    WindowConfig,
+)
 from regard.models.heads import ClassesHead, EmbeddingHead, MaskedLanguageHead
+from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from regard.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
 from regard.models.transformer import Decoder, Encoder, EncoderDecoder
+from regard.models.window import WindowDecoder
+
+CausalBody: TypeAlias = Decoder | RecurrentDecoder | WindowDecoder
+Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
+PairBody: TypeAlias = EncoderDecoder | RecurrentEncoderDecoder
 
 
 class LanguageModel(nn.Module):
     """A causal body with a head that scores the next token."""
 
-    def __init__(self, config: DecoderConfig, vocabulary: int) -> None:
+    def __init__(
+        self, config: DecoderConfig | RecurrentConfig | WindowConfig, vocabulary: int
+    ) -> None:
         super().__init__()
-        self.body = Decoder(config, vocabulary)
+        self.body = make_causal_body(config, vocabulary)
         self.head = nn.Linear(self.body.width, vocabulary, bias=False)
         initialise(self)
-        _tie(config, self.head, self.body.embedding)
+        if config.tie_head:
+            self.head.weight = self.body.embedding.weight
 
     def forward(self, ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
         """Logits of the token after each position."""
@@ -65,16 +79,18 @@ class LanguageModel(nn.Module):
 class SequenceToSequence(nn.Module):
     """A body that writes a target while it looks at a source, with a head that scores tokens."""
 
-    def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
+    def __init__(
+        self, config: EncoderDecoderConfig | RecurrentEncoderDecoderConfig, vocabulary: int
+    ) -> None:
         super().__init__()
-        self.body = EncoderDecoder(config, vocabulary)
+        self.body = make_pair_body(config, vocabulary)
         self.head = nn.Linear(self.body.width, vocabulary, bias=False)
         initialise(self)
 
     def forward(
         self,
         source: Int[Tensor, "b m"],
-        lengths: Int[Tensor, " b"] | None,
+        lengths: Int[Tensor, " b"],
         ids: Int[Tensor, "b n"],
     ) -> Float[Tensor, "b n vocabulary"]:
         """Logits of the token of the target after each position."""
@@ -117,7 +133,8 @@ class MaskedLanguageModel(nn.Module):
         self.body = Encoder(config, vocabulary)
         self.head = MaskedLanguageHead(self.body.width, vocabulary, norm_eps=config.norm_eps)
         initialise(self)
-        _tie(config, self.head.scores, self.body.embedding)
+        if config.tie_head:
+            self.head.scores.weight = self.body.embedding.weight
 
     def forward(
         self,
@@ -133,11 +150,11 @@ class MaskedLanguageModel(nn.Module):
 class Classifier(nn.Module):
     """A body with a head that scores the labels of whole texts."""
 
-    def __init__(self, body: Decoder | Encoder, head: ClassesConfig, *, dropout: float) -> None:
+    def __init__(self, body: Body, head: ClassesConfig, *, dropout: float) -> None:
         super().__init__()
         self.body = body
         # The last token of a causal body is the only one that has seen all of the text.
-        pool = "last" if isinstance(body, Decoder) else head.pool
+        pool = head.pool if isinstance(body, Encoder | RecurrentEncoder) else "last"
         self.head = ClassesHead(body.width, len(head.labels), pool=pool, dropout=dropout)
         initialise(self)
 
@@ -152,7 +169,7 @@ class Classifier(nn.Module):
 class TokenClassifier(nn.Module):
     """A body with a head that scores the labels of each token."""
 
-    def __init__(self, body: Decoder | Encoder, head: TokenClassesConfig) -> None:
+    def __init__(self, body: Body, head: TokenClassesConfig) -> None:
         super().__init__()
         self.body, self.head = body, nn.Linear(body.width, len(head.labels))
         initialise(self)
@@ -168,7 +185,7 @@ class TokenClassifier(nn.Module):
 class Embedder(nn.Module):
     """A body with a head that makes a vector of a whole text."""
 
-    def __init__(self, body: Decoder | Encoder, head: EmbeddingConfig) -> None:
+    def __init__(self, body: Body, head: EmbeddingConfig) -> None:
         super().__init__()
         self.body = body
         self.head = EmbeddingHead(
@@ -203,9 +220,9 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
         UnsupportedError: the mechanism can't do what the family asks of it.
     """
     match config, head:
-        case DecoderConfig(), LanguageConfig():
+        case ((DecoderConfig() | RecurrentConfig() | WindowConfig()), LanguageConfig()):
             return LanguageModel(config, vocabulary)
-        case EncoderDecoderConfig(), LanguageConfig():
+        case ((EncoderDecoderConfig() | RecurrentEncoderDecoderConfig()), LanguageConfig()):
             return SequenceToSequence(config, vocabulary)
         case EncoderConfig(), MaskedLanguageConfig():
             return MaskedLanguageModel(config, vocabulary)
@@ -227,15 +244,46 @@ HEADS = {
     "decoder": ("language", "classes", "token-classes", "embedding"),
     "encoder": ("masked-language", "classes", "token-classes", "embedding"),
     "encoder-decoder": ("language",),
+    "rnn": ("language", "classes", "token-classes", "embedding"),
+    "rnn-encoder-decoder": ("language",),
+    "window": ("language",),
 }
 """The heads that fit each family."""
 
 
-def make_body(config: DecoderConfig | EncoderConfig, vocabulary: int) -> Decoder | Encoder:
+def make_causal_body(
+    config: DecoderConfig | RecurrentConfig | WindowConfig, vocabulary: int
+) -> CausalBody:
+    """What reads a text from its beginning, and can be asked after each token."""
+    match config:
+        case DecoderConfig():
+            return Decoder(config, vocabulary)
+        case RecurrentConfig():
+            return RecurrentDecoder(config, vocabulary)
+        case WindowConfig():
+            return WindowDecoder(config, vocabulary)
+
+
+def make_pair_body(
+    config: EncoderDecoderConfig | RecurrentEncoderDecoderConfig, vocabulary: int
+) -> PairBody:
+    """What reads a source, and then a target from its beginning."""
+    match config:
+        case EncoderDecoderConfig():
+            return EncoderDecoder(config, vocabulary)
+        case RecurrentEncoderDecoderConfig():
+            return RecurrentEncoderDecoder(config, vocabulary)
+
+
+def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabulary: int) -> Body:
     """What reads a whole text."""
-    if isinstance(config, EncoderConfig):
-        return Encoder(config, vocabulary)
-    return Decoder(config, vocabulary)
+    match config:
+        case EncoderConfig():
+            return Encoder(config, vocabulary)
+        case RecurrentConfig(bidirectional=True):
+            return RecurrentEncoder(config, vocabulary)
+        case _:
+            return make_causal_body(config, vocabulary)
 
 
 def last_real(
@@ -258,8 +306,3 @@ def initialise(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
     for child in module.children():
         initialise(child)
-
-
-def _tie(config: TiedConfig, head: nn.Linear, embedding: nn.Embedding) -> None:
-    if config.tie_head:
-        head.weight = embedding.weight

@@ -46,13 +46,15 @@ class RecurrentDecoder(nn.Module):
             raise UserError(
                 "bidirectional = true: what predicts the next token must not see it; leave it out"
             )
-        self.block = config.block
+        self.block, self.width = config.block, config.d_model
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.recurrence = Recurrence(config)
 
-    def forward(self, ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        """Hidden states of whole rows. Padding belongs at the end, where nothing looks at it.
+    def forward(
+        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
 
         Raises:
             ValueError: the rows are longer than the block.
@@ -85,6 +87,10 @@ class RecurrentDecoder(nn.Module):
         length = states.length + (ids.shape[1] if new is None else new)
         return hidden, RecurrentStates(layers, length)
 
+    def select(self, states: RecurrentStates, rows: Int[Tensor, " rows"]) -> RecurrentStates:
+        """The states of some rows, in their order."""
+        return states.select(rows)
+
 
 class RecurrentEncoder(nn.Module):
     """Token ids → hidden states, each a function of all tokens where it reads both ways."""
@@ -95,8 +101,21 @@ class RecurrentEncoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.recurrence = Recurrence(config)
+        self.width = self.recurrence.d_out
 
     def forward(
+        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b n d_out"]:
+        """Hidden states of each row's first `lengths` tokens.
+
+        Raises:
+            ValueError: the rows are longer than the block.
+        """
+        whole = torch.full((len(ids),), ids.shape[1], device=ids.device)
+        hidden, _ = self.encode(ids, whole if lengths is None else lengths)
+        return hidden
+
+    def encode(
         self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
     ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
         """Hidden states of each row's first `lengths` tokens, and the final states of all layers.

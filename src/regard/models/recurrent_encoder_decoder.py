@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.attention import Mask, State
 from regard.errors import UserError
 from regard.models.attention import make_attention
-from regard.models.config import ModelConfig
+from regard.models.config import TransformerConfig
 from regard.models.config_attention import AttentionConfig
 from regard.models.config_recurrent import RecurrentEncoderDecoderConfig, RecurrentLayersConfig
 from regard.models.recurrent import (
@@ -109,6 +109,7 @@ class RecurrentEncoderDecoder(nn.Module):
             UnsupportedError: the attention can't look at another sequence, or leave out padding.
         """
         super().__init__()
+        self.block, self.width = config.block, config.d_model
         self.encoder = RecurrentEncoder(config, vocabulary)
         self.decoder = RecurrentDecoder(structs.replace(config, bidirectional=False), vocabulary)
         d_source, parts = self.encoder.recurrence.d_out, self.encoder.recurrence.parts
@@ -141,7 +142,7 @@ class RecurrentEncoderDecoder(nn.Module):
         Raises:
             ValueError: the sources are longer than the block.
         """
-        hidden, last = self.encoder(source, source_lengths)
+        hidden, last = self.encoder.encode(source, source_lengths)
         attention = self.attention
         memory = None if attention is None else attention.memory(hidden, source_lengths)
         return EncoderDecoderStates(self._bridge(last), memory)
@@ -174,6 +175,12 @@ class RecurrentEncoderDecoder(nn.Module):
             hidden = self.attention(hidden, states.source)
         return hidden, EncoderDecoderStates(decoder, states.source)
 
+    def select(
+        self, states: EncoderDecoderStates, rows: Int[Tensor, " rows"]
+    ) -> EncoderDecoderStates:
+        """The states of some rows, in their order."""
+        return states.select(rows)
+
     def attention_weights(
         self,
         source: Int[Tensor, "b n_source"],
@@ -187,7 +194,7 @@ class RecurrentEncoderDecoder(nn.Module):
         """
         if self.attention is None:
             raise UserError("this model has no attention to show: train one with model.attention")
-        hidden, last = self.encoder(source, source_lengths)
+        hidden, last = self.encoder.encode(source, source_lengths)
         queries, _ = self.decoder.extend(ids, self._bridge(last))
         return self.attention.weights(queries, hidden, source_lengths)
 
@@ -199,9 +206,9 @@ class RecurrentEncoderDecoder(nn.Module):
         return RecurrentStates(layers, length)
 
 
-def _one_head(config: RecurrentLayersConfig, attention: AttentionConfig) -> ModelConfig:
+def _one_head(config: RecurrentLayersConfig, attention: AttentionConfig) -> TransformerConfig:
     """What a mechanism is made by: its place is as in a Transformer of one head."""
-    return ModelConfig(
+    return TransformerConfig(
         block=config.block,
         n_heads=1,
         d_model=config.d_model,

@@ -40,14 +40,16 @@ class WindowDecoder(nn.Module):
 
     def __init__(self, config: WindowConfig, vocabulary: int) -> None:
         super().__init__()
-        self.block, self.size = config.block, config.size
+        self.block, self.size, self.width = config.block, config.size, config.d_model
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.hidden = nn.Linear(config.size * config.d_model, config.d_hidden)
         self.project_out = nn.Linear(config.d_hidden, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        """Hidden states of whole rows. Padding belongs at the end, where nothing looks at it.
+    def forward(
+        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
 
         Raises:
             ValueError: the rows are longer than the block.
@@ -81,3 +83,7 @@ class WindowDecoder(nn.Module):
         # Of s - 1 old tokens and k new ones, those from k on are the last s - 1.
         last = new[:, None] + torch.arange(self.size - 1, device=ids.device)
         return self.project_out(hidden), WindowStates(seen.gather(1, last), states.length + new)
+
+    def select(self, states: WindowStates, rows: Int[Tensor, " rows"]) -> WindowStates:
+        """The states of some rows, in their order."""
+        return states.select(rows)

@@ -46,6 +46,8 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         *sections, field = path.split(".")
         table = values
         for section in sections:
+            if table.get(section, ...) is None:
+                table[section] = {}  # it is given from here on
             if not isinstance(table.get(section), dict):
                 raise UserError(f"{where}: {path}: there is no section {section!r}{_known(table)}")
             table = table[section]
