@@ -97,7 +97,7 @@ class SequenceToSequence(nn.Module):
         logits: Tensor = self.head(self.body(source, lengths, ids))
         return logits
 
-    def about(self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"] | None) -> "Conditioned":
+    def about(self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]) -> "Conditioned":
         """What writes targets for these sources, as a language model continues prompts."""
         return Conditioned(self, self.body.encode(source, lengths))
 
