@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.runs.config_tasks import CasingConfig, Place
 from regard.tasks.casing import case_pairs, make_casing, uneven_characters
-from regard.tasks.config import CasingConfig, Place
 from regard.tasks.questions import Question
 from regard.tasks.split import Split
 from regard.text.corpus import Document

@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from regard.runs.config_tasks import ClassificationConfig
 from regard.tasks.bags import bag, naive_bayes
 from regard.tasks.classification import make_classification
-from regard.tasks.config import ClassificationConfig
 from regard.tasks.questions import Question, majority_answer
 from regard.tasks.split import Split
 

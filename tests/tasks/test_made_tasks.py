@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from regard.tasks.casing import make_casing
-from regard.tasks.classification import make_classification
-from regard.tasks.config import (
+from regard.runs.config_tasks import (
     CasingConfig,
     ClassificationConfig,
     RetrievalConfig,
     SummariesConfig,
     TranslationConfig,
 )
+from regard.tasks.casing import make_casing
+from regard.tasks.classification import make_classification
 from regard.tasks.retrieval import make_retrieval
 from regard.tasks.split import Split
 from regard.tasks.summaries import make_summaries

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tasks.config import MOST_PEOPLE
+from regard.runs.config_tasks import MOST_PEOPLE
 from regard.tasks.people import distinct_people
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from regard.tasks.config import (
+from regard.runs.config_tasks import (
     CopyConfig,
     InductionConfig,
     MqarConfig,

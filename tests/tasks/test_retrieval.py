@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from regard.runs.config_tasks import RetrievalConfig
 from regard.tasks.bags import bag, tf_idf
-from regard.tasks.config import RetrievalConfig
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
 from regard.tasks.questions import Question
 from regard.tasks.retrieval import TRADES, WORDINGS, make_retrieval

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.tasks.config import SummariesConfig
+from regard.runs.config_tasks import SummariesConfig
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
 from regard.tasks.split import Split
 from regard.tasks.summaries import FILLER, lead, make_summaries

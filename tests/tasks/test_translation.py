@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tasks.config import TranslationConfig
+from regard.runs.config_tasks import TranslationConfig
 from regard.tasks.draws import generator
 from regard.tasks.translation import (
     ADJECTIVES,

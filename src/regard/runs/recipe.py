@@ -7,6 +7,7 @@ from msgspec import Meta
 from regard.models.config import DecoderConfig, ModelConfig
 from regard.models.config_base import Config, Positive, Probability, Seed
 from regard.models.config_heads import HeadConfig, LanguageConfig
+from regard.runs.config_tasks import TaskConfig
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
 from regard.text.vocabulary import MASK
 
@@ -122,6 +123,8 @@ class Recipe(Config, frozen=True):
 
     seed: Seed = 0
     """Seed of weights, data order, corruption and dropout."""
+    task: TaskConfig | None = None
+    """What the model is trained to do, where it isn't to continue texts or answer questions."""
     data: DataConfig = DataConfig()
     """How the corpus is read."""
     tokenizer: TokenizerConfig = BytePairsConfig()

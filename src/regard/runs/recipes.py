@@ -1,9 +1,31 @@
 """The recipes that come with Regard."""
 
+from typing import Any, TypeVar
+
 import msgspec
 
-from regard.models.config import DecoderConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    TransformerConfig,
+)
+from regard.models.config_heads import ClassesConfig, EmbeddingConfig, MaskedLanguageConfig
 from regard.models.config_positions import LearnedConfig, RotaryConfig
+from regard.runs.config_tasks import (
+    CasingConfig,
+    ClassificationConfig,
+    CopyConfig,
+    InductionConfig,
+    MqarConfig,
+    RetrievalConfig,
+    ReverseConfig,
+    SelectiveCopyConfig,
+    SortConfig,
+    SummariesConfig,
+    TaskConfig,
+    TranslationConfig,
+)
 from regard.runs.recipe import (
     CosineConfig,
     DataConfig,
@@ -13,6 +35,8 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
+
+T = TypeVar("T", bound=TransformerConfig)
 
 _PLAIN = Recipe(
     tokenizer=BytePairsConfig(size=2048),
@@ -77,10 +101,64 @@ _TEXT = Recipe(
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),
 )
 
+
+def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
+    """A small encoder–decoder that is trained for some two minutes, unless it is told otherwise."""
+    side = TransformerConfig(
+        block=96, n_layers=2, n_heads=4, d_model=128, dropout=0.0, positions=RotaryConfig()
+    )
+    training = TrainingConfig(steps=1000, batch=64, lr=2e-3, optimizer=MuonConfig())
+    usual: dict[str, Any] = {
+        "data": DataConfig(validation=0.0),
+        "tokenizer": WordsConfig(),
+        "model": EncoderDecoderConfig(encoder=side, decoder=side),
+        "training": training,
+    }
+    return Recipe(task=task, **usual | parts)
+
+
+def _small(kind: type[T], **settings: Any) -> T:
+    """One stack of the same size."""
+    sizes = {"block": 128, "n_layers": 2, "n_heads": 4, "d_model": 128, "dropout": 0.0}
+    return kind(**sizes | {"positions": RotaryConfig()} | settings)
+
+
+def _for_probe(task: TaskConfig) -> Recipe:
+    """A decoder of two layers."""
+    return _for_task(task, model=_small(DecoderConfig, d_model=64, n_heads=2))
+
+
+_MASKED = msgspec.structs.replace(
+    _PLAIN,
+    model=_small(EncoderConfig, d_model=256, n_heads=8, n_layers=4),
+    head=MaskedLanguageConfig(),
+    objective=ObjectiveConfig(next_token=0.0, masked_tokens=1.0),
+)
+"""An encoder that is pretrained by masked tokens (BERT)."""
+
+_TASKS = {
+    "casing": _for_task(CasingConfig(), tokenizer=CharactersConfig()),
+    "summaries": _for_task(SummariesConfig()),
+    "translation": _for_task(TranslationConfig()),
+    "classification": _for_task(
+        ClassificationConfig(), model=_small(EncoderConfig), head=ClassesConfig()
+    ),
+    "retrieval": _for_task(RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingConfig()),
+    "mqar": _for_probe(MqarConfig()),
+    "copy": _for_probe(CopyConfig()),
+    "selective-copy": _for_probe(SelectiveCopyConfig()),
+    "induction": _for_probe(InductionConfig()),
+    "sort": _for_probe(SortConfig()),
+    "reverse": _for_probe(ReverseConfig()),
+}
+"""By the kind of their task."""
+
 RECIPES: dict[str, Recipe] = {
     "plain": _PLAIN,
     "course": _COURSE,
     "modern": _MODERN,
     "demo": _DEMO,
     "text": _TEXT,
+    "masked": _MASKED,
+    **_TASKS,
 }

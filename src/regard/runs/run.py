@@ -23,7 +23,7 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.models.config import ModelConfig
+from regard.models.config import EncoderDecoderConfig, ModelConfig
 from regard.models.config_heads import HeadConfig
 from regard.models.families import LanguageModel, Model, make_model
 from regard.runs.files import write_file
@@ -97,6 +97,12 @@ class Run:
     def room(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
         return self.recipe.room
+
+    @property
+    def source_room(self) -> int:
+        """The longest source that the model reads, in tokens, where it writes a target."""
+        model = self.recipe.model
+        return model.encoder.block if isinstance(model, EncoderDecoderConfig) else model.block
 
     def save_description(self) -> None:
         """Write all but the weights."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from random import Random
 from string import ascii_lowercase
 
+from regard.runs.config_tasks import CasingConfig, Place
 from regard.tasks import names
-from regard.tasks.config import CasingConfig, Place
 from regard.tasks.draws import between, choice, generator, index
 from regard.tasks.questions import Question
 from regard.tasks.split import Split, cut, draw_distinct

@@ -11,7 +11,7 @@ last: either counts half the time. And half the clauses deny: «the room was not
 from random import Random
 from typing import Literal
 
-from regard.tasks.config import ClassificationConfig
+from regard.runs.config_tasks import ClassificationConfig
 from regard.tasks.draws import choice, generator, index, sample, shuffled
 from regard.tasks.split import Split, cut, draw_distinct
 

@@ -1,7 +1,7 @@
 """People of the fictional world whom place and profession tell apart."""
 
+from regard.runs.config_tasks import MOST_PEOPLE
 from regard.tasks import names
-from regard.tasks.config import MOST_PEOPLE
 from regard.tasks.world import Person, WorldConfig, make_world
 
 

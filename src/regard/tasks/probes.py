@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Int
 
-from regard.tasks.config import (
+from regard.runs.config_tasks import (
     CopyConfig,
     InductionConfig,
     MqarConfig,
@@ -20,6 +20,7 @@ from regard.tasks.config import (
     TokensConfig,
 )
 from regard.text.objectives import IGNORE
+from regard.text.tokenizer import Tokenizer
 
 SEPARATOR, NOISE, FIRST_TOKEN = 0, 1, 2
 """What parts a question from its answer, what is to be passed over, and the first of the ids that
@@ -37,12 +38,13 @@ class ProbeRow(NamedTuple):
 
 def make_probe(config: ProbeConfig, seed: int, rows: int) -> list[ProbeRow]:
     """Rows of a probe, each drawn by itself: two may be the same."""
-    ids, labels = _draw_probe(config, seed, rows)
+    ids, labels = draw_probe(config, seed, rows)
     pairs = zip(ids.tolist(), labels.tolist(), strict=True)
     return [ProbeRow(tuple(row), tuple(targets)) for row, targets in pairs]
 
 
-def _draw_probe(config: ProbeConfig, seed: int, rows: int) -> tuple[Ids, Ids]:
+def draw_probe(config: ProbeConfig, seed: int, rows: int) -> tuple[Ids, Ids]:
+    """The same rows as arrays of ids and of labels."""
     draw = np.random.default_rng([seed, *str(config.__struct_config__.tag).encode()])
     match config:
         case MqarConfig():
@@ -61,6 +63,13 @@ def _draw_probe(config: ProbeConfig, seed: int, rows: int) -> tuple[Ids, Ids]:
         case ReverseConfig():
             tokens = _tokens(config, draw, rows)
             return _answered(tokens, tokens[:, ::-1])
+
+
+def probe_rows(config: ProbeConfig, tokenizer: Tokenizer, seed: int, rows: int) -> tuple[Ids, Ids]:
+    """Rows of a probe as tokens of `text.tokenizer.numbers`, with the labels of all positions."""
+    ids, labels = draw_probe(config, seed, rows)
+    (first,) = tokenizer.encode("0")
+    return ids + first, np.where(labels == IGNORE, IGNORE, labels + first)
 
 
 def _mqar(config: MqarConfig, draw: np.random.Generator, rows: int) -> tuple[Ids, Ids]:

@@ -9,7 +9,7 @@ other people. Those of the test are in no question and no biography of training.
 
 from random import Random
 
-from regard.tasks.config import RetrievalConfig
+from regard.runs.config_tasks import RetrievalConfig
 from regard.tasks.draws import choice, generator
 from regard.tasks.people import distinct_people
 from regard.tasks.split import Split, cut

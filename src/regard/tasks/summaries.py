@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from regard.tasks.config import SummariesConfig
+from regard.runs.config_tasks import SummariesConfig
 from regard.tasks.draws import choice, generator, sample, shuffled
 from regard.tasks.people import distinct_people
 from regard.tasks.split import Split, cut

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from regard.tasks.config import TranslationConfig
+from regard.runs.config_tasks import TranslationConfig
 from regard.tasks.draws import choice, generator, index, shuffled
 from regard.tasks.split import Split, cut, draw_distinct
 

@@ -38,6 +38,12 @@ class ObjectiveConfig(Config, frozen=True):
     """Documents, each token from those before."""
     span_corruption: Share = 0.0
     """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
+    masked_tokens: Share = 0.0
+    """Documents with tokens masked, to be told from both sides (BERT); for an encoder."""
+    masked_autoencoding: Share = 0.0
+    """Documents with tokens hidden behind ⁇, to be told from both sides; for an encoder."""
+    masking: Annotated[float, Meta(gt=0, le=1)] = 0.15
+    """Share of a document's tokens that is masked or hidden."""
     clozes: Share = 0.0
     """What the documents say, asked piece by piece in their own words."""
     cloze_words: tuple[Words, Words] = (0, 4)
@@ -56,4 +62,14 @@ class ObjectiveConfig(Config, frozen=True):
     @property
     def total(self) -> float:
         """Sum of all shares."""
+        return self.from_the_left + self.from_both_sides
+
+    @property
+    def from_the_left(self) -> float:
+        """Shares of what predicts each token from those before."""
         return self.next_token + self.span_corruption + self.clozes + self.questions
+
+    @property
+    def from_both_sides(self) -> float:
+        """Shares of what an encoder predicts."""
+        return self.masked_tokens + self.masked_autoencoding

@@ -86,9 +86,8 @@ def masked_tokens(
         The corrupted ids and the labels: the true id where it was chosen, IGNORE elsewhere.
     """
     n_special = MASK + 1
-    chosen = draw.permutation(len(document))[: max(1, round(share * len(document)))]
     ids, labels = list(document), [IGNORE] * len(document)
-    for i in chosen:
+    for i in _chosen(len(document), share, draw):
         labels[i] = document[i]
         fate = draw.random()
         if fate < 0.8:
@@ -96,3 +95,23 @@ def masked_tokens(
         elif fate < 0.9:
             ids[i] = int(draw.integers(n_special, vocabulary))
     return ids, labels
+
+
+def hidden_tokens(
+    document: Sequence[int], draw: np.random.Generator, share: float
+) -> tuple[list[int], list[int]]:
+    """Masked autoencoding: chosen tokens are all hidden behind ⁇, which keeps their place.
+
+    Returns:
+        The ids, and the labels: the true id where it is hidden, IGNORE elsewhere.
+    """
+    ids, labels = list(document), [IGNORE] * len(document)
+    for i in _chosen(len(document), share, draw):
+        ids[i], labels[i] = MASK, document[i]
+    return ids, labels
+
+
+def _chosen(n: int, share: float, draw: np.random.Generator) -> list[int]:
+    """A share of n places, at least one."""
+    chosen: list[int] = draw.permutation(n)[: max(1, round(share * n))].tolist()
+    return chosen

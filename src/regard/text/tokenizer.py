@@ -111,7 +111,12 @@ class Pieces(Tokenizer):
             for piece, _ in splitter.pre_tokenize_str(" " + text)
             if piece.strip() not in SPECIAL
         )
-        words = sorted(counts, key=lambda word: (-counts[word], word))
+        return Pieces.of_words(sorted(counts, key=lambda word: (-counts[word], word)))
+
+    @staticmethod
+    def of_words(words: Sequence[str]) -> "Pieces":
+        """These words and punctuation marks, each with the space before it if it has one."""
+        splitter = _word_splitter()
         vocabulary = {token: i for i, token in enumerate([*SPECIAL, _UNKNOWN, *words])}
         pieces = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
         pieces.normalizer = normalizers.Prepend(" ")
@@ -166,6 +171,11 @@ _UNKNOWN = "<unknown>"
 
 def _word_splitter() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(tokenizers.Regex(r" ?\w+| ?[^\w\s]|\s"), behavior="isolated")
+
+
+def numbers(n: int) -> Tokenizer:
+    """The numbers 0 to n-1, each a token."""
+    return Pieces.of_words([f" {i}" for i in range(n)])
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:

@@ -4,20 +4,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from regard.text.batches import Batch, TextBatch, make_batch
+from regard.text.batches import Batch
 from regard.text.objectives import (
     Example,
-    begin,
     continuation,
+    hidden_tokens,
+    masked_tokens,
     next_token,
     pieces,
     question_answer,
     span_corruption,
 )
+from regard.training.collate import (
+    given_batch,
+    label_batch,
+    masked_batch,
+    match_batch,
+    pair_batch,
+    text_batch,
+)
+
+T = TypeVar("T")
 
 MakeExample = Callable[[np.random.Generator], Any]
 """Makes an example; what is random in it comes from the generator."""
@@ -27,11 +38,6 @@ Collate = Callable[[Sequence[Any], int, Sequence[int]], Batch]
 
 POOL = 16
 """Batches whose rows are drawn together and sorted by length, at most."""
-
-
-def text_batch(examples: Sequence[Example], block: int, prefix: Sequence[int]) -> TextBatch:
-    """Texts to be predicted token by token."""
-    return make_batch([begin(prefix, example) for example in examples], block)
 
 
 @dataclass(frozen=True)
@@ -90,14 +96,62 @@ def clozes(
     return Source([partial(_one_of, of_one) for of_one in forms], share, batch, lengths)
 
 
+def pairs(ids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:
+    """Sources with their targets, for a model that reads the one and writes the other."""
+    lengths = [len(source) + len(target) for source, target in ids]
+    return Source([partial(_always, pair) for pair in ids], 1.0, None, lengths, pair_batch)
+
+
+def labelled(ids: Sequence[tuple[Sequence[int], int]]) -> Source:
+    """Texts with the number of their label."""
+    lengths = [len(text) for text, _ in ids]
+    return Source([partial(_always, row) for row in ids], 1.0, None, lengths, label_batch)
+
+
+def matches(ids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:
+    """Questions with the documents that answer them; any of them may stand side by side."""
+    return Source([partial(_always, pair) for pair in ids], collate=match_batch)
+
+
+def given(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:
+    """Rows of ids that have a label at each position already."""
+    return Source([partial(_always, row) for row in rows], collate=given_batch)
+
+
+def masked(
+    ids: Sequence[Sequence[int]], vocabulary: int, masking: float, share: float = 1.0
+) -> Source:
+    """Texts with a part of their tokens masked or replaced, others each time."""
+    examples = [partial(_masked, text, vocabulary, masking) for text in ids]
+    return Source(examples, share, None, [len(text) for text in ids], masked_batch)
+
+
+def hidden(ids: Sequence[Sequence[int]], masking: float, share: float = 1.0) -> Source:
+    """Texts with a part of their tokens hidden behind masks, others each time."""
+    examples = [partial(_hidden, text, masking) for text in ids]
+    return Source(examples, share, None, [len(text) for text in ids], masked_batch)
+
+
 def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = None) -> Source:
     """Examples in which nothing is random."""
     lengths = [len(example.ids) for example in examples]
     return Source([partial(_always, example) for example in examples], share, batch, lengths)
 
 
-def _always(example: Example, _: np.random.Generator) -> Example:
+def _always(example: T, _: np.random.Generator) -> T:
     return example
+
+
+def _masked(
+    text: Sequence[int], vocabulary: int, masking: float, draw: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    return masked_tokens(text, vocabulary, draw, masking)
+
+
+def _hidden(
+    text: Sequence[int], masking: float, draw: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    return hidden_tokens(text, draw, masking)
 
 
 def _one_of(examples: Sequence[Example], draw: np.random.Generator) -> Example:

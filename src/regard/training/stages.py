@@ -13,6 +13,7 @@ import numpy as np
 
 import regard
 from regard.errors import UserError
+from regard.models.config_heads import LanguageConfig, MaskedLanguageConfig
 from regard.runs.checkpoints import Progress
 from regard.runs.machine import Machine
 from regard.runs.recipe import Recipe, TrainingConfig
@@ -85,20 +86,25 @@ def plan_pretraining(
             if questions
             else "objective.questions is above 0, but there are no questions: give --questions FILE"
         )
+    _check_objective(recipe)
     tokenizer = tokenizer or corpus_tokenizer(corpus, recipe, questions)
     ids = encode_documents(tokenizer, corpus)
     if recipe.data.documents == "files":
-        if objective.questions or objective.span_corruption or objective.clozes:
+        if objective.total > objective.next_token:
             raise UserError(
                 "data.documents=files is read in windows, which only objective.next_token can use; "
                 "set the other shares to 0, or data.documents=lines"
             )
         return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
-    (train_ids, held_out), (documents, _) = _hold_out(ids, recipe), _hold_out(corpus, recipe)
+    (train_ids, held_out), (documents, _) = hold_out(ids, recipe), hold_out(corpus, recipe)
     block = recipe.room
     parts = [
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
+        sources.masked(
+            _filled(train_ids), tokenizer.size, objective.masking, objective.masked_tokens
+        ),
+        sources.hidden(_filled(train_ids), objective.masking, objective.masked_autoencoding),
         sources.clozes(
             _encode_clozes(tokenizer, documents, block, objective),
             objective.clozes,
@@ -113,9 +119,43 @@ def plan_pretraining(
     checks = [
         sources.documents(held_out, block, objective.next_token),
         sources.corrupted(held_out, block, objective.span_corruption),
+        sources.masked(
+            _filled(held_out), tokenizer.size, objective.masking, objective.masked_tokens
+        ),
+        sources.hidden(_filled(held_out), objective.masking, objective.masked_autoencoding),
     ]
-    run = Run.new(out, recipe, tokenizer, _origin("pretraining", corpus, questions))
-    return _plan(run, parts, checks, recipe.pretraining, "pretraining")
+    run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, questions))
+    return plan(run, parts, checks, recipe.pretraining, "pretraining")
+
+
+def _check_objective(recipe: Recipe) -> None:
+    """Refuse an objective that the model's head can't learn by.
+
+    Raises:
+        UserError: says which it can.
+    """
+    head, objective = recipe.head, recipe.objective
+    if isinstance(head, MaskedLanguageConfig) and objective.from_the_left:
+        raise UserError(
+            "head.kind=masked-language learns from masked texts: set objective.next_token=0 and "
+            "objective.masked_tokens=1, or take --recipe masked"
+        )
+    if isinstance(head, LanguageConfig) and objective.from_both_sides:
+        raise UserError(
+            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
+            "ways: set model.kind=encoder and head.kind=masked-language, or take --recipe masked"
+        )
+    if not isinstance(head, LanguageConfig | MaskedLanguageConfig):
+        kind = head.__struct_config__.tag
+        raise UserError(
+            f"head.kind={kind}: pretraining scores tokens: take a head for language, and train "
+            f"the one for {kind} on examples (`regard tasks`)"
+        )
+
+
+def _filled(ids: Sequence[list[int]]) -> list[list[int]]:
+    """The documents that hold anything to mask."""
+    return [document for document in ids if document]
 
 
 def corpus_tokenizer(
@@ -142,7 +182,7 @@ def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recip
     if recipe.data.prefix != parent.prefix:
         raise UserError(f"{parent.path}: data.begin_mark is fixed since its pretraining")
     weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
-    origin = _origin("finetuning", (), questions)
+    origin = describe_origin("finetuning", (), questions)
     origin |= {"parent": str(parent.path), "parent_weights": weights}
     run = Run.new(out, recipe, parent.tokenizer, origin)
     run.model.load_state_dict(parent.model.state_dict())
@@ -158,7 +198,7 @@ def plan_questions(
         UserError: a question can't be encoded or is too long.
     """
     tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _texts(questions))
-    run = Run.new(out, recipe, tokenizer, _origin("questions", (), questions))
+    run = Run.new(out, recipe, tokenizer, describe_origin("questions", (), questions))
     return _plan_questions(run, questions, recipe.training, "training")
 
 
@@ -177,8 +217,8 @@ def _plan_questions(
     run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
 ) -> Plan:
     pairs = _encode_pairs(run.tokenizer, questions, run.recipe)
-    training, held_out = _hold_out(pairs, run.recipe)
-    return _plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
+    training, held_out = hold_out(pairs, run.recipe)
+    return plan(run, [sources.questions(training)], [sources.questions(held_out)], config, title)
 
 
 def _encode_pairs(
@@ -245,15 +285,20 @@ def _plan_text(
     held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
     if len(joined) < 2:
         raise UserError(f"{corpus[0].where}: is too short to learn from")
-    run = Run.new(out, recipe, tokenizer, _origin(title, corpus, ()))
-    return _plan(
+    run = Run.new(out, recipe, tokenizer, describe_origin(title, corpus, ()))
+    return plan(
         run, [sources.windows(joined, block)], [sources.whole(held_out, block)], config, title
     )
 
 
-def _plan(
+def plan(
     run: Run, parts: list[Source], checks: list[Source], config: TrainingConfig, title: str
 ) -> Plan:
+    """The plan of a stage, from what is trained on and what the validation loss is measured on.
+
+    Raises:
+        UserError: training is to stop by a validation loss, and nothing is held out.
+    """
     recipe = run.recipe
     stream = Stream(
         parts,
@@ -287,7 +332,7 @@ def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) ->
     return batches
 
 
-def _hold_out(items: Sequence[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
+def hold_out(items: Sequence[Any], recipe: Recipe) -> tuple[list[Any], list[Any]]:
     """Items to train on, and the share that is held out, drawn by the seed."""
     n = int(recipe.data.validation * len(items))
     order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))
@@ -298,9 +343,10 @@ def _hold_out(items: Sequence[Any], recipe: Recipe) -> tuple[list[Any], list[Any
     )
 
 
-def _origin(
+def describe_origin(
     stage: str, corpus: Sequence[Document], questions: Sequence[Question]
 ) -> dict[str, Any]:
+    """How a run is made, for its origin.json."""
     places = [document.where for document in corpus] + [question.where for question in questions]
     files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
     return {

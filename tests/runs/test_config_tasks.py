@@ -5,7 +5,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from regard.tasks.config import ClassificationConfig, SummariesConfig, TaskConfig
+from regard.runs.config_tasks import ClassificationConfig, SummariesConfig, TaskConfig
 from regard.tasks.summaries import FILLER
 
 KINDS = [

@@ -1,4 +1,4 @@
-"""The tasks whose data are made, as data. Knows no torch."""
+"""The tasks that make their own data, as data. Knows no torch."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -168,11 +168,7 @@ class ReverseConfig(TokensConfig, frozen=True, tag_field="kind", tag="reverse"):
 ProbeConfig: TypeAlias = (
     MqarConfig | CopyConfig | SelectiveCopyConfig | InductionConfig | SortConfig | ReverseConfig
 )
-TaskConfig: TypeAlias = (
-    CasingConfig
-    | SummariesConfig
-    | TranslationConfig
-    | ClassificationConfig
-    | RetrievalConfig
-    | ProbeConfig
+TextTask: TypeAlias = (
+    CasingConfig | SummariesConfig | TranslationConfig | ClassificationConfig | RetrievalConfig
 )
+TaskConfig: TypeAlias = TextTask | ProbeConfig

@@ -1,0 +1,245 @@
+"""A run on its task: what it answers, and how that scores beside the baselines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from regard.decoding import Generated, generate
+from regard.errors import UserError
+from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
+from regard.models.config_heads import ClassesConfig
+from regard.models.families import Classifier, Embedder, LanguageModel, SequenceToSequence
+from regard.runs.config_tasks import ProbeConfig, TextTask
+from regard.runs.machine import Machine
+from regard.runs.run import Run
+from regard.tasks.bags import tf_idf
+from regard.tasks.catalogue import Scores, make_split, task_of
+from regard.tasks.encoding import encode_texts, text_room
+from regard.tasks.probes import probe_rows
+from regard.tasks.questions import Question
+from regard.text.batches import lengths_of, pad_rows
+from regard.text.objectives import IGNORE
+from regard.text.vocabulary import MASK
+
+BATCH = 128
+PROBE_ROWS = 1000
+RECALLS = (1, 5, 10)
+"""The ranks within which a document counts as found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """An answer, and its probability under the model."""
+
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """How a run does at its task."""
+
+    scores: Scores
+    baselines: dict[str, Scores] = field(default_factory=dict)
+    predictions: list[Prediction] = field(default_factory=list)
+    cut: int = 0
+    """Texts that were too long for the model, and lost their ends."""
+
+
+def score_task(
+    run: Run, machine: Machine, questions: Sequence[Question] | None = None
+) -> TaskScore:
+    """A run on its task: on these questions, or on the task's own ones for testing.
+
+    The task's baselines are scored beside it where the examples are its own.
+
+    Raises:
+        UserError: the run has no task, or a question can't be used.
+    """
+    task = run.recipe.task
+    if task is None:
+        raise UserError(f"{run.path}: was trained for no task: name a file of questions")
+    if isinstance(task, ProbeConfig):
+        if questions is not None:
+            raise UserError(f"{run.path}: was trained on a probe, which makes its own rows")
+        return score_probe(run, task, machine, rows=PROBE_ROWS, seed=run.recipe.seed + 1)
+    split = None
+    if questions is None:
+        split = make_split(task, run.recipe.seed)
+        questions = split.test
+    if isinstance(run.model, Embedder):
+        return score_ranks(run, questions, machine)
+    return score_answers(run, task, questions, machine, split.training if split else ())
+
+
+def score_answers(
+    run: Run,
+    task: TextTask,
+    questions: Sequence[Question],
+    machine: Machine,
+    training: Sequence[Question] = (),
+) -> TaskScore:
+    """A run's answers, scored; and those of the baselines, where there are examples for them.
+
+    Raises:
+        UserError: a question can't be encoded, or the model doesn't answer.
+    """
+    seed, chosen = run.recipe.seed, task_of(task)
+    right = [question.answer or "" for question in questions]
+    predictions, cut = predict(run, questions, machine)
+    guesses = chosen.baselines(task, training, questions) if training else {}
+    return TaskScore(
+        scores=chosen.score([p.text for p in predictions], right, seed),
+        baselines={name: chosen.score(guess, right, seed) for name, guess in guesses.items()},
+        predictions=predictions,
+        cut=cut,
+    )
+
+
+def predict(
+    run: Run, questions: Sequence[Question], machine: Machine
+) -> tuple[list[Prediction], int]:
+    """The answer to each question, and how many questions lost their ends.
+
+    Raises:
+        UserError: a question can't be encoded, or the model doesn't answer.
+    """
+    texts = encode_texts(run.tokenizer, questions, _room(run))
+    predictions: list[Prediction] = []
+    for start in range(0, len(texts.rows), BATCH):
+        with machine.autocast():
+            predictions += _answer(run, texts.rows[start : start + BATCH], machine.device)
+    return predictions, texts.cut
+
+
+def _room(run: Run) -> int:
+    """The longest text that the model answers."""
+    if isinstance(run.model, SequenceToSequence):
+        return run.source_room
+    return text_room(run.room) if isinstance(run.model, LanguageModel) else run.room
+
+
+@torch.inference_mode()
+def _answer(run: Run, texts: Sequence[list[int]], device: torch.device) -> list[Prediction]:
+    match run.model:
+        case LanguageModel():
+            asked = [[*run.prefix, *text, MASK] for text in texts]
+            left = run.recipe.model.block + 1 - max(map(len, asked))
+            return _decoded(run, _greedy(run.model, asked, left, device))
+        case SequenceToSequence():
+            sources, lengths = pad_rows(texts).to(device), lengths_of(texts).to(device)
+            writer = run.model.about(sources, lengths)
+            starts = [[MASK]] * len(texts)
+            return _decoded(run, _greedy(writer, starts, run.recipe.model.block, device))
+        case Classifier():
+            return _labels(run, run.model, texts, device)
+    kind = run.recipe.head.__struct_config__.tag
+    raise UserError(f"{run.path}: a model with a head for {kind} gives no answers")
+
+
+def _greedy(
+    model: Any, starts: Sequence[Sequence[int]], tokens: int, device: torch.device
+) -> list[Generated]:
+    return generate(model, starts, max_new_tokens=tokens, stop=MASK, device=device)
+
+
+def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:
+    return [
+        Prediction(
+            text=run.tokenizer.decode(answer.ids).strip(),
+            probability=exp(sum(answer.log_probabilities)),
+        )
+        for answer in answers
+    ]
+
+
+def _labels(
+    run: Run, model: Classifier, texts: Sequence[list[int]], device: torch.device
+) -> list[Prediction]:
+    assert isinstance(run.recipe.head, ClassesConfig)
+    rows = [[*run.prefix, *text] for text in texts]
+    logits = model(pad_rows(rows).to(device), lengths_of(rows).to(device))
+    best, label = logits.float().softmax(-1).max(-1)
+    names = run.recipe.head.labels
+    return [
+        Prediction(text=names[i], probability=p)
+        for i, p in zip(label.tolist(), best.tolist(), strict=True)
+    ]
+
+
+# Retrieval
+
+
+def score_ranks(run: Run, questions: Sequence[Question], machine: Machine) -> TaskScore:
+    """Where each question's document stands among those of all questions.
+
+    Raises:
+        UserError: a text can't be encoded, or the model makes no vectors.
+    """
+    texts = [question.text for question in questions]
+    documents = list(dict.fromkeys(question.answer or "" for question in questions))
+    right = np.array([documents.index(question.answer or "") for question in questions])
+    asked, cut = embed(run, questions, machine)
+    told, cut_too = embed(run, [Question(text=text) for text in documents], machine)
+    seed = run.recipe.seed
+    return TaskScore(
+        scores=_rank_scores(asked @ told.T, right, seed),
+        baselines={"TF-IDF": _rank_scores(tf_idf(texts, documents), right, seed)},
+        cut=cut + cut_too,
+    )
+
+
+def _rank_scores(similarity: Float[np.ndarray, "n m"], right: np.ndarray, seed: int) -> Scores:
+    found = ranks(similarity, right)
+    recalls = {f"recall@{k}": recall_at(found, k) for k in RECALLS}
+    return recalls | {"MRR": mean_reciprocal_rank(found, seed=seed)}
+
+
+@torch.inference_mode()
+def embed(
+    run: Run, questions: Sequence[Question], machine: Machine
+) -> tuple[Float[np.ndarray, "texts width"], int]:
+    """A vector of length 1 for each text, and how many texts lost their ends.
+
+    Raises:
+        UserError: a text can't be encoded, or the model makes no vectors.
+    """
+    if not isinstance(run.model, Embedder):
+        raise UserError(
+            f"{run.path}: makes no vectors of texts; train one with head.kind=embedding"
+        )
+    texts = encode_texts(run.tokenizer, questions, run.room)
+    vectors = []
+    for start in range(0, len(texts.rows), BATCH):
+        rows = [[*run.prefix, *text] for text in texts.rows[start : start + BATCH]]
+        with machine.autocast():
+            made = run.model(pad_rows(rows).to(machine.device), lengths_of(rows).to(machine.device))
+        vectors.append(made.float().cpu().numpy())
+    return np.concatenate(vectors), texts.cut
+
+
+# Probes
+
+
+@torch.inference_mode()
+def score_probe(
+    run: Run, task: ProbeConfig, machine: Machine, *, rows: int, seed: int
+) -> TaskScore:
+    """The share of targets of new rows that the model predicts, and of rows with all of them."""
+    ids, labels = (torch.from_numpy(x) for x in probe_rows(task, run.tokenizer, seed, rows))
+    right: list[bool] = []
+    whole: list[bool] = []
+    for start in range(0, rows, BATCH):
+        part = slice(start, start + BATCH)
+        with machine.autocast():
+            logits = run.language_model(ids[part].to(machine.device))
+        predicted, wanted = logits.argmax(-1).cpu(), labels[part]
+        hits = predicted == wanted
+        right += hits[wanted != IGNORE].tolist()
+        whole += (hits | (wanted == IGNORE)).all(1).tolist()
+    return TaskScore(scores={"accuracy": accuracy(right), "whole rows": accuracy(whole)})

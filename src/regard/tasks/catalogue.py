@@ -1,0 +1,130 @@
+"""The tasks of texts with answers: how they are made and scored, and what a model has to beat."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.metrics import Interval, accuracy, bleu, chrf, exact_match, macro_f1, rouge
+from regard.runs.config_tasks import (
+    CasingConfig,
+    ClassificationConfig,
+    RetrievalConfig,
+    SummariesConfig,
+    TextTask,
+    TranslationConfig,
+)
+from regard.tasks.bags import naive_bayes
+from regard.tasks.casing import CASES, make_casing
+from regard.tasks.classification import make_classification
+from regard.tasks.questions import Question, majority_answer
+from regard.tasks.retrieval import make_retrieval
+from regard.tasks.split import Split
+from regard.tasks.summaries import lead, make_summaries
+from regard.tasks.translation import make_language, make_translation, word_by_word
+
+Scores = dict[str, Interval]
+"""A score by its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """How a task's examples are made, scored, and answered without a model."""
+
+    make: Callable[[Any, int], Split]
+    """From the task's configuration and a seed."""
+    score: Callable[[Sequence[str], Sequence[str], int], Scores]
+    """Of answers, beside the right ones; the seed is that of the intervals."""
+    baselines: Callable[[Any, Sequence[Question], Sequence[Question]], Mapping[str, list[str]]]
+    """Answers to the second questions, from the configuration and the first ones, by name."""
+
+
+def task_of(config: TextTask) -> Task:
+    """The task that a configuration is of."""
+    return TASKS[str(config.__struct_config__.tag)]
+
+
+def make_split(config: TextTask, seed: int) -> Split:
+    """The examples of a task.
+
+    Raises:
+        UserError: there aren't so many.
+    """
+    return task_of(config).make(config, seed)
+
+
+# Scores
+
+
+def _exact(answered: Sequence[str], right: Sequence[str], _seed: int) -> Scores:
+    pairs = zip(answered, right, strict=True)
+    return {"exact match": accuracy([exact_match(a, r) for a, r in pairs])}
+
+
+def _summaries(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+    return rouge(answered, right, seed=seed) | _exact(answered, right, seed)
+
+
+def _translation(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+    return _exact(answered, right, seed) | {
+        "BLEU": bleu(answered, right, seed=seed).interval,
+        "chrF": chrf(answered, right, seed=seed).interval,
+    }
+
+
+def _labels(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+    return {
+        "accuracy": _exact(answered, right, seed)["exact match"],
+        "macro F1": macro_f1(answered, right, seed=seed),
+    }
+
+
+# Baselines
+
+
+def _without_token(
+    _config: CasingConfig, _training: Sequence[Question], test: Sequence[Question]
+) -> dict[str, list[str]]:
+    def copied(text: str) -> str:
+        for token in CASES:
+            text = text.removeprefix(f"{token} ").removesuffix(f" {token}")
+        return text
+
+    return {"the text as it is": [copied(q.text) for q in test]}
+
+
+def _leads(
+    _config: SummariesConfig, _training: Sequence[Question], test: Sequence[Question]
+) -> dict[str, list[str]]:
+    return {f"lead-{k}": [lead(q.text, k) for q in test] for k in (1, 2, 3)}
+
+
+def _word_by_word(
+    config: TranslationConfig, _training: Sequence[Question], test: Sequence[Question]
+) -> dict[str, list[str]]:
+    language = make_language(config.seed)
+    return {"word by word": [word_by_word(language, q.text) for q in test]}
+
+
+def _bags(
+    _config: ClassificationConfig, training: Sequence[Question], test: Sequence[Question]
+) -> dict[str, list[str]]:
+    return {
+        "majority": [majority_answer(training)] * len(test),
+        "naive Bayes": naive_bayes(training, [q.text for q in test]),
+    }
+
+
+def _none(
+    _config: RetrievalConfig, _training: Sequence[Question], _test: Sequence[Question]
+) -> dict[str, list[str]]:
+    return {}
+
+
+TASKS: dict[str, Task] = {
+    "casing": Task(make=make_casing, score=_exact, baselines=_without_token),
+    "summaries": Task(make=make_summaries, score=_summaries, baselines=_leads),
+    "translation": Task(make=make_translation, score=_translation, baselines=_word_by_word),
+    "classification": Task(make=make_classification, score=_labels, baselines=_bags),
+    "retrieval": Task(make=make_retrieval, score=_exact, baselines=_none),
+}
+"""By the kind of their configuration. Retrieval is scored by ranks where documents are embedded."""

@@ -1,0 +1,68 @@
+"""Examples of each kind, side by side in a batch.
+
+Each takes the examples, the model's block, and the ids that begin each text.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from regard.text.batches import (
+    LabelBatch,
+    MaskedBatch,
+    MatchBatch,
+    PairBatch,
+    TextBatch,
+    lengths_of,
+    make_batch,
+    pad_rows,
+)
+from regard.text.objectives import IGNORE, Example, begin
+from regard.text.vocabulary import MASK
+
+Ids = Sequence[int]
+
+
+def text_batch(examples: Sequence[Example], block: int, prefix: Ids) -> TextBatch:
+    """Texts to be predicted token by token."""
+    return make_batch([begin(prefix, example) for example in examples], block)
+
+
+def given_batch(rows: Sequence[tuple[Ids, Ids]], _block: int, _prefix: Ids) -> TextBatch:
+    """Rows that have a label at each position; nothing begins them."""
+    return TextBatch(
+        pad_rows([ids for ids, _ in rows]), pad_rows([labels for _, labels in rows], IGNORE)
+    )
+
+
+def masked_batch(rows: Sequence[tuple[Ids, Ids]], block: int, prefix: Ids) -> MaskedBatch:
+    """Texts with masks in them, and what is behind the masks."""
+    ids = [[*prefix, *row][:block] for row, _ in rows]
+    labels = [[*[IGNORE] * len(prefix), *row][:block] for _, row in rows]
+    return MaskedBatch(pad_rows(ids), lengths_of(ids), pad_rows(labels, IGNORE))
+
+
+def pair_batch(pairs: Sequence[tuple[Ids, Ids]], _block: int, _prefix: Ids) -> PairBatch:
+    """Sources, and targets that ⁇ begins and ends."""
+    sources = [source for source, _ in pairs]
+    return PairBatch(
+        pad_rows(sources),
+        lengths_of(sources),
+        pad_rows([[MASK, *target] for _, target in pairs]),
+        pad_rows([[*target, MASK] for _, target in pairs], IGNORE),
+    )
+
+
+def label_batch(rows: Sequence[tuple[Ids, int]], _block: int, prefix: Ids) -> LabelBatch:
+    """Texts with the number of their label."""
+    ids = [[*prefix, *text] for text, _ in rows]
+    return LabelBatch(pad_rows(ids), lengths_of(ids), torch.tensor([label for _, label in rows]))
+
+
+def match_batch(pairs: Sequence[tuple[Ids, Ids]], _block: int, prefix: Ids) -> MatchBatch:
+    """Questions with the documents that answer them."""
+    questions = [[*prefix, *question] for question, _ in pairs]
+    documents = [[*prefix, *document] for _, document in pairs]
+    return MatchBatch(
+        pad_rows(questions), lengths_of(questions), pad_rows(documents), lengths_of(documents)
+    )
