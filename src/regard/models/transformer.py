@@ -201,6 +201,10 @@ class Decoder(nn.Module):
             grown.append(state)
         return self.norm(x), grown
 
+    def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
+        """The states of the given rows, in that order; the given ones are used up."""
+        return [state.select(rows) for state in states]
+
     def _layers(self) -> list[Layer]:
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
@@ -242,6 +246,10 @@ class LanguageModel(nn.Module):
             return self.head(hidden[:, -1]), states
         last = keep.sum(1) - 1
         return self.head(hidden[torch.arange(len(ids), device=ids.device), last]), states
+
+    def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
+        """The states of the given rows, in that order; the given ones are used up."""
+        return self.decoder.select(states, rows)
 
 
 def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -> Tensor:
