@@ -1,10 +1,12 @@
 """The commands as functions: what `import regard` offers."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.decoding import Sampling
+from regard.decoding import EarlyStopping, Sampling
+from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
@@ -139,6 +141,83 @@ def generate(
         UserError: a prompt is empty, too long, or can't be encoded.
     """
     machine = _machine_of(run, precision)
+    ids, max_new_tokens = _encode_prompts(run, prompts, max_new_tokens)
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    with machine.autocast():
+        generated = generate_ids(
+            run.model,
+            ids,
+            max_new_tokens=max_new_tokens,
+            stop=MASK,
+            sampling=sampling,
+            device=machine.device,
+        )
+    return [
+        _decode(run, row, new.ids, prompt, stop)
+        for row, new, prompt in zip(ids, generated, prompts, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt with a continuation that beam search found."""
+
+    text: str
+    log_probability: float
+    """Of the continuation, what follows `stop` included."""
+    score: float
+    """The log-probability, over the number of new tokens to the power of the length penalty."""
+
+
+def beam_search(
+    run: Run,
+    prompts: Sequence[str],
+    *,
+    beams: int,
+    n_best: int = 1,
+    max_new_tokens: int | None = None,
+    length_penalty: float = 1.0,
+    early_stopping: EarlyStopping = "never",
+    stop: str | None = None,
+    precision: Precision = "float32",
+) -> list[list[Continuation]]:
+    """The `n_best` most probable continuations of each prompt, the best first.
+
+    `stop` ends a text, and is not part of it; it doesn't end the search. Without `max_new_tokens`,
+    a continuation may fill the model's block.
+
+    Raises:
+        UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+    """
+    machine = _machine_of(run, precision)
+    ids, max_new_tokens = _encode_prompts(run, prompts, max_new_tokens)
+    with machine.autocast():
+        found = search_ids(
+            run.model,
+            ids,
+            beams=beams,
+            n_best=n_best,
+            max_new_tokens=max_new_tokens,
+            stop=MASK,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            device=machine.device,
+        )
+    return [
+        [
+            Continuation(
+                _decode(run, row, beam.ids, prompt, stop), beam.log_probability, beam.score
+            )
+            for beam in best
+        ]
+        for row, best, prompt in zip(ids, found, prompts, strict=True)
+    ]
+
+
+def _encode_prompts(
+    run: Run, prompts: Sequence[str], max_new_tokens: int | None
+) -> tuple[list[list[int]], int]:
+    """Ids of the prompts, and how many new tokens each gets: as many as fit if none are named."""
     places = [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
     ids = [run.prefix + row for row in encode_documents(run.tokenizer, places)]
     block = run.recipe.model.block
@@ -150,22 +229,13 @@ def generate(
                 f"{place.where}: takes {len(row)} tokens, and with {max_new_tokens or 1} new ones "
                 f"that is more than the model's block of {block}; shorten it or ask for fewer"
             )
-    room = block + 1 - max(map(len, ids))
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with machine.autocast():
-        generated = generate_ids(
-            run.model,
-            ids,
-            max_new_tokens=max_new_tokens or room,
-            stop=MASK,
-            sampling=sampling,
-            device=machine.device,
-        )
-    texts = [
-        run.tokenizer.decode([*prompt[len(run.prefix) :], *new.ids])
-        for prompt, new in zip(ids, generated, strict=True)
-    ]
-    return [_until(text, len(prompt), stop) for text, prompt in zip(texts, prompts, strict=True)]
+    return ids, max_new_tokens or block + 1 - max(map(len, ids))
+
+
+def _decode(run: Run, ids: Sequence[int], new: Sequence[int], prompt: str, stop: str | None) -> str:
+    """The text of a prompt's ids and of the new ones, up to the first stop after the prompt."""
+    text = run.tokenizer.decode([*ids[len(run.prefix) :], *new])
+    return _until(text, len(prompt), stop)
 
 
 def _until(text: str, start: int, stop: str | None) -> str:
