@@ -19,7 +19,11 @@ def tiny_config(**settings: Any) -> DecoderConfig:
 
 
 def tiny_model(
-    *, seed: int = 0, dtype: torch.dtype = torch.float64, **settings: Any
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    vocabulary: int = VOCABULARY,
+    **settings: Any,
 ) -> LanguageModel:
     """An untrained model in evaluation mode whose weights are large.
 
@@ -28,7 +32,7 @@ def tiny_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LanguageModel(tiny_config(**settings), VOCABULARY)
+        model = LanguageModel(tiny_config(**settings), vocabulary)
         for name, parameter in model.named_parameters():
             one_at_first = "norm" in name and name.endswith("weight")
             nn.init.normal_(parameter, mean=float(one_at_first), std=0.4)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.api import answer, evaluate, finetune, generate, load, pretrain, train
+    from regard.api import answer, beam_search, evaluate, finetune, generate, load, pretrain, train
     from regard.tasks.world import WorldConfig, make_world
 
 _HOMES = {
     "answer": "regard.api",
+    "beam_search": "regard.api",
     "evaluate": "regard.api",
     "finetune": "regard.api",
     "generate": "regard.api",
@@ -27,6 +28,7 @@ _HOMES = {
 __all__ = [
     "WorldConfig",
     "answer",
+    "beam_search",
     "evaluate",
     "finetune",
     "generate",

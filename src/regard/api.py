@@ -1,15 +1,18 @@
 """The commands as functions: what `import regard` offers."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.decoding import Sampling
+from regard.decoding import EarlyStopping, Sampling
+from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
+from regard.evaluation.writing import writer
 from regard.runs.machine import Machine, Precision
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.recipes import RECIPES
@@ -17,7 +20,6 @@ from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.tasks.questions import Question
 from regard.text.corpus import Document, read_corpus
-from regard.text.tokenizer import encode_documents
 from regard.text.vocabulary import MASK
 from regard.training.loop import Settings
 from regard.training.stages import (
@@ -130,7 +132,7 @@ def generate(
     stop: str | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
-    """Continue each prompt; the result holds prompt and continuation.
+    """Continue each prompt; the result holds prompt and continuation, or the answer of a task.
 
     A sample depends on the seed, its row and its prompt alone. `stop` ends a continuation, and is
     not part of it. Without `max_new_tokens`, the model goes on until its block is full.
@@ -139,39 +141,72 @@ def generate(
         UserError: a prompt is empty, too long, or can't be encoded.
     """
     machine = _machine_of(run, precision)
-    places = [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
-    ids = [run.prefix + row for row in encode_documents(run.tokenizer, places)]
-    block = run.recipe.model.block
-    for place, row in zip(places, ids, strict=True):
-        if len(row) == len(run.prefix):
-            raise UserError(f"{place.where}: is empty; a model needs a beginning")
-        if len(row) + (max_new_tokens or 1) - 1 > block:
-            raise UserError(
-                f"{place.where}: takes {len(row)} tokens, and with {max_new_tokens or 1} new ones "
-                f"that is more than the model's block of {block}; shorten it or ask for fewer"
-            )
-    room = block + 1 - max(map(len, ids))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with machine.autocast():
+        asked = writer(run, prompts, machine.device, max_new_tokens)
         generated = generate_ids(
-            run.language_model,
-            ids,
-            max_new_tokens=max_new_tokens or room,
+            asked.model,
+            asked.starts,
+            max_new_tokens=asked.room,
             stop=MASK,
             sampling=sampling,
             device=machine.device,
         )
-    texts = [
-        run.tokenizer.decode([*prompt[len(run.prefix) :], *new.ids])
-        for prompt, new in zip(ids, generated, strict=True)
+    return [asked.text(row, new.ids, stop) for row, new in enumerate(generated)]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt with a continuation that beam search found."""
+
+    text: str
+    log_probability: float
+    """Of the continuation, what follows `stop` included."""
+    score: float
+    """The log-probability, over the number of new tokens to the power of the length penalty."""
+
+
+def beam_search(
+    run: Run,
+    prompts: Sequence[str],
+    *,
+    beams: int,
+    n_best: int = 1,
+    max_new_tokens: int | None = None,
+    length_penalty: float = 1.0,
+    early_stopping: EarlyStopping = "never",
+    stop: str | None = None,
+    precision: Precision = "float32",
+) -> list[list[Continuation]]:
+    """The `n_best` most probable continuations of each prompt, the best first.
+
+    `stop` ends a text, and is not part of it; it doesn't end the search. Without `max_new_tokens`,
+    a continuation may fill the model's block.
+
+    Raises:
+        UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+    """
+    machine = _machine_of(run, precision)
+    with machine.autocast():
+        asked = writer(run, prompts, machine.device, max_new_tokens)
+        found = search_ids(
+            asked.model,
+            asked.starts,
+            beams=beams,
+            n_best=n_best,
+            max_new_tokens=asked.room,
+            stop=MASK,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            device=machine.device,
+        )
+    return [
+        [
+            Continuation(asked.text(row, beam.ids, stop), beam.log_probability, beam.score)
+            for beam in best
+        ]
+        for row, best in enumerate(found)
     ]
-    return [_until(text, len(prompt), stop) for text, prompt in zip(texts, prompts, strict=True)]
-
-
-def _until(text: str, start: int, stop: str | None) -> str:
-    """The text up to the first stop after `start`."""
-    end = text.find(stop, start) if stop else -1
-    return text if end < 0 else text[:end]
 
 
 def _execute(plan: Plan, device: str, precision: Precision, resume: bool) -> Run:

@@ -535,6 +535,36 @@ def test_bad_sampling_is_refused(regard: Command, flag: str, value: str) -> None
     refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9"), ("--samples", "1")],
+)
+def test_beams_are_not_sampled(regard: Command, flag: str, value: str) -> None:
+    refused(regard(*GENERATE, "--beams", 2, flag, value), flag, "--beams")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--return", "1"), ("--length-penalty", "1"), ("--early-stopping", "never")],
+)
+def test_flags_of_beams_need_beams(regard: Command, flag: str, value: str) -> None:
+    refused(regard(*GENERATE, flag, value), flag, "add --beams")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--beams", "0"], "--beams"),
+        (["--beams", "2", "--return", "0"], "--return"),
+        (["--beams", "2", "--return", "3"], "can't return 3 of 2 beams; choose 1 to 2"),
+        (["--beams", "2", "--length-penalty", "nan"], "length penalty"),
+        (["--beams", "2", "--early-stopping", "soon"], "--early-stopping"),
+    ],
+)
+def test_bad_beams_are_refused(regard: Command, flags: Sequence[str], says: str) -> None:
+    refused(regard(*GENERATE, *flags), says)
+
+
 def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
     # The first of the text is ⁇, the last new one is never read.
     room = BLOCK - len("⁇Ada") + 1

@@ -405,6 +405,42 @@ def test_a_continuation_ends_before_the_stop(regard: Command) -> None:
     assert succeeded(regard(*command, "--stop", "Ada")).out.rstrip("\n") == whole
 
 
+def test_beams_are_printed_from_the_best(regard: Command, run: Path) -> None:
+    flags = ("--beams", 3, "--return", 2, "--length-penalty", 0.6, "--early-stopping", "true")
+    command = ("generate", "run", "Ada", "Otto Lange", "--max-new-tokens", 5, *flags)
+    outcome = succeeded(regard(*command, "--json"))
+    found = api.beam_search(
+        Run.load(run),
+        ["Ada", "Otto Lange"],
+        beams=3,
+        n_best=2,
+        max_new_tokens=5,
+        length_penalty=0.6,
+        early_stopping=True,
+    )
+    assert [json.loads(line) for line in outcome.out.splitlines()] == [
+        {"prompt": prompt, "beam": number, "score": beam.score, "text": beam.text}
+        for prompt, best in zip(["Ada", "Otto Lange"], found, strict=True)
+        for number, beam in enumerate(best)
+    ]
+    assert all(first.score > second.score for first, second in found)
+    assert succeeded(regard(*command)).out.splitlines() == [b.text for row in found for b in row]
+
+
+def test_one_beam_is_the_greedy_continuation(regard: Command) -> None:
+    command = ("generate", "run", "Ada", "Mia Bell", "--max-new-tokens", 12)
+    flags = ("--beams", 1, "--early-stopping", "true")
+    assert succeeded(regard(*command, *flags)).out == succeeded(regard(*command)).out
+
+
+def test_a_beam_ends_before_the_stop(regard: Command) -> None:
+    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12, "--beams", 2)
+    whole = succeeded(regard(*command)).out.rstrip("\n")
+    stop = whole[-2:]
+    cut = succeeded(regard(*command, "--stop", stop)).out.rstrip("\n")
+    assert cut == whole[: whole.index(stop, len("Ada Finch"))]
+
+
 # data, config, info
 
 

@@ -147,6 +147,9 @@ class Countdown:
         last = ids[:, -1] if keep is None else ids[torch.arange(len(ids)), keep.sum(1) - 1]
         return torch.nn.functional.one_hot((last - 1) % 10, 10).double(), left
 
+    def select(self, states: list[int], rows: Tensor) -> list[int]:
+        raise AssertionError("no row is ever taken twice")
+
 
 def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
     model = Countdown()

@@ -71,7 +71,10 @@ class State(Protocol):
         ...
 
     def select(self, rows: Int[Tensor, " rows"]) -> "State":
-        """The state of the given rows, in that order; a row may be taken several times."""
+        """The state of the given rows, in that order; a row may be taken several times.
+
+        The given state is used up: go on with the one that is returned.
+        """
         ...
 
 

@@ -58,7 +58,18 @@ class KeyValueCache:
 
     def select(self, rows: Int[Tensor, " rows"]) -> "KeyValueCache":
         length = self.length[rows]
-        return KeyValueCache(self.keys[rows], self.values[rows], length, *self._span(length))
+        span = (self.shortest, self.longest) if self.is_even else self._span(length)
+        if len(rows) != len(self.length):
+            keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            return KeyValueCache(keys, values, length, *span)
+        self._move(rows)
+        return KeyValueCache(self.keys, self.values, length, *span)
+
+    def _move(self, rows: Int[Tensor, " batch"]) -> None:
+        """Put other rows in the places of those that are to change: what stays isn't copied."""
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+        for filled in self.filled():
+            filled.index_copy_(0, moved, filled.index_select(0, rows[moved]))
 
     def append(
         self,

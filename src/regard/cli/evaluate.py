@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.RUN
-@click.argument("pairs", type=click.Path(path_type=Path))
+@click.argument("pairs", type=click.Path(path_type=Path), required=False)
 @click.option("--predictions", type=click.Path(path_type=Path), help="Write the answers.")
 @click.option("--baseline", help="Score this answer instead; majority: the commonest in PAIRS.")
 @click.option(
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @options.machine_options(precision="float32")
 def evaluate(
     run: Path,
-    pairs: Path,
+    pairs: Path | None,
     predictions: Path | None,
     baseline: str | None,
     paraphrases: tuple[str, ...],
@@ -43,7 +44,8 @@ def evaluate(
     """Ask RUN the questions of PAIRS, score the answers, write RUN/report.html.
 
     Questions without answers are predicted and not scored. A .txt file is read as text, and its
-    perplexity is told.
+    perplexity is told. A run that was trained for a task is scored by that task, on PAIRS or on the
+    task's own examples for testing.
     """
     from regard.evaluation.evaluate import evaluate as evaluate_run
     from regard.evaluation.evaluate import evaluation_report, save_predictions
@@ -51,6 +53,16 @@ def evaluate(
     from regard.tasks.questions import read_questions
 
     options.check_places(predictions, json_file, report)
+    if not baseline and task_of_run(run):
+        if paraphrases or report:
+            raise UserError(
+                f"{run}: was trained for a task, which has no paraphrases and no report"
+            )
+        machine = options.choose_machine(device, precision, threads)
+        _task(run, pairs, predictions, json_file, machine)
+        return
+    if pairs is None:
+        raise UserError(f"{run}: was trained for no task: name a file of questions, or a text")
     if (pairs.suffix == ".txt" or baseline) and (predictions or paraphrases or report):
         raise UserError(
             "--predictions, --paraphrase and --report: go with answers of the run, not with a "
@@ -90,6 +102,44 @@ def evaluate(
     page = report or run / "report.html"
     evaluation_report(loaded, result, machine, source=str(pairs), seconds=seconds).save(page)
     click.echo(f"Report: {page}")
+
+
+def task_of_run(run: Path) -> bool:
+    """Whether a run was trained for a task of `regard tasks`."""
+    from regard.runs.toml import read_recipe
+
+    config = run / "config.toml"
+    return config.is_file() and read_recipe(config).task is not None
+
+
+def _task(
+    run: Path,
+    pairs: Path | None,
+    predictions: Path | None,
+    json_file: Path | None,
+    machine: "Machine",
+) -> None:
+    """Score a run by its task."""
+    from regard.evaluation.tasks import score_task
+    from regard.runs.files import write_file
+    from regard.runs.run import Run
+    from regard.tasks.questions import read_answered
+
+    loaded = Run.load(run, device=machine.device)
+    found = score_task(loaded, machine, read_answered(pairs) if pairs else None)
+    if predictions is not None:
+        lines = "".join(" ".join(p.text.split()) + "\n" for p in found.predictions)
+        write_file(predictions, lines.encode())
+        click.echo(f"Predictions: {predictions}")
+    if found.cut:
+        click.echo(f"{found.cut} texts don't fit the model, and lost their ends")
+    rows = {"this run": found.scores, **found.baselines}
+    for name, scores in rows.items():
+        listed = ", ".join(f"{score} {interval}" for score, interval in scores.items())
+        click.echo(f"{name}: {listed}")
+    options.write_json(
+        json_file, {n: {s: asdict(i) for s, i in scores.items()} for n, scores in rows.items()}
+    )
 
 
 def _baseline(questions: "Sequence[Question]", baseline: str, json_file: Path | None) -> None:

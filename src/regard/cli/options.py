@@ -94,12 +94,18 @@ def choose_recipe(
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Files, and `section.field=value` assignments, which need not exist as files."""
+    """Files, at least one, and `section.field=value` assignments."""
     from regard.errors import UserError
 
-    assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
-    if len(assignments) == len(arguments):
+    files, assignments = split_optional(arguments)
+    if not files:
         raise UserError("there is no file to train on; name one")
+    return files, assignments
+
+
+def split_optional(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Files, if any, and `section.field=value` assignments, which need not exist as files."""
+    assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
     return [Path(a) for a in arguments if a not in assignments], assignments
 
 

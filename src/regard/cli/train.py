@@ -9,6 +9,9 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.runs.recipe import Recipe
+    from regard.tasks.questions import Question
+    from regard.text.tokenizer import Tokenizer
     from regard.training.stages import Plan
 
 TOKENIZER = click.option(
@@ -95,8 +98,8 @@ def finetune(
 
 
 @click.command()
-@click.argument("task", type=click.Choice(["questions", "text"]))
-@click.argument("files", nargs=-1, required=True)
+@click.argument("task")
+@click.argument("files", nargs=-1)
 @TOKENIZER
 @_training_flags
 def train(
@@ -108,30 +111,63 @@ def train(
     seed: int | None,
     **flags: Any,
 ) -> None:
-    """Train a model from scratch.
+    """Train a model from scratch for a TASK of `regard tasks`, on FILES or on its own examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; a
     sample is printed at the end. Settings are given as section.field=value.
     """
+    from regard.runs.recipes import TASKS
     from regard.runs.run import load_tokenizer
+
+    default = {"questions": "plain", "text": "text"}.get(task, task)
+    if default == task and task not in {"text", *TASKS}:
+        known_tasks = ", ".join(["questions", "text", *TASKS])
+        raise UserError(f"train {task}: there is no such task; there are: {known_tasks}")
+    paths, overrides = options.split_optional(files)
+    chosen = options.choose_recipe(recipe, default, overrides, seed)
+    if task == "text" and tokenizer:
+        raise UserError("--tokenizer: goes with all tasks but text")
+    if task in {"questions", "text"} and not paths:
+        raise UserError(f"train {task}: there is no file to train on; name one")
+    if task != "text" and len(paths) > 1:
+        raise UserError(f"train {task}: takes one file, not {len(paths)}")
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    plan = _plan(task, paths, out, chosen, known)
+    if _execute(plan, **flags) and task == "text":
+        _print_sample(plan)
+
+
+def _plan(
+    task: str, paths: "list[Path]", out: Path, recipe: "Recipe", tokenizer: "Tokenizer | None"
+) -> "Plan":
     from regard.tasks.questions import read_answered
     from regard.text.corpus import read_corpus
     from regard.training.stages import plan_questions, plan_text
+    from regard.training.task_stages import plan_task
 
-    paths, overrides = options.split_overrides(files)
-    default = "plain" if task == "questions" else "text"
-    chosen = options.choose_recipe(recipe, default, overrides, seed)
     if task == "text":
-        if tokenizer:
-            raise UserError("--tokenizer: goes with the task questions")
-        plan = plan_text(read_corpus(paths, whole_files=True), out, chosen)
-        if _execute(plan, **flags):
-            _print_sample(plan)
-        return
-    if len(paths) > 1:
-        raise UserError(f"train questions: takes one file, not {len(paths)}")
-    known = load_tokenizer(tokenizer) if tokenizer else None
-    _execute(plan_questions(read_answered(paths[0]), out, chosen, tokenizer=known), **flags)
+        return plan_text(read_corpus(paths, whole_files=True), out, recipe)
+    if task == "questions":
+        return plan_questions(read_answered(paths[0]), out, recipe, tokenizer=tokenizer)
+    return plan_task(out, recipe, _examples(paths, recipe), tokenizer=tokenizer)
+
+
+def _examples(paths: "list[Path]", recipe: "Recipe") -> "list[Question] | None":
+    """The user's examples; texts of casing make their own."""
+    from regard.runs.config_tasks import CasingConfig
+    from regard.tasks.casing import case_pairs, uneven_characters
+    from regard.tasks.questions import read_answered
+    from regard.text.corpus import read_corpus
+
+    if not paths:
+        return None
+    if paths[0].suffix != ".txt" or not isinstance(recipe.task, CasingConfig):
+        return read_answered(paths[0])
+    texts = read_corpus(paths)
+    if uneven := uneven_characters(texts):
+        listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
+        click.echo(f"left out, for they become several in the other case: {listed}")
+    return case_pairs(texts, recipe.task.place)
 
 
 def _execute(

@@ -21,6 +21,8 @@ class Generator(Protocol):
         self, ids: Int[Tensor, "b n"], states: Any, keep: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]: ...
 
+    def select(self, states: Any, rows: Int[Tensor, " rows"]) -> Any: ...
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -45,10 +47,8 @@ def generate(
     device: torch.device | None = None,
 ) -> list[Generated]:
     """Continue all prompts together; they may differ in length, and none may be empty."""
-    ids, keep = pad_rows(prompts), _real(prompts)
     rows = len(prompts)
-    states = model.start(rows, ids.shape[1] + max_new_tokens - 1)
-    logits, states = model.extend(ids.to(device), states, keep.to(device))
+    logits, states = prefill(model, prompts, max_new_tokens, device)
     uniforms = sampling.uniforms(rows, max_new_tokens).to(logits.device)
     tokens: list[Tensor] = []
     scores: list[Tensor] = []
@@ -69,6 +69,21 @@ def generate(
             torch.stack(tokens, 1).tolist(), torch.stack(scores, 1).tolist(), strict=True
         )
     ]
+
+
+def prefill(
+    model: Generator,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    device: torch.device | None = None,
+) -> tuple[Float[Tensor, "rows vocabulary"], Any]:
+    """Logits of each prompt's next token, and states with room for the new tokens.
+
+    The last new token needs no place: nothing comes after it.
+    """
+    ids, keep = pad_rows(prompts), _real(prompts)
+    states = model.start(len(prompts), ids.shape[1] + max_new_tokens - 1)
+    return model.extend(ids.to(device), states, keep.to(device))
 
 
 def _real(prompts: Sequence[Sequence[int]]) -> Bool[Tensor, "rows longest"]:

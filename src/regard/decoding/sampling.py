@@ -9,6 +9,8 @@ from torch import Tensor
 
 from regard.errors import NonFiniteError, UserError
 
+DAMAGED = "the model's logits are NaN or infinite; its weights are damaged"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -38,7 +40,7 @@ class Sampling:
             NonFiniteError: a logit is NaN or infinite.
         """
         if not logits.amax(-1).isfinite().all():
-            raise NonFiniteError("the model's logits are NaN or infinite; its weights are damaged")
+            raise NonFiniteError(DAMAGED)
         if self.temperature == 0:
             return logits.argmax(-1)
         return draw(self.probabilities(logits), uniforms)

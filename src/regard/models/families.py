@@ -72,7 +72,7 @@ class LanguageModel(nn.Module):
         return self.head(last_real(hidden, keep)), states
 
     def select(self, states: Any, rows: Int[Tensor, " rows"]) -> Any:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return self.body.select(states, rows)
 
 
@@ -121,7 +121,7 @@ class Conditioned:
         return self.model.head(last_real(hidden, keep)), states
 
     def select(self, states: Any, rows: Int[Tensor, " rows"]) -> Any:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return self.model.body.select(states, rows)
 
 

@@ -88,7 +88,7 @@ class RecurrentDecoder(nn.Module):
         return hidden, RecurrentStates(layers, length)
 
     def select(self, states: RecurrentStates, rows: Int[Tensor, " rows"]) -> RecurrentStates:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return states.select(rows)
 
 

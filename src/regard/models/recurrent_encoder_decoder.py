@@ -178,7 +178,7 @@ class RecurrentEncoderDecoder(nn.Module):
     def select(
         self, states: EncoderDecoderStates, rows: Int[Tensor, " rows"]
     ) -> EncoderDecoderStates:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return states.select(rows)
 
     def attention_weights(

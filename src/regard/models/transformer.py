@@ -159,7 +159,7 @@ class Decoder(Transformer):
         return self._finish(x), grown
 
     def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return [state.select(rows) for state in states]
 
 
@@ -240,7 +240,7 @@ class EncoderDecoder(nn.Module):
         return self.decoder.extend(ids, states, keep)
 
     def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return self.decoder.select(states, rows)
 
 

@@ -85,5 +85,5 @@ class WindowDecoder(nn.Module):
         return self.project_out(hidden), WindowStates(seen.gather(1, last), states.length + new)
 
     def select(self, states: WindowStates, rows: Int[Tensor, " rows"]) -> WindowStates:
-        """The states of some rows, in their order."""
+        """The states of some rows, in their order; the given ones are used up."""
         return states.select(rows)

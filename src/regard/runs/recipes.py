@@ -136,7 +136,7 @@ _MASKED = msgspec.structs.replace(
 )
 """An encoder that is pretrained by masked tokens (BERT)."""
 
-_TASKS = {
+TASKS = {
     "casing": _for_task(CasingConfig(), tokenizer=CharactersConfig()),
     "summaries": _for_task(SummariesConfig()),
     "translation": _for_task(TranslationConfig()),
@@ -160,5 +160,5 @@ RECIPES: dict[str, Recipe] = {
     "demo": _DEMO,
     "text": _TEXT,
     "masked": _MASKED,
-    **_TASKS,
+    **TASKS,
 }

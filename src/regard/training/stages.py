@@ -14,6 +14,7 @@ import numpy as np
 import regard
 from regard.errors import UserError
 from regard.models.config_heads import LanguageConfig, MaskedLanguageConfig
+from regard.models.families import Classifier, Embedder
 from regard.runs.checkpoints import Progress
 from regard.runs.machine import Machine
 from regard.runs.recipe import Recipe, TrainingConfig
@@ -55,8 +56,17 @@ class Plan:
             "vocabulary": self.run.tokenizer.size,
             "steps": self.stream.steps,
             name: mean_loss(self.run.model, [first], machine),
-            "uniform_loss": log(self.run.tokenizer.size),
+            "uniform_loss": log(self._choices(first)),
         }
+
+    def _choices(self, batch: Batch) -> int:
+        """Among how many a prediction chooses."""
+        match self.run.model:
+            case Classifier(head=head):
+                return head.scores.out_features
+            case Embedder():
+                return batch.n_targets
+        return self.run.tokenizer.size
 
     def execute(self, settings: Settings, *, resume: bool = False) -> Progress:
         """Train; the run's folder is written to from here on."""
