@@ -45,8 +45,8 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         path, _, text = assignment.partition("=")
         *sections, field = path.split(".")
         table = values
-        for section in sections:
-            if table.get(section, ...) is None:
+        for depth, section in enumerate(sections):
+            if table.get(section) is None and section in _fields(config, values, sections[:depth]):
                 table[section] = {}  # it is given from here on
             if not isinstance(table.get(section), dict):
                 raise UserError(f"{where}: {path}: there is no section {section!r}{_known(table)}")
@@ -54,7 +54,7 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         if field == "kind" and table.get("kind") != text:
             table.clear()  # another kind has fields of its own
         elif field not in table:
-            known = allowed_fields(type(config), values, sections) if "kind" in table else table
+            known = _fields(config, values, sections) if "kind" in table else table
             if field not in known:
                 raise UserError(f"{where}: {path}: there is no field {field!r}{_known(known)}")
         if field == "epochs" and "steps" in table:
@@ -63,6 +63,10 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
             table["epochs"] = None
         table[field] = text if field == "kind" else _parse(text)
     return convert(values, type(config), where=where)
+
+
+def _fields(config: msgspec.Struct, values: Any, path: Sequence[str]) -> list[str]:
+    return allowed_fields(type(config), values, path)
 
 
 def convert(values: Any, type_: type[C], *, where: str) -> C:
