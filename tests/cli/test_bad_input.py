@@ -53,7 +53,7 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["pretrain", "text.txt"], "--out"),
         (["pretrain", "--out", "new"], "CORPUS"),
         (["pretrain", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "--out", "new"], "questions|text"),
+        (["train", "--out", "new"], "questions, text, casing"),
         (["train", "poems", "text.txt", "--out", "new"], "poems"),
         (["train", "text", "--out", "new", "model.n_layers=1"], "file"),
         (["train", "questions", "--out", "new", "model.n_layers=1"], "file"),

@@ -54,7 +54,7 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         if field == "kind" and table.get("kind") != text:
             table.clear()  # another kind has fields of its own
         elif field not in table:
-            known = _fields(config, values, sections) if "kind" in table else table
+            known = _fields(config, values, sections)
             if field not in known:
                 raise UserError(f"{where}: {path}: there is no field {field!r}{_known(known)}")
         if field == "epochs" and "steps" in table:

@@ -1,0 +1,104 @@
+"""Which family for which task: encoder, decoder, encoder–decoder and RNN, each where it applies.
+
+    python benchmarks/families.py [--only TASK] [--out docs/figures]
+
+Some 40 minutes on two cores. Prints a table a task and writes families.json.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trained import trained
+
+from regard.evaluation.tasks import score_task
+from regard.metrics import Interval
+from regard.runs.files import write_file
+from regard.runs.machine import Machine
+
+_SIZE = ["model.n_layers=2", "model.d_model=128", "model.dropout=0"]
+_STACK = [*_SIZE, "model.n_heads=4", "model.positions.kind=rotary", "model.block=192"]
+DECODER = ["model.kind=decoder", *_STACK]
+RNN = ["model.kind=rnn", *_SIZE, "model.bidirectional=true", "model.block=128"]
+RNN_PAIR = ["model.kind=rnn-encoder-decoder", *_SIZE, "model.bidirectional=true"]
+RNN_PAIR += ["model.attention.kind=softmax", "model.block=128", "training.optimizer.kind=adamw"]
+PAIR = ["model.kind=encoder-decoder", "head.kind=language"] + [
+    f"model.{side}.{setting}"
+    for side in ("encoder", "decoder")
+    for setting in ("block=128", "n_layers=2", "n_heads=4", "d_model=128", "dropout=0")
+]
+ADAMW = "training.optimizer.kind=adamw"
+
+FAMILIES: dict[str, dict[str, list[str]]] = {
+    "summaries": {"encoder–decoder": [], "decoder": DECODER, "RNNs with attention": RNN_PAIR},
+    "translation": {"encoder–decoder": [], "decoder": DECODER, "RNNs with attention": RNN_PAIR},
+    "classification": {
+        "encoder": [],
+        "decoder, its last state": [*DECODER, "head.kind=classes"],
+        "decoder, the label as a word": [*DECODER, "head.kind=language"],
+        "encoder–decoder, the label as a word": PAIR,
+        "RNN, both ways": [*RNN, ADAMW],
+    },
+    "retrieval": {"encoder": [], "decoder": DECODER, "RNN, both ways": [*RNN, ADAMW]},
+}
+"""For each task: what is trained, and its settings beside the task's own recipe."""
+
+
+def measured(task: str, settings: list[str], machine: Machine) -> dict[str, Any]:
+    """Train one and score it."""
+    with trained(task, settings, machine) as (run, seconds):
+        found = score_task(run, machine)
+        scores = {name: asdict(interval) for name, interval in found.scores.items()}
+        baselines = {
+            name: {score: asdict(interval) for score, interval in scored.items()}
+            for name, scored in found.baselines.items()
+        }
+        return {
+            "settings": settings,
+            "parameters": run.n_parameters,
+            "seconds": seconds,
+            "cut": found.cut,
+            "scores": scores,
+            "baselines": baselines,
+            "machine": machine.describe(),
+        }
+
+
+def table(found: dict[str, Any]) -> str:
+    """The families of a task and its baselines, in Markdown."""
+    first = next(iter(found.values()))
+    names = list(first["scores"])
+    lines = ["| | " + " | ".join(names) + " | training |", "|---" * (len(names) + 2) + "|"]
+    rows = {name: (one["scores"], f"{one['seconds']:.0f} s") for name, one in found.items()}
+    rows |= {name: (scores, "") for name, scores in first["baselines"].items()}
+    for name, (scores, seconds) in rows.items():
+        shown = " | ".join(str(Interval(**scores[score])) for score in names)
+        lines.append(f"| {name} | {shown} | {seconds} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train all, or those of some tasks."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=FAMILIES)
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    place = given.out / "families.json"
+    found = json.loads(place.read_text()) if place.exists() else {}
+    machine = Machine.choose("auto", "auto")
+    for task in given.only or FAMILIES:
+        found[task] = {
+            name: measured(task, settings, machine) for name, settings in FAMILIES[task].items()
+        }
+        print(f"\n{task}\n\n{table(found[task])}", flush=True)
+        ordered = {name: found[name] for name in FAMILIES if name in found}
+        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

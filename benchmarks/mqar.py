@@ -1,0 +1,76 @@
+"""What each mechanism can look up: multi-query associative recall against the number of pairs.
+
+Two layers of width 64, as many pairs of key and value as asked for in 64 tokens, three seeds. A
+state of constant size holds only so many pairs; exact attention holds all.
+
+    python benchmarks/mqar.py [--only MECHANISM] [--seeds 3] [--out docs/figures]
+
+Some 30 minutes on two cores. Prints a table and writes mqar.json.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from trained import trained
+
+from regard.evaluation.tasks import score_task
+from regard.runs.files import write_file
+from regard.runs.machine import Machine
+
+PAIRS = (4, 8, 12, 16)
+MECHANISMS: dict[str, list[str]] = {
+    "softmax": [],
+    "elu": ["model.attention.kind=elu"],
+    "favor-positive": ["model.attention.kind=favor-positive", "model.attention.features=64"],
+    "sliding-window": ["model.attention.kind=sliding-window", "model.attention.size=16"],
+}
+"""What is trained, and its settings."""
+
+
+def accuracy(mechanism: str, pairs: int, seed: int, machine: Machine) -> dict[str, float]:
+    """Of one training: the share of queries that are answered with the right value."""
+    settings = [f"task.pairs={pairs}", f"seed={seed}", *MECHANISMS[mechanism]]
+    with trained("mqar", settings, machine) as (run, seconds):
+        found = score_task(run, machine).scores
+        return {"accuracy": found["accuracy"].value, "seconds": seconds}
+
+
+def row(mechanism: str, found: dict[str, list[dict[str, float]]]) -> str:
+    """A line of the table, in Markdown: median, lowest and highest of the seeds."""
+    cells = []
+    for pairs in PAIRS:
+        values = [one["accuracy"] for one in found[str(pairs)]]
+        cells.append(f"{statistics.median(values):.3f} ({min(values):.2f}–{max(values):.2f})")
+    return f"| {mechanism} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Train all, or some."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=MECHANISMS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    place = given.out / "mqar.json"
+    found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
+    machine = Machine.choose("auto", "float32")
+    print("| | " + " | ".join(f"{pairs} pairs" for pairs in PAIRS) + " |")
+    print("|---" * (len(PAIRS) + 1) + "|")
+    for mechanism in given.only or MECHANISMS:
+        found[mechanism] = {
+            str(pairs): [accuracy(mechanism, pairs, seed, machine) for seed in range(given.seeds)]
+            for pairs in PAIRS
+        }
+        print(row(mechanism, found[mechanism]), flush=True)
+        ordered = {name: found[name] for name in MECHANISMS if name in found}
+        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
