@@ -44,6 +44,7 @@ $(BENCH): pyproject.toml constraints.txt
 figures: setup ## Draw the docs' figures anew
 	$(BIN)/python docs/attention_figures.py
 	$(BIN)/python docs/birthplaces_figures.py
+	$(BIN)/python docs/family_figures.py
 	$(BIN)/python docs/make_figures.py
 
 format: setup ## Put the code into shape

@@ -1,11 +1,13 @@
 """Draw the figures of docs/birthplaces.md, into docs/figures.
 
-The course's two schedules; and what was reached, from birthplaces-modern.json (three seeds) and
-birthplaces-arms.json, which `regard birthplaces` has written.
+The course's two schedules; and what was reached, from birthplaces-modern.json (three seeds),
+birthplaces-arms.json, which `regard birthplaces` has written, and birthplaces-tried.json, of which
+the runs are taken that only were shorter.
 """
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -38,12 +40,23 @@ def schedules() -> Figure:
     return drawn
 
 
-def reached(seeds: list[dict[str, Any]], arms: list[dict[str, Any]]) -> Figure:
-    """Accuracy against the time of training, and of the three arms."""
+SHORTER = ("a quarter of the steps", "half the steps")
+
+
+def reached(
+    seeds: list[dict[str, Any]], arms: list[dict[str, Any]], tried: dict[str, dict[str, Any]]
+) -> Figure:
+    """Accuracy against the time of training, and of the three arms.
+
+    The shorter runs shared the machine with other work, so their time is that of as many steps of
+    the full runs.
+    """
     drawn = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
-    minutes = [s["training_seconds"] / 60 for s in seeds]
-    draw(left, seeds, minutes)
+    a_step = median(s["training_seconds"] / 60 / s["steps"] for s in seeds)
+    shorter = [tried[name] for name in SHORTER if name in tried]
+    minutes = [s["steps"] * a_step for s in shorter] + [s["training_seconds"] / 60 for s in seeds]
+    draw(left, shorter + seeds, minutes)
     left.set(xlabel="minutes of training on two cores", xlim=(0, 1.05 * max(minutes)))
     draw(right, arms, list(range(len(arms))))
     right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
@@ -73,7 +86,7 @@ def main() -> None:
     """Write course-schedules.png and birthplaces.png."""
     schedules().savefig(FIGURES / "course-schedules.png", dpi=150)
     seeds, arms = (read(f"birthplaces-{name}")["scores"] for name in ("modern", "arms"))
-    reached(seeds, arms).savefig(FIGURES / "birthplaces.png", dpi=150)
+    reached(seeds, arms, read("birthplaces-tried")).savefig(FIGURES / "birthplaces.png", dpi=150)
 
 
 if __name__ == "__main__":
