@@ -15,6 +15,7 @@ from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import (
     BytePairsConfig,
     CharactersConfig,
+    HuggingFaceConfig,
     TokenizerConfig,
     WordsConfig,
 )
@@ -280,6 +281,11 @@ def test_byte_pairs_are_as_many_as_asked_for() -> None:
 def test_what_is_no_tokenizer_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any of its kinds)
         tokenizer_from_json(text)
+
+
+def test_a_tokenizer_that_comes_with_a_model_is_not_trained() -> None:
+    with pytest.raises(UserError, match="give --tokenizer RUN"):
+        train_tokenizer(HuggingFaceConfig(), ["Ada"])
 
 
 def test_a_document_that_cannot_be_encoded_is_named_by_its_place() -> None:

@@ -25,6 +25,7 @@ _COMMANDS = {
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
     "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),
+    "import-hf": ("regard.cli.import_hf", "Make a run of a GPT-2 or BERT of Hugging Face."),
     "info": ("regard.cli.config", "What a run is, how it was made, how far it got."),
 }
 
@@ -39,7 +40,7 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), cmd_name)
+        command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

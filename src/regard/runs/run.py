@@ -208,14 +208,22 @@ def load_origin(run: Path) -> dict[str, Any]:
     Raises:
         UserError: the file is missing or damaged.
     """
-    path = run / "origin.json"
+    return read_table(run / "origin.json")
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
     try:
-        origin = json.loads(read_text(path))
+        table = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
-    if not isinstance(origin, dict):
+    if not isinstance(table, dict):
         raise UserError(f"{path}: holds no table; restore it from a copy")
-    return origin
+    return table
 
 
 class _MadeFor(msgspec.Struct, frozen=True):

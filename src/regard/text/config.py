@@ -28,7 +28,11 @@ class BytePairsConfig(Config, frozen=True, tag_field="kind", tag="byte-pairs"):
     """Number of tokens."""
 
 
-TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig
+class HuggingFaceConfig(Config, frozen=True, tag_field="kind", tag="hugging-face"):
+    """The tokens of an imported model; they come with it and aren't learned from a text."""
+
+
+TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig | HuggingFaceConfig
 
 
 class ObjectiveConfig(Config, frozen=True):

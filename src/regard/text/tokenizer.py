@@ -14,7 +14,13 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import UserError
-from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig, WordsConfig
+from regard.text.config import (
+    BytePairsConfig,
+    CharactersConfig,
+    HuggingFaceConfig,
+    TokenizerConfig,
+    WordsConfig,
+)
 from regard.text.corpus import Document
 from regard.text.vocabulary import MASK, PAD, SPECIAL
 
@@ -40,7 +46,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids; `decode(encode(text)) == text`. Special tokens show as □ and ⁇."""
+        """The text of some ids; `decode(encode(text)) == text`.
+
+        Special tokens show as □ and ⁇, or by the names that an imported vocabulary has for them.
+        """
 
     @abstractmethod
     def _data(self) -> Any:
@@ -166,6 +175,37 @@ class Pieces(Tokenizer):
         return json.loads(self._pieces.to_str())
 
 
+class ForeignPieces(Pieces):
+    """The tokens of an imported model, numbered so that its padding and its mask come first.
+
+    They keep their names. What the model expects around each text, as BERT its [CLS] and [SEP], is
+    put there by `encode` and left out by `decode`. An unknown word is no error where the vocabulary
+    has a token for it, as BERT's has. `decode(encode(text)) == text` for GPT-2's tokens; those of a
+    BERT forget spaces, and those of an uncased one capitals and accents.
+    """
+
+    kind = "hugging-face"
+
+    def __init__(self, pieces: tokenizers.Tokenizer) -> None:
+        super().__init__(self.kind, pieces)
+        bare = pieces.encode("", add_special_tokens=False)
+        self._around = frozenset(pieces.encode("").ids) - frozenset(bare.ids)
+
+    def encode(self, text: str) -> list[int]:
+        try:
+            ids: list[int] = self._pieces.encode(text).ids
+        except TypeError:  # lone surrogates, from bytes that aren't UTF-8
+            raise OutOfVocabularyError("the text isn't valid Unicode") from None
+        for special in (PAD, MASK):
+            if special in ids:
+                name = self._pieces.id_to_token(special)
+                raise OutOfVocabularyError(f"the text holds {name}, which is reserved")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return super().decode([i for i in ids if i not in self._around])
+
+
 _UNKNOWN = "<unknown>"
 
 
@@ -179,7 +219,11 @@ def numbers(n: int) -> Tokenizer:
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
-    """A tokenizer for the given texts."""
+    """A tokenizer for the given texts.
+
+    Raises:
+        UserError: it is of a kind that no text makes.
+    """
     match config:
         case CharactersConfig(newline=newline):
             return Characters.train([*texts, "\n"] if newline else texts)
@@ -187,6 +231,11 @@ def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
             return Pieces.train_words(texts)
         case BytePairsConfig():
             return Pieces.train_byte_pairs(texts, config.size)
+        case HuggingFaceConfig():
+            raise UserError(
+                "tokenizer.kind=hugging-face: comes with an imported model and can't be trained; "
+                "give --tokenizer RUN, or take another kind"
+            )
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:
@@ -200,7 +249,10 @@ def tokenizer_from_json(text: str) -> Tokenizer:
         raise ValueError("no kind and data")
     if saved["kind"] == "characters":
         return Characters(saved["data"])
-    return Pieces(saved["kind"], tokenizers.Tokenizer.from_str(json.dumps(saved["data"])))
+    pieces = tokenizers.Tokenizer.from_str(json.dumps(saved["data"]))
+    if saved["kind"] == ForeignPieces.kind:
+        return ForeignPieces(pieces)
+    return Pieces(saved["kind"], pieces)
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> list[list[int]]:

@@ -1,0 +1,150 @@
+"""A folder of Hugging Face with a GPT-2 or a BERT becomes a run.
+
+Nothing is unpickled, and nothing is fetched.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard
+from regard.errors import UserError
+from regard.models.config import ModelConfig
+from regard.models.config_heads import HeadConfig, LanguageConfig, MaskedLanguageConfig
+from regard.runs.hugging_face_tokenizer import read_tokenizer
+from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
+from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
+from regard.runs.run import Run, read_table, read_tensors
+from regard.text.config import HuggingFaceConfig
+
+
+def import_folder(folder: Path, out: Path) -> Run:
+    """The model and tokenizer of a folder, saved as a run and in evaluation mode.
+
+    Raises:
+        UserError: the folder lacks something, holds another kind of model, or its parts don't fit
+            together; or `out` exists.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another --out")
+    hf = _read_config(folder)
+    family = _FAMILIES[hf["model_type"]]
+    tokenizer, order = read_tokenizer(folder, hf)
+    files = _weight_files(folder)
+    tensors = _read_all(files)
+    try:
+        config = family.config(hf)
+        weights = family.weights(tensors, config)
+    except UserError as error:
+        raise UserError(f"{folder}: {error}") from None
+    rows = len(weights["body.embedding.weight"])
+    if rows != tokenizer.size:
+        raise UserError(
+            f"{folder}: its tokenizer has {tokenizer.size} tokens, but its model has embeddings of "
+            f"{rows}; save a model and a tokenizer that belong together"
+        )
+    run = Run.new(out, _recipe(config, family.head), tokenizer, _origin(folder, files))
+    run.model.load_state_dict(_reordered(weights, order))
+    _save(run)
+    run.model.eval()
+    return run
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How models of one type are read."""
+
+    config: Callable[[Mapping[str, Any]], ModelConfig]
+    weights: Callable[[Mapping[str, Tensor], Any], dict[str, Tensor]]
+    head: HeadConfig
+
+
+_FAMILIES = {
+    "gpt2": _Family(gpt2_config, gpt2_weights, LanguageConfig()),
+    "bert": _Family(bert_config, bert_weights, MaskedLanguageConfig()),
+}
+
+_PER_TOKEN = ("body.embedding.weight", "head.weight", "head.scores.weight", "head.scores.bias")
+"""Weights that have a row for each token."""
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise UserError(f"{folder}: is no folder of a Hugging Face model: it has no config.json")
+    hf = read_table(path)
+    kind = hf.get("model_type")
+    if str(kind) not in _FAMILIES:
+        raise UserError(
+            f"{path}: model_type is {kind}; what can be imported is {' and '.join(_FAMILIES)}"
+        )
+    return hf
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The file of the weights, or the shards that an index names."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    if index.is_file():
+        shards = read_table(index).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise UserError(f"{index}: has no weight_map; restore it from a copy")
+        return sorted({folder / Path(str(name)).name for name in shards.values()})
+    if (folder / "pytorch_model.bin").is_file():
+        raise UserError(
+            f"{folder / 'pytorch_model.bin'}: is a pickle, which could run any code, and isn't "
+            "read; convert it: load the model with transformers and save_pretrained it elsewhere"
+        )
+    raise UserError(f"{folder}: has no model.safetensors; save the model's weights as safetensors")
+
+
+def _read_all(files: Iterable[Path]) -> dict[str, Tensor]:
+    return {name: tensor for file in files for name, tensor in read_tensors(file).items()}
+
+
+def _reordered(weights: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:
+    """The weights with a row for each token where the tokenizer looks for it."""
+    rows = torch.tensor(order)
+    return {
+        name: tensor[rows] if name in _PER_TOKEN else tensor for name, tensor in weights.items()
+    }
+
+
+def _recipe(model: ModelConfig, head: HeadConfig) -> Recipe:
+    """Texts are read in windows without a mark; finetuning is as gentle as in Devlin et al., 2019.
+
+    Their appendix A.3 advises 2 to 4 epochs, rows of 16 or 32, and a rate of 2e-5 to 5e-5.
+    """
+    return Recipe(
+        data=DataConfig(documents="files", begin_mark=False),
+        tokenizer=HuggingFaceConfig(),
+        model=model,
+        head=head,
+        finetuning=TrainingConfig(epochs=3, batch=16, lr=5e-5),
+    )
+
+
+def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
+    """Where the run comes from; of one file of weights the fingerprint is what sha256sum shows."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return {
+        "regard": regard.__version__,
+        "stage": "import",
+        "folder": str(folder),
+        "fingerprint": digest.hexdigest()[:16],
+    }
+
+
+def _save(run: Run) -> None:
+    """The weights first: a folder without config.toml, as a kill may leave it, is no run."""
+    run.path.mkdir(parents=True)
+    run.save_weights()
+    run.save_description()

@@ -1,0 +1,128 @@
+"""`regard import-hf` makes a run that the other commands take."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.runs.run import Run
+from tiny import BIOGRAPHIES, QUESTIONS, STEPS, Command, Outcome
+from tiny_folders import bert_folder, bert_pieces, edit, gpt2_folder, gpt2_pieces
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of each family, not to be changed."""
+    path = tmp_path_factory.mktemp("models")
+    gpt2_folder(path / "gpt2", gpt2_pieces(), {})
+    bert_folder(path / "bert", bert_pieces())
+    return path
+
+
+@pytest.fixture
+def imported(regard: Command, folder: Path, models: Path) -> Path:
+    """The test's own folder, with the runs `gpt2` and `bert`."""
+    for family in ("gpt2", "bert"):
+        succeeded(regard("import-hf", models / family, "--out", family))
+    return folder
+
+
+def succeeded(outcome: Outcome) -> Outcome:
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def refused(outcome: Outcome, *says: str) -> None:
+    assert outcome.code == 2, outcome.err
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("regard: ")
+    for part in says:
+        assert part in line
+    assert not outcome.new
+    assert not outcome.changed
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "mask"),
+    [("gpt2", "decoder", "<|endoftext|>"), ("bert", "encoder", "[MASK]")],
+)
+def test_it_tells_what_was_read_and_where_the_run_is(
+    regard: Command, folder: Path, models: Path, family: str, kind: str, mask: str
+) -> None:
+    outcome = succeeded(regard("import-hf", models / family, "--out", "deep/run"))
+    run = Run.load(folder / "deep/run")
+    assert f"model: {kind}, {run.recipe.model.summary}\n" in outcome.out
+    assert f"parameters: {run.n_parameters:,}\n" in outcome.out
+    assert f"tokenizer: {run.tokenizer.size} tokens; the mask is {mask}\n" in outcome.out
+    assert outcome.out.endswith("Run: deep/run\n")
+    files = ("config.toml", "model.safetensors", "origin.json", "tokenizer.json")
+    assert outcome.new == ["deep", "deep/run", *(f"deep/run/{name}" for name in files)]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_info_tells_where_it_comes_from(
+    regard: Command, imported: Path, models: Path, family: str
+) -> None:
+    told = succeeded(regard("info", family)).out
+    origin = Run.load(imported / family).origin
+    for fact in ("import", str(models / family), origin["fingerprint"], "hugging-face, "):
+        assert fact in told
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_gpt2_generates(regard: Command) -> None:
+    outcome = succeeded(regard("generate", "gpt2", "Ada Finch", "--max-new-tokens", "3"))
+    assert outcome.out.startswith("Ada Finch")
+
+
+def test_a_gpt2_is_evaluated_on_a_text_and_on_questions(regard: Command, imported: Path) -> None:
+    succeeded(regard("evaluate", "gpt2", "text.txt", "--json", "text.json"))
+    figures = json.loads((imported / "text.json").read_text("utf-8"))
+    text = "".join(f"{line}\n" for line in BIOGRAPHIES)
+    assert figures["tokens"] == len(Run.load(imported / "gpt2").tokenizer.encode(text)) - 1
+    outcome = succeeded(regard("evaluate", "gpt2", "pairs.tsv"))
+    assert f"of {len(QUESTIONS)} questions" in outcome.out
+
+
+def test_a_gpt2_is_finetuned(regard: Command, imported: Path) -> None:
+    succeeded(regard("finetune", "pairs.tsv", "--from", "gpt2", "--out", "quiz", *STEPS))
+    parent, run = Run.load(imported / "gpt2"), Run.load(imported / "quiz")
+    assert run.origin["parent"] == "gpt2"
+    assert run.tokenizer.fingerprint == parent.tokenizer.fingerprint
+    ids = torch.arange(20)[None]
+    before, after = (model(ids) for model in (parent.language_model, run.language_model))
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(before, after, rtol=0.1, atol=0.1)  # three small steps
+
+
+@pytest.mark.usefixtures("imported")
+def test_its_tokens_serve_other_models_and_are_not_trained(regard: Command) -> None:
+    settings = ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", *STEPS)
+    flags = ("--tokenizer", "gpt2", "--out", "new")
+    succeeded(regard("pretrain", "text.txt", *flags, *settings))
+    kind = "tokenizer.kind=hugging-face"
+    refused(regard("pretrain", "text.txt", "--out", "other", kind, *settings), kind, "--tokenizer")
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("command", [("generate", "bert", "Ada"), ("evaluate", "bert", "text.txt")])
+def test_a_bert_continues_no_text(regard: Command, command: tuple[str, ...]) -> None:
+    refused(regard(*command), "bert", "continues texts")
+
+
+@pytest.mark.parametrize("arguments", [(), ("gpt2",), ("--out", "new")])
+def test_folder_and_place_are_asked_for(regard: Command, arguments: tuple[str, ...]) -> None:
+    refused(regard("import-hf", *arguments), "FOLDER" if "gpt2" not in arguments else "--out")
+
+
+def test_what_cannot_be_imported_is_refused_in_one_line(
+    regard: Command, folder: Path, models: Path
+) -> None:
+    own = Path(shutil.copytree(models / "gpt2", folder / "own"))
+    refused(regard("import-hf", "nowhere", "--out", "new"), "nowhere", "no config.json")
+    refused(regard("import-hf", own, "--out", "own"), "own: exists")
+    edit(own / "config.json", model_type="llama")
+    refused(regard("import-hf", own, "--out", "new"), "config.json", "llama")
+    refused(regard("import-hf", models / "gpt2", "--out", "text.txt/new"), "text.txt")

@@ -1,0 +1,541 @@
+"""An imported folder computes what it did, and what doesn't fit together is refused."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from tokenizers import models, pre_tokenizers, processors
+from torch import Tensor
+from transformers import BertForMaskedLM, GPT2LMHeadModel
+
+from regard import api
+from regard.errors import UserError
+from regard.evaluation.text import text_perplexity
+from regard.runs.hugging_face import import_folder
+from regard.runs.machine import Machine
+from regard.runs.run import Run, load_tokenizer
+from regard.text.corpus import Document
+from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, tokenizer_from_json
+from regard.text.vocabulary import MASK, PAD
+from tiny import BIOGRAPHIES
+from tiny_folders import (
+    BERT_SPECIAL,
+    END,
+    bert_folder,
+    bert_pieces,
+    edit,
+    gpt2_folder,
+    gpt2_pieces,
+    with_tokenizer,
+)
+
+TEXT = BIOGRAPHIES[0]
+FIRST = {"gpt2": ["ÿ", END], "bert": ["[PAD]", "[MASK]"]}
+PIECES = {"gpt2": gpt2_pieces(), "bert": bert_pieces()}
+FAMILIES = pytest.mark.parametrize("family", ["gpt2", "bert"])
+any_text = st.text(st.characters(codec="utf-8"), max_size=30).filter(lambda text: "[" not in text)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of each family and a run made of it. Not to be changed: see `folder_of`."""
+    path = tmp_path_factory.mktemp("hugging-face")
+    gpt2_folder(path / "gpt2", PIECES["gpt2"], {})
+    bert_folder(path / "bert", PIECES["bert"])
+    for family in PIECES:
+        import_folder(path / family, path / f"{family}-run")
+    return path
+
+
+@pytest.fixture
+def folder_of(folders: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of the folder of a family, to be changed."""
+    return lambda family: Path(shutil.copytree(folders / family, tmp_path / family))
+
+
+def order_of(family: str) -> Tensor:
+    """The old number of each token: padding and mask, then all others in their order."""
+    pieces = PIECES[family]
+    first = [pieces.token_to_id(token) for token in FIRST[family]]
+    others = [i for i in range(pieces.get_vocab_size()) if i not in first]
+    return torch.tensor([*first, *others])
+
+
+@torch.inference_mode()
+def their_logits(family: str, folder: Path, ids: list[int]) -> Tensor:
+    """What transformers computes, with its own ids."""
+    kind = GPT2LMHeadModel if family == "gpt2" else BertForMaskedLM
+    logits: Tensor = kind.from_pretrained(folder, dtype=torch.float32)(torch.tensor([ids])).logits
+    return logits
+
+
+@torch.inference_mode()
+def logits(run: Run, text: str = TEXT) -> Tensor:
+    out: Tensor = run.model(torch.tensor([run.tokenizer.encode(text)]))
+    return out
+
+
+# What the run computes
+
+
+@FAMILIES
+def test_the_run_computes_what_the_folder_does(folders: Path, family: str) -> None:
+    """Beside rounding, which is that of sums of some ten terms of float32."""
+    theirs = their_logits(family, folders / family, PIECES[family].encode(TEXT).ids)
+    ours = logits(Run.load(folders / f"{family}-run"))
+    torch.testing.assert_close(ours, theirs[..., order_of(family)], rtol=1e-5, atol=1e-5)
+
+
+@FAMILIES
+def test_what_is_returned_is_what_was_saved(folders: Path, tmp_path: Path, family: str) -> None:
+    run = import_folder(folders / family, tmp_path / "run")
+    again = Run.load(tmp_path / "run")
+    assert not run.model.training
+    assert torch.equal(logits(run), logits(again))
+    assert (run.recipe, run.origin) == (again.recipe, again.origin)
+    assert run.tokenizer.fingerprint == again.tokenizer.fingerprint
+
+
+@FAMILIES
+def test_the_origin_tells_the_folder_and_its_weights(folders: Path, family: str) -> None:
+    origin = Run.load(folders / f"{family}-run").origin
+    weights = (folders / family / "model.safetensors").read_bytes()
+    assert origin["stage"] == "import"
+    assert origin["folder"] == str(folders / family)
+    assert hashlib.sha256(weights).hexdigest().startswith(origin["fingerprint"])
+
+
+def test_greedy_texts_are_those_of_the_folder(folders: Path) -> None:
+    model = GPT2LMHeadModel.from_pretrained(folders / "gpt2", dtype=torch.float32)
+    prompt = PIECES["gpt2"].encode("Ada Finch").ids
+    for _ in range(8):
+        with torch.inference_mode():
+            prompt.append(int(model(torch.tensor([prompt])).logits[0, -1].argmax()))
+    run = Run.load(folders / "gpt2-run")
+    (text,) = api.generate(run, ["Ada Finch"], max_new_tokens=8)
+    assert END not in text
+    assert text == PIECES["gpt2"].decode(prompt, skip_special_tokens=False)
+
+
+def test_the_perplexity_of_a_text_is_that_of_the_folder(folders: Path) -> None:
+    ids = PIECES["gpt2"].encode(TEXT).ids
+    scores = their_logits("gpt2", folders / "gpt2", ids)[0, :-1].double()
+    loss = torch.nn.functional.cross_entropy(scores, torch.tensor(ids[1:]))
+    run = Run.load(folders / "gpt2-run")
+    found = text_perplexity(run, [Document(TEXT, "text.txt")], Machine.choose("cpu"))
+    assert found.tokens == len(ids) - 1
+    assert math.log(found.perplexity.value) == pytest.approx(float(loss), rel=1e-5)
+
+
+@FAMILIES
+def test_weights_of_half_precision_are_imported_as_they_are(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str
+) -> None:
+    folder = folder_of(family)
+    path = folder / "model.safetensors"
+    half = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
+    save_file(half, path)
+    run = import_folder(folder, tmp_path / "half")
+    save_file({name: tensor.float() for name, tensor in half.items()}, path)
+    assert torch.equal(logits(run), logits(import_folder(folder, tmp_path / "whole")))
+
+
+@FAMILIES
+def test_weights_in_several_files_are_those_of_one(
+    folder_of: Callable[[str], Path], folders: Path, tmp_path: Path, family: str
+) -> None:
+    folder = folder_of(family)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {name: f"part-{i % 3}.safetensors" for i, name in enumerate(tensors)}
+    for shard in set(shards.values()):
+        save_file({n: t for n, t in tensors.items() if shards[n] == shard}, folder / shard)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}), encoding="utf-8")
+    run = import_folder(folder, tmp_path / "run")
+    assert torch.equal(logits(run), logits(Run.load(folders / f"{family}-run")))
+    (folder / "part-1.safetensors").unlink()
+    assert "part-1.safetensors: no such file" in refusal(folder, tmp_path / "other")
+
+
+# Tokens
+
+
+@pytest.fixture(scope="module", params=["gpt2", "bert"])
+def family_and_tokenizer(
+    folders: Path, request: pytest.FixtureRequest
+) -> tuple[str, Tokenizer, Tensor]:
+    family = str(request.param)
+    return family, load_tokenizer(folders / f"{family}-run"), order_of(family)
+
+
+@given(text=any_text)
+def test_texts_are_the_same_tokens_under_other_numbers(
+    family_and_tokenizer: tuple[str, Tokenizer, Tensor], text: str
+) -> None:
+    family, tokenizer, order = family_and_tokenizer
+    ids, theirs = tokenizer.encode(text), PIECES[family].encode(text).ids
+    assert order[ids].tolist() == theirs
+    assert not {PAD, MASK} & set(ids)
+    assert tokenizer.size == PIECES[family].get_vocab_size()
+    unseen = BERT_SPECIAL["cls"], BERT_SPECIAL["sep"]
+    shown = [i for i in theirs if PIECES[family].id_to_token(i) not in unseen]
+    assert tokenizer.decode(ids) == PIECES[family].decode(shown, skip_special_tokens=False)
+
+
+@given(text=any_text)
+def test_gpt2s_texts_come_back(folders: Path, text: str) -> None:
+    tokenizer = load_tokenizer(folders / "gpt2-run")
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_berts_texts_come_back_without_capitals_and_ends(folders: Path) -> None:
+    tokenizer = load_tokenizer(folders / "bert-run")
+    ids = tokenizer.encode("Ada Finch was born")
+    assert tokenizer.decode(ids) == "ada finch was born"
+    assert tokenizer.decode([*ids, MASK, PAD]) == "ada finch was born [MASK] [PAD]"
+
+
+def test_a_bert_has_a_token_for_what_it_does_not_know(folders: Path) -> None:
+    tokenizer = load_tokenizer(folders / "bert-run")
+    assert tokenizer.decode(tokenizer.encode("Ada ☃")) == "ada [UNK]"
+
+
+@pytest.mark.parametrize(
+    ("family", "special"), [("gpt2", END), ("bert", "[MASK]"), ("bert", "[PAD]")]
+)
+def test_padding_and_mask_in_a_text_are_refused(folders: Path, family: str, special: str) -> None:
+    tokenizer = load_tokenizer(folders / f"{family}-run")
+    with pytest.raises(OutOfVocabularyError, match="reserved") as refused:
+        tokenizer.encode(f"Ada {special} was")
+    assert special in str(refused.value)
+
+
+@FAMILIES
+def test_bytes_that_are_no_text_are_refused(folders: Path, family: str) -> None:
+    with pytest.raises(OutOfVocabularyError, match="Unicode"):
+        load_tokenizer(folders / f"{family}-run").encode("Ada \udcff")
+
+
+@FAMILIES
+def test_json_brings_the_same_tokenizer_back(folders: Path, family: str) -> None:
+    tokenizer = load_tokenizer(folders / f"{family}-run")
+    again = tokenizer_from_json(tokenizer.to_json())
+    assert again.to_json() == tokenizer.to_json()
+    assert again.kind == "hugging-face"
+    assert again.encode(TEXT) == tokenizer.encode(TEXT)
+
+
+def test_other_numbers_are_another_fingerprint(tmp_path: Path) -> None:
+    """The same tokens in the same folder, of which another one is the padding."""
+    pieces = gpt2_pieces("<pad>")
+    plain = import_folder(gpt2_folder(tmp_path / "a", pieces, {}), tmp_path / "a-run")
+    padded = gpt2_folder(tmp_path / "b", pieces, {"pad": "<pad>"})
+    own = import_folder(padded, tmp_path / "b-run").tokenizer
+    assert own.decode([PAD, MASK]) == f"<pad>{END}"
+    assert own.size == plain.tokenizer.size
+    assert own.fingerprint != plain.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("roles", [{"pad": END}, {}])
+def test_a_gpt2_that_pads_with_its_end_has_no_padding_of_its_own(
+    tmp_path: Path, roles: dict[str, str]
+) -> None:
+    pieces = gpt2_pieces()
+    end = pieces.token_to_id(END)
+    folder = gpt2_folder(tmp_path / "folder", pieces, roles, pad_token_id=end)
+    tokenizer = import_folder(folder, tmp_path / "run").tokenizer
+    assert tokenizer.decode([MASK]) == END
+    assert tokenizer.decode([PAD]) == "\N{REPLACEMENT CHARACTER}"  # a byte that is no text
+
+
+def test_a_padding_that_config_json_alone_names_is_taken(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<pad>")
+    padding = pieces.token_to_id("<pad>")
+    folder = gpt2_folder(tmp_path / "folder", pieces, {}, pad_token_id=padding)
+    assert import_folder(folder, tmp_path / "run").tokenizer.decode([PAD]) == "<pad>"
+
+
+@FAMILIES
+def test_a_tokenizer_that_cuts_and_pads_does_so_no_longer(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str
+) -> None:
+    folder, pieces = folder_of(family), tokenizers.Tokenizer.from_str(PIECES[family].to_str())
+    pieces.enable_truncation(4)
+    pieces.enable_padding(length=64)
+    pieces.save(str(folder / "tokenizer.json"))
+    ids = import_folder(folder, tmp_path / "run").tokenizer.encode(TEXT)
+    assert len(ids) == len(PIECES[family].encode(TEXT).ids)
+
+
+def test_the_older_files_of_gpt2_make_the_same_tokens(
+    folder_of: Callable[[str], Path], folders: Path, tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), PIECES["gpt2"]
+    model = json.loads(pieces.to_str())["model"]
+    merges = "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"])
+    (folder / "vocab.json").write_text(json.dumps(pieces.get_vocab()), encoding="utf-8")
+    (folder / "merges.txt").write_text(merges, encoding="utf-8")
+    assert_same_tokens(folder, folders / "gpt2-run", tmp_path / "run")
+
+
+def test_a_folder_may_ask_for_a_space_before_each_text(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    pieces.save(str(folder / "tokenizer.json"))
+    tokenizer = import_folder(folder, tmp_path / "run").tokenizer
+    assert tokenizer.decode(tokenizer.encode("Ada  was")) == " Ada  was"
+
+
+def test_the_older_file_of_bert_makes_the_same_tokens(
+    folder_of: Callable[[str], Path], folders: Path, tmp_path: Path
+) -> None:
+    folder, vocabulary = folder_of("bert"), PIECES["bert"].get_vocab()
+    lines = "".join(f"{token}\n" for token in sorted(vocabulary, key=lambda t: vocabulary[t]))
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+    assert_same_tokens(folder, folders / "bert-run", tmp_path / "run")
+
+
+def assert_same_tokens(folder: Path, known: Path, out: Path) -> None:
+    """Without tokenizer.json and what names the special tokens, which have the usual names."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    ours, wanted = import_folder(folder, out).tokenizer, load_tokenizer(known)
+    for text in (*BIOGRAPHIES, "Émile  Łódź\n☃ it's"):
+        assert ours.encode(text) == wanted.encode(text)
+        assert ours.decode(ours.encode(text)) == wanted.decode(wanted.encode(text))
+    assert torch.equal(logits(Run.load(out)), logits(Run.load(known)))
+
+
+def test_a_cased_bert_keeps_capitals(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = folder_of("bert")
+    vocabulary = PIECES["bert"].get_vocab()
+    words = sorted(vocabulary, key=lambda token: vocabulary[token])
+    words[words.index("ada")] = "Ada"
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    (folder / "tokenizer.json").unlink()
+    edit(folder / "tokenizer_config.json", do_lower_case=False)
+    tokenizer = import_folder(folder, tmp_path / "run").tokenizer
+    assert tokenizer.decode(tokenizer.encode("Ada was")) == "Ada was"
+
+
+# Refusals
+
+
+def refusal(folder: Path, out: Path) -> str:
+    """The one line that refuses a folder, of which nothing is left."""
+    with pytest.raises(UserError) as refused:
+        import_folder(folder, out)
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.startswith(str(folder))
+    assert not out.exists()
+    return message
+
+
+@pytest.mark.parametrize(
+    ("family", "missing", "says"),
+    [
+        ("gpt2", "config.json", "has no config.json"),
+        ("gpt2", "model.safetensors", "has no model.safetensors"),
+        ("gpt2", "tokenizer.json", "neither tokenizer.json nor vocab.json and merges.txt"),
+        ("bert", "tokenizer.json", "neither tokenizer.json nor vocab.txt"),
+    ],
+)
+def test_a_missing_file_is_named(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str, missing: str, says: str
+) -> None:
+    folder = folder_of(family)
+    (folder / missing).unlink()
+    assert says in refusal(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", "{"),
+        ("config.json", "[]"),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", ""),
+        ("tokenizer_config.json", "3"),
+        ("model.safetensors", "no tensors"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    folder_of: Callable[[str], Path], tmp_path: Path, file: str, text: str
+) -> None:
+    folder = folder_of("gpt2")
+    (folder / file).write_text(text, encoding="utf-8")
+    assert refusal(folder, tmp_path / "run").startswith(f"{folder / file}: ")
+
+
+@pytest.mark.parametrize("kind", ["llama", ["gpt2"], None])
+def test_another_type_of_model_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path, kind: object
+) -> None:
+    folder = folder_of("gpt2")
+    edit(folder / "config.json", model_type=kind)
+    message = refusal(folder, tmp_path / "run")
+    assert f"model_type is {kind}" in message
+    assert "gpt2 and bert" in message
+
+
+def test_nothing_is_unpickled(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = folder_of("gpt2")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    message = refusal(folder, tmp_path / "run")
+    assert "is a pickle" in message
+    assert "save_pretrained" in message
+
+
+def test_an_index_of_nothing_is_refused(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = folder_of("gpt2")
+    (folder / "model.safetensors").rename(folder / "other")
+    (folder / "model.safetensors.index.json").write_text("{}", encoding="utf-8")
+    assert "weight_map" in refusal(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("existing", ["folder", "file"])
+def test_what_exists_is_not_touched(folders: Path, tmp_path: Path, existing: str) -> None:
+    out = tmp_path / "run"
+    if existing == "folder":
+        out.mkdir()
+    else:
+        out.write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="exists; choose another --out"):
+        import_folder(folders / "gpt2", out)
+    assert not list(out.iterdir()) if existing == "folder" else out.read_text("utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "says"),
+    [
+        ("gpt2", {"n_positions": None}, "n_positions is missing"),
+        ("gpt2", {"n_layer": 1}, "h.1."),
+        ("gpt2", {"n_layer": 3}, "h.2."),
+        ("gpt2", {"n_positions": 31}, "wpe.weight: has shape (32, 16)"),
+        ("bert", {"intermediate_size": 32}, "intermediate.dense"),
+        ("gpt2", {"bos_token_id": 5}, "bos_token_id is 5"),
+        ("gpt2", {"eos_token_id": 50256}, "eos_token_id is 50256"),
+        ("bert", {"pad_token_id": 0}, "pad_token_id is 0"),
+        ("gpt2", {"pad_token_id": 301}, "ids from 0 to 300"),
+        ("bert", {"eos_token_id": "[SEP]"}, "names a special token [SEP]"),
+    ],
+)
+def test_a_config_json_that_does_not_fit_is_refused(
+    folder_of: Callable[[str], Path],
+    tmp_path: Path,
+    family: str,
+    change: dict[str, object],
+    says: str,
+) -> None:
+    folder = folder_of(family)
+    edit(folder / "config.json", **change)
+    assert says in refusal(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "says"),
+    [
+        ("gpt2", {"eos_token": "</s>"}, "has no </s>, its eos_token"),
+        ("gpt2", {"eos_token": {"content": "</s>"}}, "has no </s>, its eos_token"),
+        ("gpt2", {"eos_token": "a"}, "eos_token_id is 300"),
+        ("bert", {"mask_token": "<mask>"}, "has no <mask>, its mask_token"),
+        ("bert", {"mask_token": "[PAD]"}, "[PAD] and [PAD] have one id"),
+    ],
+)
+def test_special_tokens_that_do_not_fit_are_refused(
+    folder_of: Callable[[str], Path],
+    tmp_path: Path,
+    family: str,
+    change: dict[str, object],
+    says: str,
+) -> None:
+    folder = folder_of(family)
+    edit(folder / "tokenizer_config.json", **change)
+    assert says in refusal(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("change", ["missing", "surplus", "shape"])
+@FAMILIES
+def test_tensors_that_do_not_fit_are_named(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str, change: str
+) -> None:
+    folder = folder_of(family)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = {
+        "gpt2": "transformer.h.1.ln_1.weight",
+        "bert": "bert.encoder.layer.1.output.dense.bias",
+    }[family]
+    if change == "missing":
+        del tensors[name]
+    elif change == "surplus":
+        name = name.replace("bias", "bass").replace("weight", "wait")
+        tensors[name] = torch.zeros(3)
+    else:
+        tensors[name] = torch.zeros(3)
+    save_file(tensors, path)
+    assert name.partition(".")[2] in refusal(folder, tmp_path / "run")
+
+
+@FAMILIES
+def test_a_tokenizer_of_another_size_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str
+) -> None:
+    folder, pieces = folder_of(family), tokenizers.Tokenizer.from_str(PIECES[family].to_str())
+    size = pieces.get_vocab_size()
+    pieces.add_tokens(["<new>"])
+    pieces.save(str(folder / "tokenizer.json"))
+    message = refusal(folder, tmp_path / "run")
+    assert f"has {size + 1} tokens" in message
+    assert f"embeddings of {size}" in message
+
+
+def test_a_gpt2_without_anything_to_pad_with_is_refused(tmp_path: Path) -> None:
+    pieces = tokenizers.Tokenizer(models.WordLevel({"Ada": 0, "ÿ": 1, END: 2}, unk_token=END))
+    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = gpt2_folder(tmp_path / "folder", pieces, {})
+    assert "no byte FF" in refusal(folder, tmp_path / "run")
+
+
+def test_a_vocabulary_with_gaps_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = folder_of("gpt2")
+    model = models.WordLevel({"Ada": 0, END: 300}, unk_token=END)
+    with_tokenizer(folder, tokenizers.Tokenizer(model), {})
+    assert "have gaps" in refusal(folder, tmp_path / "run")
+
+
+def test_a_gpt2_that_ends_each_text_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+    pieces.post_processor = processors.TemplateProcessing(
+        single=f"{END} $A", special_tokens=[(END, pieces.token_to_id(END))]
+    )
+    pieces.save(str(folder / "tokenizer.json"))
+    assert "puts tokens around each text" in refusal(folder, tmp_path / "run")
+
+
+def test_pieces_with_probabilities_are_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = folder_of("bert")
+    pieces = tokenizers.Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0)], unk_id=0))
+    pieces.add_special_tokens(list(BERT_SPECIAL.values()))
+    edit(folder / "config.json", pad_token_id=pieces.token_to_id("[PAD]"))
+    with_tokenizer(folder, pieces, BERT_SPECIAL)
+    assert "of the kind Unigram" in refusal(folder, tmp_path / "run")
