@@ -31,7 +31,9 @@ from regard.models.config_recurrent import (
 from regard.models.families import (
     HEADS,
     Classifier,
+    Conditioned,
     Embedder,
+    LanguageModel,
     MaskedLanguageModel,
     Model,
     SequenceToSequence,
@@ -138,6 +140,14 @@ def results(model: Model, rows: Sequence[Row], *, padding: int = 0) -> list[Tens
         case _:
             out = model(ids)
     return [row[: len(text)] for row, text in zip(out, texts, strict=True)]
+
+
+def writer(model: Model, source: Tensor, lengths: Tensor) -> LanguageModel | Conditioned:
+    """What continues texts, about a source if the model reads one."""
+    if isinstance(model, SequenceToSequence):
+        return model.about(source, lengths)
+    assert isinstance(model, LanguageModel)
+    return model
 
 
 def tiny_batch(model: Model, seed: int = 0) -> Batch:

@@ -10,14 +10,21 @@ from regard.models.config import TiedConfig
 from regard.models.config_recurrent import RecurrentConfig, WindowConfig
 from regard.models.families import (
     HEADS,
-    Conditioned,
     LanguageModel,
     MaskedLanguageModel,
-    Model,
-    SequenceToSequence,
     make_model,
 )
-from tiny_families import FAMILIES, HEAD_CONFIGS, MODELS, Row, kind, reads_both_ways, results, tiny
+from tiny_families import (
+    FAMILIES,
+    HEAD_CONFIGS,
+    MODELS,
+    Row,
+    kind,
+    reads_both_ways,
+    results,
+    tiny,
+    writer,
+)
 from tiny_recurrent import (
     BLOCK,
     VOCABULARY,
@@ -96,14 +103,6 @@ def test_every_token_of_a_source_changes_all(name: str, place: int) -> None:
 # States
 
 
-def writer(model: Model, sources: list[list[int]]) -> LanguageModel | Conditioned:
-    """What continues texts, about sources if the model reads any."""
-    if isinstance(model, SequenceToSequence):
-        return model.about(*padded(sources))
-    assert isinstance(model, LanguageModel)
-    return model
-
-
 @pytest.mark.parametrize("name", WRITERS)
 @checked
 @given(conversation=conversations(), padding=tokens, data=st.data())
@@ -114,7 +113,7 @@ def test_what_is_remembered_changes_nothing(
     """Rows that go on from states, which are picked between turns, are as each text alone."""
     model, rows = tiny(*MODELS[name]), list(range(len(conversation)))
     sources = data.draw(st.lists(texts, min_size=len(rows), max_size=len(rows)))
-    writes = writer(model, sources)
+    writes = writer(model, *padded(sources))
     states = writes.start(len(rows), BLOCK)
     for turn in range(len(conversation[0])):
         ids, lengths = padded([conversation[row][turn] for row in rows], padding=padding)
