@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.models.config import DecoderConfig
 from regard.models.families import LanguageModel
+from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,
@@ -18,7 +19,10 @@ from regard.runs.recipe import (
     OptimizerConfig,
     TrainingConfig,
 )
+from regard.training.losses import summed_loss
 from regard.training.optimizers import make_optimizers, rate_factor, set_rate
+from tiny_families import MODELS, tiny, tiny_batch
+from tiny_recurrent import CELLS
 
 
 def make_model(*, tie_head: bool = False) -> LanguageModel:
@@ -33,6 +37,33 @@ def test_every_parameter_is_trained_once(optimizer: OptimizerConfig, tie_head: b
     made = make_optimizers(model, TrainingConfig(steps=1, optimizer=optimizer))
     trained = [id(p) for o in made for group in o.param_groups for p in group["params"]]
     assert sorted(trained) == sorted(id(p) for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])
+def test_in_every_family_every_parameter_is_trained_once(
+    optimizer: OptimizerConfig, name: str
+) -> None:
+    model = tiny(*MODELS[name])
+    made = make_optimizers(model, TrainingConfig(steps=1, optimizer=optimizer))
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trained = [id(p) for o in made for group in o.param_groups for p in group["params"]]
+    assert sorted(trained) == sorted(id(p) for p in model.parameters())
+    summed_loss(model, tiny_batch(model)).backward()
+    for one in made:
+        one.step()
+    for name, parameter in model.named_parameters():
+        assert not torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_matrices_of_recurrent_layers_decay(cell: str) -> None:
+    model = tiny(*MODELS[f"rnn, {cell}: language"])
+    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
+    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+    assert isinstance(model.body, RecurrentDecoder)
+    for parameter in model.body.recurrence.parameters():
+        assert decays[id(parameter)] == (0.1 if parameter.ndim == 2 else 0.0)
 
 
 def test_only_matrices_of_linear_layers_decay() -> None:

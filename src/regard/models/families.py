@@ -226,11 +226,11 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
             return SequenceToSequence(config, vocabulary)
         case EncoderConfig(), MaskedLanguageConfig():
             return MaskedLanguageModel(config, vocabulary)
-        case ((DecoderConfig() | EncoderConfig()), ClassesConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), ClassesConfig()):
             return Classifier(make_body(config, vocabulary), head, dropout=config.dropout)
-        case ((DecoderConfig() | EncoderConfig()), TokenClassesConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), TokenClassesConfig()):
             return TokenClassifier(make_body(config, vocabulary), head)
-        case ((DecoderConfig() | EncoderConfig()), EmbeddingConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), EmbeddingConfig()):
             return Embedder(make_body(config, vocabulary), head)
     family, kind = (str(c.__struct_config__.tag) for c in (config, head))
     fitting = [name for name, heads in HEADS.items() if kind in heads]

@@ -55,7 +55,9 @@ class EmbeddingHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"]
     ) -> Float[Tensor, "b width"]:
-        return F.normalize(self.layer(pooled_states(hidden, lengths, self.pool)).float(), dim=-1)
+        vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))
+        at_least_float = torch.promote_types(vectors.dtype, torch.float32)
+        return F.normalize(vectors.to(at_least_float), dim=-1)
 
 
 def pooled_states(

@@ -52,4 +52,5 @@ def _contrastive_loss(body: Body, head: Any, batch: MatchBatch) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits.float(), labels, reduction="sum")
+    at_least_float = torch.promote_types(logits.dtype, torch.float32)
+    return F.cross_entropy(logits.to(at_least_float), labels, reduction="sum")

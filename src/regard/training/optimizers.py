@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from regard.models.families import Model
+from regard.models.recurrence import LinearRNN
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,
@@ -83,7 +84,7 @@ def _matrices(part: nn.Module) -> list[nn.Parameter]:
     return [
         parameter
         for module in part.modules()
-        if isinstance(module, nn.Linear | nn.RNNBase)
+        if isinstance(module, nn.Linear | nn.RNNBase | LinearRNN)
         for parameter in module.parameters()
         if parameter.ndim == 2
     ]

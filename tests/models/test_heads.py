@@ -1,0 +1,87 @@
+"""Heads by their formulas, row by row."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.models.config_heads import Pool
+from regard.models.heads import ClassesHead, EmbeddingHead, MaskedLanguageHead, pooled_states
+from tiny_recurrent import close, normal, sharp
+
+POOLS = pytest.mark.parametrize("pool", get_args(Pool))
+checked = settings(deadline=None, derandomize=True, max_examples=20)
+lengths_of_rows = st.lists(st.integers(1, 7), min_size=1, max_size=4)
+
+
+def pooled(row: Tensor, pool: Pool) -> Tensor:
+    """Of one row without padding."""
+    if pool == "mean":
+        return torch.stack([row[:, i].sum() / len(row) for i in range(row.shape[1])])
+    return row[0] if pool == "first" else row[-1]
+
+
+@POOLS
+@checked
+@given(lengths=lengths_of_rows, padding=st.sampled_from([0.0, 1e9, math.inf, math.nan]))
+def test_a_row_is_pooled_without_its_padding(
+    lengths: list[int], padding: float, pool: Pool
+) -> None:
+    hidden = normal(len(lengths), 7, 3)
+    for row, n in zip(hidden, lengths, strict=True):
+        row[n:] = padding
+    found = pooled_states(hidden, torch.tensor(lengths), pool)
+    for row, n, one in zip(hidden, lengths, found, strict=True):
+        assert close(one, pooled(row[:n], pool))
+
+
+@POOLS
+@torch.no_grad()
+def test_labels_are_scored_by_the_formula(pool: Pool) -> None:
+    head, hidden = sharp(ClassesHead(4, 3, pool=pool, dropout=0.5)), normal(2, 5, 4)
+    found = head(hidden, torch.tensor([5, 2]))
+    for row, n, scores in zip(hidden, (5, 2), found, strict=True):
+        layer = (head.layer.weight @ pooled(row[:n], pool) + head.layer.bias).tanh()
+        assert close(scores, head.scores.weight @ layer + head.scores.bias)
+
+
+@POOLS
+@torch.no_grad()
+def test_vectors_have_length_1_along_the_formula(pool: Pool) -> None:
+    head, hidden = sharp(EmbeddingHead(4, 6, pool=pool, temperature=0.1)), normal(2, 5, 4)
+    found = head(hidden, torch.tensor([5, 2]))
+    assert close(found.square().sum(1), torch.ones(2, dtype=torch.float64))
+    for row, n, vector in zip(hidden, (5, 2), found, strict=True):
+        along = head.layer.weight @ pooled(row[:n], pool)
+        assert close(vector * along.norm(), along)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+    ids=str,
+)
+def test_similarities_are_at_least_of_single_precision(
+    dtype: torch.dtype, expected: torch.dtype
+) -> None:
+    head = EmbeddingHead(4, 6, pool="mean", temperature=0.1).to(dtype)
+    assert head(normal(2, 5, 4).to(dtype), torch.tensor([5, 2])).dtype == expected
+
+
+@torch.no_grad()
+def test_masked_tokens_are_scored_by_the_formula() -> None:
+    head, hidden = sharp(MaskedLanguageHead(4, 9, norm_eps=0.01)), normal(2, 5, 4)
+    layer = hidden @ head.layer.weight.T + head.layer.bias
+    gelu = layer * (1 + torch.erf(layer / math.sqrt(2))) / 2
+    centred = gelu - gelu.mean(-1, keepdim=True)
+    unit = centred / (centred.square().mean(-1, keepdim=True) + 0.01).sqrt()
+    normed = unit * head.norm.weight + head.norm.bias
+    assert close(head(hidden), normed @ head.scores.weight.T + head.scores.bias)

@@ -1,0 +1,160 @@
+"""Each mechanism in each place of each family: it works there, or is refused by who can."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard.attention.registry import OWN, able
+from regard.errors import UnsupportedError
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    TransformerConfig,
+)
+from regard.models.config_attention import (
+    ArgmaxConfig,
+    AttentionConfig,
+    BigBirdConfig,
+    EluConfig,
+    FavorHyperbolicConfig,
+    FavorPositiveConfig,
+    FavorTrigonometricConfig,
+    FourierConfig,
+    LinformerConfig,
+    PolynomialConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
+from regard.models.config_heads import HeadConfig, LanguageConfig, MaskedLanguageConfig
+from regard.models.config_recurrent import RecurrentEncoderDecoderConfig
+from regard.models.families import Model, SequenceToSequence, make_model
+from tiny_families import SIZES, WIDE, Row, results, tiny, writer
+from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded, texts, tokens
+
+ATTENTIONS: dict[str, AttentionConfig] = {
+    "softmax": SoftmaxConfig(),
+    "argmax": ArgmaxConfig(),
+    "linformer": LinformerConfig(k=3, shared=False),
+    "bigbird": BigBirdConfig(block=2),
+    "sliding-window": SlidingWindowConfig(size=3, block=2),
+    "elu": EluConfig(),
+    "polynomial": PolynomialConfig(),
+    "fourier": FourierConfig(features=512, sigma=20.0),
+    "favor-positive": FavorPositiveConfig(),
+    "favor-trigonometric": FavorTrigonometricConfig(features=4096),
+    "favor-hyperbolic": FavorHyperbolicConfig(),
+}
+Maker = Callable[[AttentionConfig], ModelConfig]
+PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
+    "decoder": (
+        lambda attention: DecoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        LanguageConfig(),
+        ("alignment", "decoding"),
+    ),
+    "encoder": (
+        lambda attention: EncoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        MaskedLanguageConfig(),
+        ("key_lengths",),
+    ),
+    "encoder of a pair": (
+        lambda attention: EncoderDecoderConfig(
+            encoder=TransformerConfig(**WIDE, attention=attention),
+            decoder=TransformerConfig(**SIZES),
+        ),
+        LanguageConfig(),
+        ("key_lengths",),
+    ),
+    "decoder of a pair": (
+        lambda attention: EncoderDecoderConfig(
+            encoder=TransformerConfig(**SIZES),
+            decoder=TransformerConfig(**WIDE, attention=attention),
+        ),
+        LanguageConfig(),
+        ("cross", "key_lengths", "alignment", "decoding"),
+    ),
+    "recurrent pair": (
+        lambda attention: RecurrentEncoderDecoderConfig(**TINY, attention=attention),
+        LanguageConfig(),
+        ("cross", "key_lengths"),
+    ),
+}
+"""How a model is made, its head, and what the place takes, in the order of the refusals."""
+
+
+def lacking(attention: str, place: str) -> list[str]:
+    return [ability for ability in PLACES[place][2] if attention not in able(ability)]
+
+
+ABLE = [pair for pair in product(ATTENTIONS, PLACES) if not lacking(*pair)]
+UNABLE = [pair for pair in product(ATTENTIONS, PLACES) if lacking(*pair)]
+checked = settings(deadline=None, derandomize=True, max_examples=6)
+
+
+def model_with(attention: str, place: str) -> Model:
+    make, head, _ = PLACES[place]
+    model = tiny(make(ATTENTIONS[attention]), head)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.weight.data *= 0.3  # so that random waves have positive sums
+    return model
+
+
+def test_every_mechanism_and_every_refusal_is_here() -> None:
+    assert ATTENTIONS.keys() == OWN.keys()
+    assert set(UNABLE) == {
+        ("linformer", "decoder"),
+        ("linformer", "decoder of a pair"),
+        ("bigbird", "decoder of a pair"),
+        ("bigbird", "recurrent pair"),
+        ("sliding-window", "decoder of a pair"),
+        ("sliding-window", "recurrent pair"),
+    }
+
+
+@pytest.mark.parametrize(("attention", "place"), ABLE)
+@checked
+@given(
+    rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=4),
+    padding=tokens,
+    data=st.data(),
+)
+@torch.no_grad()
+def test_where_it_is_able_rows_know_nothing_of_one_another_nor_of_padding(
+    rows: list[Row], padding: int, data: st.DataObject, attention: str, place: str
+) -> None:
+    model = model_with(attention, place)
+    order = data.draw(st.permutations(range(len(rows))))
+    together = results(model, [rows[row] for row in order], padding=padding)
+    for row, result in zip(order, together, strict=True):
+        assert close(result, results(model, [rows[row]])[0])
+
+
+@pytest.mark.parametrize(("attention", "place"), [pair for pair in ABLE if pair[1] != "encoder"])
+@torch.no_grad()
+def test_where_it_is_able_step_by_step_is_all_at_once(attention: str, place: str) -> None:
+    model, sources = model_with(attention, place), padded([[3, 1, 4, 1, 5], [9]])
+    ids = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
+    whole = model(*sources, ids) if isinstance(model, SequenceToSequence) else model(ids)
+    writes = writer(model, *sources)
+    states, steps = writes.start(2, BLOCK), []
+    for column in ids.unbind(1):
+        logits, states = writes.extend(column[:, None], states)
+        steps.append(logits)
+    assert close(torch.stack(steps, 1), whole)
+
+
+@pytest.mark.parametrize(("attention", "place"), UNABLE)
+def test_where_it_is_not_those_that_are_able_are_named(attention: str, place: str) -> None:
+    make, head, _ = PLACES[place]
+    others = ", ".join(able(lacking(attention, place)[0]))
+    with pytest.raises(UnsupportedError, match=rf"^{attention} attention can't .*") as refused:
+        make_model(make(ATTENTIONS[attention]), head, VOCABULARY)
+    assert str(refused.value).endswith(f"; these can: {others}")
+    assert attention not in others.split(", ")

@@ -1,0 +1,174 @@
+"""A tiny model of every family with every head that fits it, and batches to train each."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    TransformerConfig,
+)
+from regard.models.config_attention import BigBirdConfig, EluConfig, SoftmaxConfig
+from regard.models.config_heads import (
+    ClassesConfig,
+    EmbeddingConfig,
+    HeadConfig,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    TokenClassesConfig,
+)
+from regard.models.config_positions import AlibiConfig, NoPositionsConfig, RotaryConfig
+from regard.models.config_recurrent import (
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    WindowConfig,
+)
+from regard.models.families import (
+    HEADS,
+    Classifier,
+    Conditioned,
+    Embedder,
+    LanguageModel,
+    MaskedLanguageModel,
+    Model,
+    SequenceToSequence,
+    TokenClassifier,
+    make_model,
+)
+from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
+from regard.text.objectives import IGNORE
+from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
+
+SIZES: dict[str, Any] = {"block": BLOCK, "n_layers": 2, "n_heads": 2, "d_model": 8, "dropout": 0.0}
+WIDE: dict[str, Any] = SIZES | {"n_layers": 1, "n_heads": 3, "d_model": 12}
+LABELS = ("north", "south", "west")
+
+FAMILIES: dict[str, ModelConfig] = {
+    "decoder": DecoderConfig(**SIZES),
+    "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
+    "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
+    "encoder": EncoderConfig(**SIZES, segments=2, activation="gelu-tanh"),
+    "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
+    "encoder-decoder": EncoderDecoderConfig(
+        encoder=TransformerConfig(**WIDE, attention=BigBirdConfig(block=2)),
+        decoder=TransformerConfig(**SIZES, n_kv_heads=1, attention=EluConfig()),
+    ),
+    "encoder-decoder, post": EncoderDecoderConfig(
+        encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
+        decoder=TransformerConfig(**WIDE, norm="post", activation="relu", positions=AlibiConfig()),
+    ),
+    **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},
+    **{
+        f"rnn, {cell}, both ways": RecurrentConfig(**TINY, **choice, bidirectional=True)
+        for cell, choice in CELLS.items()
+    },
+    "rnn, tied": RecurrentConfig(**TINY, tie_head=True),
+    "rnn-encoder-decoder": RecurrentEncoderDecoderConfig(**TINY),
+    "rnn-encoder-decoder, attention": RecurrentEncoderDecoderConfig(
+        **TINY, cell="lstm", bidirectional=True, attention=SoftmaxConfig()
+    ),
+    "window": WindowConfig(block=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0),
+    "window, tied": WindowConfig(
+        block=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0, tie_head=True
+    ),
+}
+HEAD_CONFIGS: dict[str, HeadConfig] = {
+    "language": LanguageConfig(),
+    "masked-language": MaskedLanguageConfig(),
+    "classes": ClassesConfig(labels=LABELS),
+    "token-classes": TokenClassesConfig(labels=LABELS),
+    "embedding": EmbeddingConfig(width=5),
+}
+
+
+def reads_both_ways(config: ModelConfig) -> bool:
+    """Whether each hidden state is a function of the whole row."""
+    if isinstance(config, RecurrentConfig):
+        return config.bidirectional
+    return isinstance(config, EncoderConfig)
+
+
+def kind(config: ModelConfig | HeadConfig) -> str:
+    """The name that recipes have for it."""
+    return str(config.__struct_config__.tag)
+
+
+def fits(config: ModelConfig, head: str) -> bool:
+    """Whether there is such a model: none predicts the next token and sees it."""
+    return head in HEADS[kind(config)] and not (head == "language" and reads_both_ways(config))
+
+
+MODELS = {
+    f"{family}: {head}": (config, HEAD_CONFIGS[head])
+    for family, config in FAMILIES.items()
+    for head in HEAD_CONFIGS
+    if fits(config, head)
+}
+
+
+def tiny(config: ModelConfig, head: HeadConfig) -> Model:
+    """An untrained model in float64 and evaluation mode, whose weights are large."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # random features
+        model = sharp(make_model(config, head, VOCABULARY))
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.weight.data += 1
+    return model
+
+
+Row: TypeAlias = tuple[list[int], list[int]]
+"""A text, and a source that only models of pairs read."""
+
+
+def results(model: Model, rows: Sequence[Row], *, padding: int = 0) -> list[Tensor]:
+    """What a model gives for each row of a batch: for each token, or one for all."""
+    texts, sources = ([row[i] for row in rows] for i in (0, 1))
+    ids, lengths = padded(texts, padding=padding)
+    match model:
+        case Classifier() | Embedder():
+            return list(model(ids, lengths))
+        case SequenceToSequence():
+            out = model(*padded(sources, padding=padding), ids)
+        case MaskedLanguageModel() | TokenClassifier():
+            out = model(ids, lengths)
+        case _:
+            out = model(ids)
+    return [row[: len(text)] for row, text in zip(out, texts, strict=True)]
+
+
+def writer(model: Model, source: Tensor, lengths: Tensor) -> LanguageModel | Conditioned:
+    """What continues texts, about a source if the model reads one."""
+    if isinstance(model, SequenceToSequence):
+        return model.about(source, lengths)
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def tiny_batch(model: Model, seed: int = 0) -> Batch:
+    """Rows of unequal length to train a model on."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(highest: int) -> list[list[int]]:
+        lengths = torch.randint(3, BLOCK + 1, (5,), generator=generator).tolist()
+        return [torch.randint(2, highest, (n,), generator=generator).tolist() for n in lengths]
+
+    (ids, lengths), (others, other_lengths) = padded(drawn(VOCABULARY)), padded(drawn(VOCABULARY))
+    labels = torch.randint(len(LABELS), ids.shape, generator=generator)
+    labels[torch.arange(ids.shape[1]) >= lengths[:, None]] = IGNORE
+    match model:
+        case Classifier():
+            return LabelBatch(ids, lengths, labels[:, 0])
+        case Embedder():
+            return MatchBatch(ids, lengths, others, other_lengths)
+        case SequenceToSequence():
+            return PairBatch(others, other_lengths, ids, labels)
+        case MaskedLanguageModel() | TokenClassifier():
+            return MaskedBatch(ids, lengths, labels)
+        case _:
+            return TextBatch(ids, labels)

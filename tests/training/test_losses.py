@@ -1,0 +1,114 @@
+"""Losses by their formulas, whole and in parts, and gradients for all that a model has."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.models.config import DecoderConfig
+from regard.models.families import Embedder, Model
+from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
+from regard.text.objectives import IGNORE
+from regard.training.losses import summed_loss
+from tiny_families import HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
+from tiny_recurrent import close
+
+EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+PARTS = pytest.mark.parametrize("parts", [1, 2, 3, 9])
+
+
+def logits_of(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    """A row for each prediction, and what is right."""
+    assert isinstance(batch, TextBatch | MaskedBatch | PairBatch | LabelBatch)
+    logits = model(*batch.inputs)
+    return logits.reshape(-1, logits.shape[-1]), batch.labels.flatten()
+
+
+def similarities_of(model: Embedder, batch: MatchBatch) -> tuple[Tensor, Tensor]:
+    """Each question with each document, and which document is right."""
+    questions = model(batch.questions, batch.question_lengths)
+    documents = model(batch.documents, batch.document_lengths)
+    scores = torch.einsum("id,jd->ij", questions, documents) / model.head.temperature
+    return scores, torch.arange(len(scores))
+
+
+def by_definition(model: Model, batch: Batch) -> Tensor:
+    """-log of each right answer's share, one by one."""
+    if isinstance(batch, MatchBatch):
+        assert isinstance(model, Embedder)
+        scores, labels = similarities_of(model, batch)
+    else:
+        scores, labels = logits_of(model, batch)
+    losses = [
+        scores[i].exp().sum().log() - scores[i, label]
+        for i, label in enumerate(labels.tolist())
+        if label != IGNORE
+    ]
+    assert len(losses) == batch.n_targets
+    return torch.stack(losses).sum()
+
+
+@EVERY_MODEL
+@torch.no_grad()
+def test_a_loss_is_the_formula(name: str) -> None:
+    model = tiny(*MODELS[name])
+    batch = tiny_batch(model)
+    assert close(summed_loss(model, batch), by_definition(model, batch))
+
+
+@EVERY_MODEL
+@PARTS
+@torch.no_grad()
+def test_losses_of_parts_add_up(name: str, parts: int) -> None:
+    model = tiny(*MODELS[name])
+    batch = tiny_batch(model)
+    split = batch.split(parts)
+    assert len(split) == (1 if isinstance(batch, MatchBatch) else min(parts, 5))
+    assert sum(part.n_targets for part in split) == batch.n_targets
+    assert sum(part.positions for part in split) <= batch.positions
+    losses = torch.stack([summed_loss(model, part) for part in split])
+    assert close(losses.sum(), summed_loss(model, batch))
+
+
+@torch.no_grad()
+def test_a_document_that_answers_two_questions_is_no_wrong_answer() -> None:
+    model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["embedding"])
+    batch = tiny_batch(model)
+    assert isinstance(model, Embedder)
+    assert isinstance(batch, MatchBatch)
+    batch.documents[3], batch.document_lengths[3] = batch.documents[1], batch.document_lengths[1]
+    scores, _ = similarities_of(model, batch)
+    scores[1, 3] = scores[3, 1] = float("-inf")
+    expected = (scores.logsumexp(1) - scores.diagonal()).sum()
+    assert close(summed_loss(model, batch), expected)
+
+
+@EVERY_MODEL
+def test_every_parameter_learns(name: str) -> None:
+    model = tiny(*MODELS[name])
+    summed_loss(model, tiny_batch(model)).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert bool(parameter.grad.any()), parameter_name
+        assert bool(parameter.grad.isfinite().all()), parameter_name
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith(("language", "token-classes"))])
+@torch.no_grad()
+def test_positions_that_carry_no_loss_do_not_count(name: str) -> None:
+    model = tiny(*MODELS[name])
+    batch = tiny_batch(model)
+    assert isinstance(batch, TextBatch | MaskedBatch | PairBatch)
+    whole = summed_loss(model, batch)
+    kept = batch.labels.clone()
+    batch.labels[:, ::2] = IGNORE
+    odd = summed_loss(model, batch)
+    batch.labels.copy_(kept)
+    batch.labels[:, 1::2] = IGNORE
+    assert close(odd + summed_loss(model, batch), whole)
+    assert 0 < float(odd) < float(whole)
+
+
+def test_what_is_no_batch_has_no_loss() -> None:
+    model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["language"])
+    with pytest.raises(TypeError, match=r"^str has no loss"):
+        summed_loss(model, "no batch")  # type: ignore[arg-type]
