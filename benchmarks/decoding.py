@@ -1,10 +1,11 @@
-"""Greedy generation beside Hugging Face's, and evaluation beside a loop without a cache.
+"""Generation beside Hugging Face's, and evaluation beside a loop without a cache.
 
 Generation: 32 tokens are continued by 64, alone and in a batch of 64, by a model of 4 layers, 8
 heads and width 256 in float32, and by Hugging Face's GPT-2 with the same weights, whose tokens are
 checked to be the same. Each new token needs all weights, so it can't take less than their bytes
 over the machine's memory bandwidth: the floor. The bandwidth is the better of a sum over a buffer
-as large as the weights and a copy of one, timed in the same rounds.
+as large as the weights and a copy of one, timed in the same rounds. Then the same with 4 beams in
+a batch of 16, whose best beams are checked to be the same.
 
 Evaluation: 500 questions are answered with 32 characters each by `answer_questions`, signals
 included, and one by one by a full pass over the growing text for each character, as the course's
@@ -32,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from regard.decoding import generate
+from regard.decoding import beam_search, generate
 from regard.evaluation.answers import Answer, answer_questions
 from regard.models.config import DecoderConfig
 from regard.models.families import LanguageModel
@@ -50,7 +51,8 @@ PROMPT, NEW = 32, 64
 BATCHES = (1, 64)
 QUESTIONS, SAMPLE, CHARACTERS = 500, 20, 32
 """Questions in all, those that the loop answers, and how long the answers are."""
-GENERATION, EVALUATION = 4.0, 20.0
+BEAMS, BEAM_ROWS = 4, 16
+GENERATION, SEARCH, EVALUATION = 4.0, 3.0, 20.0
 """What is claimed: how many times as fast."""
 OURS, LOOP = "Regard", "one by one, no cache"
 
@@ -60,6 +62,8 @@ class Generation:
     """The times of generating for so many rows."""
 
     rows: int
+    beams: int
+    """1: greedily."""
     times: dict[str, list[float]]
     """Seconds for all new tokens, by name."""
     bytes: int
@@ -108,38 +112,50 @@ def continued(model: LanguageModel, prompts: Tensor) -> list[list[int]]:
     return [row.ids for row in found]
 
 
-def continued_by_peer(model: Any, prompts: Tensor) -> list[list[int]]:
+def searched(model: LanguageModel, prompts: Tensor, beams: int) -> list[list[int]]:
+    """The new tokens of each row's best beam, by Regard."""
+    found = beam_search(
+        model, prompts.tolist(), beams=beams, max_new_tokens=NEW, device=prompts.device
+    )
+    return [best.ids for best, *_ in found]
+
+
+def continued_by_peer(model: Any, prompts: Tensor, beams: int = 1) -> list[list[int]]:
     """The new tokens of each row, by Hugging Face."""
     found = model.generate(
         prompts,
         attention_mask=torch.ones_like(prompts),
         max_new_tokens=NEW,
         do_sample=False,
+        num_beams=beams,
         use_cache=True,
     )
     new: list[list[int]] = found[:, prompts.shape[1] :].tolist()
     return new
 
 
-def generation(config: DecoderConfig, rows: int, rounds: int, device: torch.device) -> Generation:
+def generation(
+    config: DecoderConfig, rows: int, rounds: int, device: torch.device, beams: int = 1
+) -> Generation:
     """Ours and Hugging Face's with the same weights; their tokens have to be the same."""
+    ours = continued if beams == 1 else partial(searched, beams=beams)
     model = LanguageModel(config, VOCABULARY)
     scatter(model)
     model.to(device).eval()
     prompts = torch.randint(MASK + 1, VOCABULARY, (rows, PROMPT), device=device)
-    calls: dict[str, measure.Call] = {OURS: partial(continued, model, prompts)}
+    calls: dict[str, measure.Call] = {OURS: partial(ours, model, prompts)}
     if HUGGING_FACE.installed:
         theirs = HUGGING_FACE.make(config, VOCABULARY).to(device).eval()
         load_ours(theirs, model)
-        calls[HUGGING_FACE.name] = partial(continued_by_peer, theirs, prompts)
-        same = continued(model, prompts) == continued_by_peer(theirs, prompts)
+        calls[HUGGING_FACE.name] = partial(continued_by_peer, theirs, prompts, beams)
+        same = ours(model, prompts) == continued_by_peer(theirs, prompts, beams)
         assert same, "Hugging Face's tokens aren't ours, so their times tell nothing"
     size, moved = bytes_read(model), {}
     for name, make in (("read", measure.reading), ("copy", measure.copying)):
         calls[name], moved[name] = make(size, device)
     times = measure.interleaved(calls, rounds, device)
     bandwidth = max(moved[name] / statistics.median(times.pop(name)) for name in moved)
-    return Generation(rows=rows, times=times, bytes=size, bandwidth=bandwidth)
+    return Generation(rows=rows, beams=beams, times=times, bytes=size, bandwidth=bandwidth)
 
 
 def bytes_read(model: LanguageModel) -> int:
@@ -212,9 +228,9 @@ def claims(
 ) -> dict[str, tuple[float, float]]:
     """What is claimed: the figure, and what it is at least."""
     found = {
-        f"generation, batch {g.rows}: Regard's speed / {HUGGING_FACE.name}'s": (
+        f"{named(g)}: Regard's speed / {HUGGING_FACE.name}'s": (
             g.gain.median,
-            GENERATION,
+            GENERATION if g.beams == 1 else SEARCH,
         )
         for g in generations
         if g.gain
@@ -223,10 +239,23 @@ def claims(
     return found | {name: (evaluated.gain.median, EVALUATION)}
 
 
+def named(g: Generation) -> str:
+    """What was generated."""
+    return f"generation, batch {g.rows}" + (f", {g.beams} beams" if g.beams > 1 else "")
+
+
 def generation_table(generations: Sequence[Generation]) -> Table:
     """A row a batch and model."""
-    made = Table(title=f"{NEW} new tokens after {PROMPT}, greedy, float32")
-    columns = "batch", "new tokens/s", "Regard's / its", "quartiles", "GB/s machine", "time / floor"
+    made = Table(title=f"{NEW} new tokens after {PROMPT}, float32")
+    columns = (
+        "batch",
+        "beams",
+        "new tokens/s",
+        "Regard's / its",
+        "quartiles",
+        "GB/s machine",
+        "time / floor",
+    )
     made.add_column("model")
     for column in columns:
         made.add_column(column, justify="right")
@@ -236,6 +265,7 @@ def generation_table(generations: Sequence[Generation]) -> Table:
             made.add_row(
                 name,
                 str(g.rows),
+                str(g.beams),
                 f"{g.speed(name):.0f}",
                 f"{gain.median:.2f}",
                 f"{gain.low:.2f}–{gain.high:.2f}",
@@ -310,6 +340,7 @@ def main() -> None:
     arguments = measure.parse(measure.options(__doc__, rounds=7))
     device, rounds, console = torch.device(arguments.device), arguments.rounds, Console(width=140)
     generations = [generation(SIZE, rows, rounds, device) for rows in BATCHES]
+    generations.append(generation(SIZE, BEAM_ROWS, rounds, device, BEAMS))
     console.print(generation_table(generations))
     evaluated = evaluation(SIZE, made_up_questions(), SAMPLE, rounds, device)
     console.print(evaluation_table(evaluated))

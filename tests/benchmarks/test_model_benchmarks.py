@@ -175,7 +175,7 @@ def test_our_step_changes_every_weight() -> None:
 
 
 def test_decoding_measures_and_writes(tmp_path: Path) -> None:
-    generations = [decoding.generation(TINY, rows, 1, CPU) for rows in (1, 2)]
+    generations = [decoding.generation(TINY, rows, 1, CPU, beams=rows) for rows in (1, 2)]
     evaluated = decoding.evaluation(TINY, QUESTIONS, 2, 1, CPU)
     assert decoding.generation_table(generations).row_count >= len(generations)
     assert decoding.evaluation_table(evaluated).row_count == 2
