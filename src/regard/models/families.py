@@ -216,21 +216,26 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
     """A new model, with weights by torch's seed.
 
     Raises:
-        UserError: the head doesn't fit the family.
+        UserError: the head doesn't fit the family, or has no labels to tell apart.
         UnsupportedError: the mechanism can't do what the family asks of it.
     """
     match config, head:
+        case _, (ClassesConfig(labels=()) | TokenClassesConfig(labels=())):
+            raise UserError(
+                "head.labels: names none to tell apart: give them, or train on examples that do "
+                "(`regard train classification FILE`)"
+            )
         case ((DecoderConfig() | RecurrentConfig() | WindowConfig()), LanguageConfig()):
             return LanguageModel(config, vocabulary)
         case ((EncoderDecoderConfig() | RecurrentEncoderDecoderConfig()), LanguageConfig()):
             return SequenceToSequence(config, vocabulary)
         case EncoderConfig(), MaskedLanguageConfig():
             return MaskedLanguageModel(config, vocabulary)
-        case ((DecoderConfig() | EncoderConfig()), ClassesConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), ClassesConfig()):
             return Classifier(make_body(config, vocabulary), head, dropout=config.dropout)
-        case ((DecoderConfig() | EncoderConfig()), TokenClassesConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), TokenClassesConfig()):
             return TokenClassifier(make_body(config, vocabulary), head)
-        case ((DecoderConfig() | EncoderConfig()), EmbeddingConfig()):
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), EmbeddingConfig()):
             return Embedder(make_body(config, vocabulary), head)
     family, kind = (str(c.__struct_config__.tag) for c in (config, head))
     fitting = [name for name, heads in HEADS.items() if kind in heads]
