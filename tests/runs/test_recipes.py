@@ -21,9 +21,10 @@ def test_the_recipes_are_those_that_commands_know() -> None:
 
 
 def test_every_task_has_a_recipe() -> None:
-    kinds = {type(recipe.task): name for name, recipe in TASKS.items()}
-    assert set(kinds) == set(get_args(TaskConfig))
-    assert all(kind.__struct_config__.tag == name for kind, name in kinds.items())
+    assert {type(recipe.task) for recipe in TASKS.values()} == set(get_args(TaskConfig))
+    for name, recipe in TASKS.items():
+        assert recipe.task is not None
+        assert recipe.task.__struct_config__.tag == name
     assert not any(RECIPES[name].task for name in RECIPES.keys() - TASKS.keys())
 
 
