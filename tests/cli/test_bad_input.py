@@ -61,7 +61,7 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["train", "text", "text.txt", "--tokenizer", "run", "--out", "new"], "--tokenizer"),
         (["finetune", "pairs.tsv", "--out", "new"], "--from"),
         (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
-        (["evaluate", "run"], "name a file of questions"),
+        (["evaluate", "run"], "run: was trained for no task: name a file"),
         (["generate"], "RUN"),
         (["data", "poems", "text.txt"], "poems"),
         (["data", "pairs", "pairs.tsv", "--block", "7"], "--block"),

@@ -485,8 +485,8 @@ def test_data_shows_masked_texts(regard: Command) -> None:
 def test_config_prints_a_recipe_that_can_be_given_back(
     regard: Command, folder: Path, name: str
 ) -> None:
-    outcome = succeeded(regard("config", "--recipe", name, "model.n_layers=3"))
-    expected = override(RECIPES[name], ["model.n_layers=3"])
+    outcome = succeeded(regard("config", "--recipe", name, "training.batch=3"))
+    expected = override(RECIPES[name], ["training.batch=3"])
     assert convert(tomllib.loads(outcome.out), Recipe, where="") == expected
     (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
     again = succeeded(regard("config", "--recipe", "mine.toml"))

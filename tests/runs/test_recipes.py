@@ -1,11 +1,15 @@
 """The recipes that come with Regard fit what they are for."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 
+from regard.models.config_heads import ClassesConfig
 from regard.models.families import make_model
+from regard.runs.config_tasks import TaskConfig
 from regard.runs.recipe import Recipe
-from regard.runs.recipes import RECIPES
+from regard.runs.recipes import RECIPES, TASKS
 from regard.runs.toml import override
 from regard.tasks.questions import encode_pairs
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
@@ -13,13 +17,22 @@ from regard.text.tokenizer import train_tokenizer
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
-    assert set(RECIPES) == {"course", "modern", "plain", "demo", "text"}
+    assert set(RECIPES) == {"course", "modern", "plain", "demo", "text", "masked", *TASKS}
+
+
+def test_every_task_has_a_recipe() -> None:
+    assert {type(recipe.task) for recipe in TASKS.values()} == set(get_args(TaskConfig))
+    for name, recipe in TASKS.items():
+        assert recipe.task is not None
+        assert recipe.task.__struct_config__.tag == name
+    assert not any(RECIPES[name].task for name in RECIPES.keys() - TASKS.keys())
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_makes_a_model(name: str) -> None:
     recipe = RECIPES[name]
-    model = make_model(recipe.model, recipe.head, 10)
+    head = ClassesConfig(labels=("a", "b")) if name == "classification" else recipe.head
+    model = make_model(recipe.model, head, 10)
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 

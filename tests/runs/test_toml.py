@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.models.config import DecoderConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    TransformerConfig,
+)
+from regard.models.config_positions import AlibiConfig, NoPositionsConfig
+from regard.runs.config_tasks import CasingConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.toml import convert, override, read_recipe, to_toml
@@ -46,7 +53,7 @@ SETTINGS = {
 
 recipes = st.builds(
     lambda base, chosen: override(base, [f"{path}={value}" for path, value in chosen.items()]),
-    st.sampled_from([r for r in RECIPES.values() if isinstance(r.model, DecoderConfig)]),
+    st.sampled_from([r for r in RECIPES.values() if isinstance(r.model, TransformerConfig)]),
     st.fixed_dictionaries({}, optional=SETTINGS),
 )
 
@@ -124,6 +131,7 @@ def value_at(recipe: Recipe, path: str) -> Any:
         ("model.d_ff=none", "model.d_ff", None),
         ("training.optimizer.betas=[0.5, 0.6]", "training.optimizer.betas", (0.5, 0.6)),
         ("model.positions.base=500.0", "model.positions.base", 500.0),
+        ("task.kind=casing", "task", CasingConfig()),
     ],
 )
 def test_an_assignment_changes_one_field(assignment: str, path: str, expected: object) -> None:
@@ -133,6 +141,31 @@ def test_an_assignment_changes_one_field(assignment: str, path: str, expected: o
         name = ".".join(other)
         if not path.startswith(name):
             assert value_at(changed, name) == value_at(PLAIN, name)
+
+
+def test_the_sections_of_another_kind_can_be_set() -> None:
+    settings = ["kind=encoder-decoder", "encoder.n_layers=1", "decoder.positions.kind=none"]
+    changed = override(PLAIN, [f"model.{setting}" for setting in settings])
+    encoder = TransformerConfig(n_layers=1)
+    decoder = TransformerConfig(positions=NoPositionsConfig())
+    assert changed.model == EncoderDecoderConfig(encoder=encoder, decoder=decoder)
+    changed = override(PLAIN, ["model.kind=encoder", "model.positions.kind=alibi"])
+    assert changed.model == EncoderConfig(positions=AlibiConfig())
+
+
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        (["model.kind=encoder-decoder", "model.positions.kind=none"], "no section 'positions'"),
+        (["model.kind=encoder-decoder", "model.encoder.kind=decoder"], "model.encoder"),
+        (["model.encoder.n_layers=1"], "no section 'encoder'"),
+        (["model.d_ff.size=1"], "no section 'd_ff'"),
+        (["model.kind=rnn", "model.block.size=1"], "no section 'block'"),
+    ],
+)
+def test_a_section_of_another_kind_is_no_section(assignments: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        override(PLAIN, assignments)
 
 
 @pytest.mark.parametrize("kind", ["learned", "rotary", "none"])

@@ -2,16 +2,19 @@
 
 from itertools import groupby, pairwise
 
+import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from regard.text.config import ObjectiveConfig
 from regard.text.objectives import (
     IGNORE,
     Example,
     begin,
+    hidden_tokens,
     masked_tokens,
     next_token,
     pieces,
@@ -183,3 +186,57 @@ def test_a_random_token_is_never_a_special_one() -> None:
     ids, _ = masked_tokens([only] * 40_000, only + 1, draw, share=1.0)
     assert set(ids) == {MASK, only}
     assert ids.count(MASK) / len(ids) == pytest.approx(0.8, abs=0.008)
+
+
+@given(tokens, generators, st.floats(0, 1))
+def test_hiding_leaves_nothing_of_the_chosen_and_all_of_the_rest(
+    document: list[int], draw: np.random.Generator, share: float
+) -> None:
+    before = list(document)
+    ids, labels = hidden_tokens(document, draw, share)
+    assert document == before
+    chosen = [i for i, label in enumerate(labels) if label != IGNORE]
+    assert len(chosen) == min(max(1, round(share * len(document))), len(document))
+    assert [i for i, token in enumerate(ids) if token == MASK] == chosen
+    restored = [now if y == IGNORE else y for now, y in zip(ids, labels, strict=True)]
+    assert restored == document
+
+
+def test_every_place_is_hidden_equally_often() -> None:
+    draw, document = np.random.default_rng(0), list(range(MASK + 1, 42))
+    rows = [hidden_tokens(document, draw, 0.25)[0] for _ in range(2000)]
+    assert chisquare((np.array(rows) == MASK).sum(0)).pvalue > UNLIKELY
+
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, shares, shares, shares)
+def test_shares_are_of_one_side_or_of_both(
+    next_token: float, span: float, clozes: float, questions: float, masked: float, hidden: float
+) -> None:
+    from_the_left, from_both = next_token + span + clozes + questions, masked + hidden
+    assume(from_the_left + from_both)
+    objective = ObjectiveConfig(
+        next_token=next_token,
+        span_corruption=span,
+        clozes=clozes,
+        questions=questions,
+        masked_tokens=masked,
+        masked_autoencoding=hidden,
+    )
+    assert objective.from_the_left == pytest.approx(from_the_left)
+    assert objective.from_both_sides == pytest.approx(from_both)
+    assert objective.total == pytest.approx(from_the_left + from_both)
+
+
+def test_an_objective_without_any_share_is_refused() -> None:
+    ObjectiveConfig(next_token=0.0, masked_autoencoding=0.1)
+    with pytest.raises(ValueError, match="all shares are 0"):
+        ObjectiveConfig(next_token=0.0)
+
+
+@pytest.mark.parametrize("masking", [0.0, -0.1, 1.1, float("nan")])
+def test_a_share_of_tokens_that_cannot_be_masked_is_refused(masking: float) -> None:
+    with pytest.raises(msgspec.ValidationError, match="masking"):
+        msgspec.convert({"masking": masking}, ObjectiveConfig)

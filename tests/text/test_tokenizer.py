@@ -26,6 +26,7 @@ from regard.text.tokenizer import (
     Pieces,
     Tokenizer,
     encode_documents,
+    numbers,
     tokenizer_from_json,
     train_tokenizer,
 )
@@ -305,3 +306,29 @@ def test_documents_are_encoded_in_their_order() -> None:
 def test_the_configuration_of_a_kind_is_named_like_its_tokenizer(kind: str) -> None:
     config = json.loads(train_tokenizer(KINDS[kind], ["Ada"]).to_json())["kind"]
     assert config == kind == type(KINDS[kind]).__struct_config__.tag
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 300])
+def test_a_number_is_a_token_at_its_own_distance_from_0(n: int) -> None:
+    tokenizer = numbers(n)
+    (first,) = tokenizer.encode("0")
+    assert [tokenizer.encode(str(i)) for i in range(n)] == [[first + i] for i in range(n)]
+    assert tokenizer.size == first + n
+    with pytest.raises(OutOfVocabularyError, match=f"no word '{n}'"):
+        tokenizer.encode(str(n))
+
+
+@given(st.lists(st.integers(0, 29), max_size=20))
+def test_numbers_come_back(row: list[int]) -> None:
+    tokenizer = numbers(30)
+    (first,) = tokenizer.encode("0")
+    assert tokenizer.encode(" ".join(map(str, row))) == [first + i for i in row]
+    assert tokenizer.decode([first + i for i in row]) == " ".join(map(str, row))
+
+
+def test_words_have_ids_in_the_order_they_are_given_in() -> None:
+    tokenizer = Pieces.of_words([" is", " Ada", ".", " ."])
+    (first,) = tokenizer.encode("is")
+    assert tokenizer.encode("Ada is. .") == [first + 1, first, first + 2, first + 3]
+    assert tokenizer.decode([first + 1, first, first + 2, first + 3]) == "Ada is. ."
+    assert tokenizer_from_json(tokenizer.to_json()).fingerprint == tokenizer.fingerprint

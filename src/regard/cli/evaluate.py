@@ -45,7 +45,7 @@ def evaluate(
 
     Questions without answers are predicted and not scored. A .txt file is read as text, and its
     perplexity is told. A run that was trained for a task is scored by that task, on PAIRS or on the
-    task's own examples for testing.
+    task's own examples for testing; of casing, a .txt file makes examples.
     """
     from regard.evaluation.evaluate import evaluate as evaluate_run
     from regard.evaluation.evaluate import evaluation_report, save_predictions
@@ -62,7 +62,11 @@ def evaluate(
         _task(run, pairs, predictions, json_file, machine)
         return
     if pairs is None:
-        raise UserError(f"{run}: was trained for no task: name a file of questions, or a text")
+        raise UserError(
+            "--baseline: is scored on questions: name a file of them"
+            if baseline
+            else f"{run}: was trained for no task: name a file of questions, or a text"
+        )
     if (pairs.suffix == ".txt" or baseline) and (predictions or paraphrases or report):
         raise UserError(
             "--predictions, --paraphrase and --report: go with answers of the run, not with a "
@@ -123,11 +127,13 @@ def _task(
     from regard.evaluation.tasks import score_task
     from regard.runs.files import write_file
     from regard.runs.run import Run
-    from regard.tasks.questions import read_answered
 
     loaded = Run.load(run, device=machine.device)
-    found = score_task(loaded, machine, read_answered(pairs) if pairs else None)
+    examples = options.read_examples(pairs, loaded.recipe.task) if pairs else None
+    found = score_task(loaded, machine, examples)
     if predictions is not None:
+        if not found.predictions:
+            raise UserError(f"--predictions: {run} is scored without answers; leave it out")
         lines = "".join(" ".join(p.text.split()) + "\n" for p in found.predictions)
         write_file(predictions, lines.encode())
         click.echo(f"Predictions: {predictions}")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from regard.runs.config_tasks import TaskConfig
     from regard.runs.machine import Machine
     from regard.runs.recipe import Recipe
+    from regard.tasks.questions import Question
     from regard.training.loop import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,6 +109,22 @@ def split_optional(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Files, if any, and `section.field=value` assignments, which need not exist as files."""
     assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
     return [Path(a) for a in arguments if a not in assignments], assignments
+
+
+def read_examples(path: Path, task: "TaskConfig | None") -> "list[Question]":
+    """A user's examples of a task; of casing, any text makes some."""
+    from regard.runs.config_tasks import CasingConfig
+    from regard.tasks.casing import case_pairs, uneven_characters
+    from regard.tasks.questions import read_answered
+    from regard.text.corpus import read_corpus
+
+    if path.suffix != ".txt" or not isinstance(task, CasingConfig):
+        return read_answered(path)
+    texts = read_corpus([path])
+    if uneven := uneven_characters(texts):
+        listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
+        click.echo(f"left out, for they become several in the other case: {listed}")
+    return case_pairs(texts, task.place)
 
 
 def write_json(path: Path | None, values: Any) -> None:

@@ -10,7 +10,6 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.runs.recipe import Recipe
-    from regard.tasks.questions import Question
     from regard.text.tokenizer import Tokenizer
     from regard.training.stages import Plan
 
@@ -125,6 +124,8 @@ def train(
         raise UserError(f"train {task}: there is no such task; there are: {known_tasks}")
     paths, overrides = options.split_optional(files)
     chosen = options.choose_recipe(recipe, default, overrides, seed)
+    if task in TASKS:
+        _check_task(task, chosen)
     if task == "text" and tokenizer:
         raise UserError("--tokenizer: goes with all tasks but text")
     if task in {"questions", "text"} and not paths:
@@ -149,25 +150,22 @@ def _plan(
         return plan_text(read_corpus(paths, whole_files=True), out, recipe)
     if task == "questions":
         return plan_questions(read_answered(paths[0]), out, recipe, tokenizer=tokenizer)
-    return plan_task(out, recipe, _examples(paths, recipe), tokenizer=tokenizer)
+    examples = options.read_examples(paths[0], recipe.task) if paths else None
+    return plan_task(out, recipe, examples, tokenizer=tokenizer)
 
 
-def _examples(paths: "list[Path]", recipe: "Recipe") -> "list[Question] | None":
-    """The user's examples; texts of casing make their own."""
-    from regard.runs.config_tasks import CasingConfig
-    from regard.tasks.casing import case_pairs, uneven_characters
-    from regard.tasks.questions import read_answered
-    from regard.text.corpus import read_corpus
+def _check_task(task: str, recipe: "Recipe") -> None:
+    """Refuse a recipe of another task.
 
-    if not paths:
-        return None
-    if paths[0].suffix != ".txt" or not isinstance(recipe.task, CasingConfig):
-        return read_answered(paths[0])
-    texts = read_corpus(paths)
-    if uneven := uneven_characters(texts):
-        listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
-        click.echo(f"left out, for they become several in the other case: {listed}")
-    return case_pairs(texts, recipe.task.place)
+    Raises:
+        UserError: names both.
+    """
+    kind = recipe.task and recipe.task.__struct_config__.tag
+    if kind != task:
+        found = f"task.kind={kind}" if kind else "no task"
+        raise UserError(
+            f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
+        )
 
 
 def _execute(

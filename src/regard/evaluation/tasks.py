@@ -129,8 +129,7 @@ def _answer(run: Run, texts: Sequence[list[int]], device: torch.device) -> list[
     match run.model:
         case LanguageModel():
             asked = [[*run.prefix, *text, MASK] for text in texts]
-            left = run.recipe.model.block + 1 - max(map(len, asked))
-            return _decoded(run, _greedy(run.model, asked, left, device))
+            return _decoded(run, _greedy(run.model, asked, run.recipe.model.block, device))
         case SequenceToSequence():
             sources, lengths = pad_rows(texts).to(device), lengths_of(texts).to(device)
             writer = run.model.about(sources, lengths)
@@ -143,9 +142,22 @@ def _answer(run: Run, texts: Sequence[list[int]], device: torch.device) -> list[
 
 
 def _greedy(
-    model: Any, starts: Sequence[Sequence[int]], tokens: int, device: torch.device
+    model: Any, starts: Sequence[Sequence[int]], block: int, device: torch.device
 ) -> list[Generated]:
-    return generate(model, starts, max_new_tokens=tokens, stop=MASK, device=device)
+    """Each row goes on until it ends or fills a block of its own, whatever stands beside it."""
+    longest = max(map(len, starts))
+    found = generate(model, starts, max_new_tokens=block + 1 - longest, stop=MASK, device=device)
+    short = [i for i, row in enumerate(found) if not row.stopped and len(starts[i]) < longest]
+    if short:
+        begun = [[*starts[i], *found[i].ids] for i in short]
+        for i, rest in zip(short, _greedy(model, begun, block, device), strict=True):
+            found[i] = _joined(found[i], rest)
+    return found
+
+
+def _joined(begun: Generated, rest: Generated) -> Generated:
+    scores = [*begun.log_probabilities, *rest.log_probabilities]
+    return Generated([*begun.ids, *rest.ids], scores, rest.stopped)
 
 
 def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:

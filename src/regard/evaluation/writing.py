@@ -1,7 +1,8 @@
 """A run as something that writes: what it continues for each prompt, and what is shown of it.
 
-A language model continues a prompt; one that was trained for a task answers it, behind a ⁇; an
-encoder–decoder reads it, and writes from the beginning.
+A language model continues a prompt, and one that was trained on a probe its row; one that was
+trained for a task answers it, behind a ⁇; an encoder–decoder reads it, and writes from the
+beginning.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 from regard.decoding.generate import Generator
 from regard.errors import UserError
 from regard.models.families import SequenceToSequence
+from regard.runs.config_tasks import ProbeConfig
 from regard.runs.run import Run
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.corpus import Document
@@ -64,12 +66,19 @@ def writer(
         shown: list[list[int]] = [[]] * len(texts)
     else:
         model = run.language_model
-        answers = run.recipe.task is not None
-        starts = [[*run.prefix, *text, *[MASK] * answers] for text in texts]
-        shown = [[] if answers else text for text in texts]
+        before, behind = _frame(run)
+        starts = [[*before, *text, *behind] for text in texts]
+        shown = [[] if behind else text for text in texts]
     _require_room(starts, wanted - 1, block)
     room = max_new_tokens or block + 1 - max(map(len, starts))
     return Writer(model, starts, shown, room, run.tokenizer)
+
+
+def _frame(run: Run) -> tuple[list[int], list[int]]:
+    """What stood before and behind each text in training."""
+    if isinstance(run.recipe.task, ProbeConfig):
+        return [], []
+    return run.prefix, [] if run.recipe.task is None else [MASK]
 
 
 def _require_room(rows: Sequence[Sequence[int]], new: int, block: int) -> None:

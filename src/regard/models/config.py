@@ -164,3 +164,6 @@ ModelConfig: TypeAlias = (
     | WindowConfig
 )
 """What a model is made of, one class a family."""
+
+CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | WindowConfig
+"""The families that see each token after those before, and none that follows."""

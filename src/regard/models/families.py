@@ -216,10 +216,15 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
     """A new model, with weights by torch's seed.
 
     Raises:
-        UserError: the head doesn't fit the family.
+        UserError: the head doesn't fit the family, or has no labels to tell apart.
         UnsupportedError: the mechanism can't do what the family asks of it.
     """
     match config, head:
+        case _, (ClassesConfig(labels=()) | TokenClassesConfig(labels=())):
+            raise UserError(
+                "head.labels: names none to tell apart: give them, or train on examples that do "
+                "(`regard train classification FILE`)"
+            )
         case ((DecoderConfig() | RecurrentConfig() | WindowConfig()), LanguageConfig()):
             return LanguageModel(config, vocabulary)
         case ((EncoderDecoderConfig() | RecurrentEncoderDecoderConfig()), LanguageConfig()):

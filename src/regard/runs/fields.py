@@ -41,6 +41,12 @@ def allowed_fields(type_: type[Struct], values: Any, path: Sequence[str]) -> lis
     return list(names) or ["none but kind"]
 
 
+def is_section(type_: type[Struct], values: Any, path: Sequence[str]) -> bool:
+    """Whether a struct may stand at a path, by the kinds that the values choose on the way."""
+    *sections, name = path
+    return name in allowed_fields(type_, values, sections) and bool(_structs_at(type_, path))
+
+
 def allowed_values(type_: type[Struct], path: Sequence[str]) -> list[str]:
     """The values that a field may take, where they can be counted: kinds, or a list of words."""
     *sections, field = path

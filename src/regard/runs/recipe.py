@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import DecoderConfig, ModelConfig
+from regard.models.config import CausalConfig, DecoderConfig, ModelConfig
 from regard.models.config_base import Config, Positive, Probability, Seed
 from regard.models.config_heads import HeadConfig, LanguageConfig
 from regard.runs.config_tasks import TaskConfig
@@ -141,6 +141,11 @@ class Recipe(Config, frozen=True):
     """Training on questions after pretraining."""
     training: TrainingConfig = TrainingConfig(epochs=75)
     """Training from scratch, on questions or on a text."""
+
+    @property
+    def continues_texts(self) -> bool:
+        """Whether the model predicts each token from those before."""
+        return isinstance(self.model, CausalConfig) and isinstance(self.head, LanguageConfig)
 
     @property
     def room(self) -> int:

@@ -10,7 +10,7 @@ import tomli_w
 
 from regard.errors import UserError
 from regard.models.config_base import Config
-from regard.runs.fields import allowed_fields, allowed_values, field_docs
+from regard.runs.fields import allowed_fields, allowed_values, field_docs, is_section
 from regard.runs.recipe import Recipe
 from regard.text.corpus import read_text
 
@@ -45,8 +45,9 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         path, _, text = assignment.partition("=")
         *sections, field = path.split(".")
         table = values
-        for depth, section in enumerate(sections):
-            if table.get(section) is None and section in _fields(config, values, sections[:depth]):
+        for depth, section in enumerate(sections, start=1):
+            unset = table.get(section) is None
+            if unset and is_section(type(config), values, sections[:depth]):
                 table[section] = {}  # it is given from here on
             if not isinstance(table.get(section), dict):
                 raise UserError(f"{where}: {path}: there is no section {section!r}{_known(table)}")
@@ -54,7 +55,7 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
         if field == "kind" and table.get("kind") != text:
             table.clear()  # another kind has fields of its own
         elif field not in table:
-            known = _fields(config, values, sections)
+            known = allowed_fields(type(config), values, sections)
             if field not in known:
                 raise UserError(f"{where}: {path}: there is no field {field!r}{_known(known)}")
         if field == "epochs" and "steps" in table:
@@ -63,10 +64,6 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
             table["epochs"] = None
         table[field] = text if field == "kind" else _parse(text)
     return convert(values, type(config), where=where)
-
-
-def _fields(config: msgspec.Struct, values: Any, path: Sequence[str]) -> list[str]:
-    return allowed_fields(type(config), values, path)
 
 
 def convert(values: Any, type_: type[C], *, where: str) -> C:

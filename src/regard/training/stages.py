@@ -87,7 +87,8 @@ def plan_pretraining(
     """Pretraining on text, with questions mixed in where the objective has a share for them.
 
     Raises:
-        UserError: the objective and the data don't fit together, or a text can't be encoded.
+        UserError: the objective, the model and the data don't fit together, or a text can't be
+            encoded.
     """
     objective = recipe.objective
     if bool(questions) != (objective.questions > 0):
@@ -96,6 +97,7 @@ def plan_pretraining(
             if questions
             else "objective.questions is above 0, but there are no questions: give --questions FILE"
         )
+    _check_no_task(recipe)
     _check_objective(recipe)
     tokenizer = tokenizer or corpus_tokenizer(corpus, recipe, questions)
     ids = encode_documents(tokenizer, corpus)
@@ -112,9 +114,9 @@ def plan_pretraining(
         sources.documents(train_ids, block, objective.next_token),
         sources.corrupted(train_ids, block, objective.span_corruption),
         sources.masked(
-            _filled(train_ids), tokenizer.size, objective.masking, objective.masked_tokens
+            _parts(train_ids, block), tokenizer.size, objective.masking, objective.masked_tokens
         ),
-        sources.hidden(_filled(train_ids), objective.masking, objective.masked_autoencoding),
+        sources.hidden(_parts(train_ids, block), objective.masking, objective.masked_autoencoding),
         sources.clozes(
             _encode_clozes(tokenizer, documents, block, objective),
             objective.clozes,
@@ -130,9 +132,9 @@ def plan_pretraining(
         sources.documents(held_out, block, objective.next_token),
         sources.corrupted(held_out, block, objective.span_corruption),
         sources.masked(
-            _filled(held_out), tokenizer.size, objective.masking, objective.masked_tokens
+            _parts(held_out, block), tokenizer.size, objective.masking, objective.masked_tokens
         ),
-        sources.hidden(_filled(held_out), objective.masking, objective.masked_autoencoding),
+        sources.hidden(_parts(held_out, block), objective.masking, objective.masked_autoencoding),
     ]
     run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, questions))
     return plan(run, parts, checks, recipe.pretraining, "pretraining")
@@ -155,17 +157,44 @@ def _check_objective(recipe: Recipe) -> None:
             "objective.masked_tokens and masked_autoencoding are for a model that reads both "
             "ways: set model.kind=encoder and head.kind=masked-language, or take --recipe masked"
         )
-    if not isinstance(head, LanguageConfig | MaskedLanguageConfig):
-        kind = head.__struct_config__.tag
+    if not isinstance(head, MaskedLanguageConfig):
+        _check_continues(recipe)
+
+
+def _check_continues(recipe: Recipe) -> None:
+    """Refuse a model that doesn't continue texts.
+
+    Raises:
+        UserError: says which one does.
+    """
+    if not recipe.continues_texts:
+        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
         raise UserError(
-            f"head.kind={kind}: pretraining scores tokens: take a head for language, and train "
-            f"the one for {kind} on examples (`regard tasks`)"
+            f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
+            "model.kind=decoder and head.kind=language, or train on examples (`regard tasks`)"
         )
 
 
-def _filled(ids: Sequence[list[int]]) -> list[list[int]]:
-    """The documents that hold anything to mask."""
-    return [document for document in ids if document]
+def _check_no_task(recipe: Recipe) -> None:
+    """Refuse a recipe for a task, by which its run would be scored.
+
+    Raises:
+        UserError: says how to train for it.
+    """
+    if recipe.task is not None:
+        kind = recipe.task.__struct_config__.tag
+        raise UserError(
+            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
+        )
+
+
+def _parts(ids: Sequence[list[int]], room: int) -> list[list[int]]:
+    """The documents in parts that fit the model; of an empty one, there is nothing to mask."""
+    return [
+        document[start : start + room]
+        for document in ids
+        for start in range(0, len(document), room)
+    ]
 
 
 def corpus_tokenizer(
@@ -181,13 +210,14 @@ def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recip
     """Training of a pretrained model on questions.
 
     Raises:
-        UserError: a question can't be encoded or is too long.
+        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
-    made = ("model", "tokenizer")
+    _check_continues(parent.recipe)
+    made = ("model", "head", "tokenizer")
     if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
         raise UserError(
             f"{parent.path}: its model and tokenizer are made and can't be changed; "
-            "leave model.* and tokenizer.* as they are"
+            "leave model.*, head.* and tokenizer.* as they are"
         )
     if recipe.data.prefix != parent.prefix:
         raise UserError(f"{parent.path}: data.begin_mark is fixed since its pretraining")
@@ -205,15 +235,23 @@ def plan_questions(
     """Training on questions from scratch, without any text.
 
     Raises:
-        UserError: a question can't be encoded or is too long.
+        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
+    _check_no_task(recipe)
+    _check_continues(recipe)
     tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _texts(questions))
     run = Run.new(out, recipe, tokenizer, describe_origin("questions", (), questions))
     return _plan_questions(run, questions, recipe.training, "training")
 
 
 def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
-    """Training on whole texts, window by window, from scratch."""
+    """Training on whole texts, window by window, from scratch.
+
+    Raises:
+        UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
+    """
+    _check_no_task(recipe)
+    _check_continues(recipe)
     tokenizer = train_tokenizer(recipe.tokenizer, [document.text for document in corpus])
     ids = encode_documents(tokenizer, corpus)
     return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")

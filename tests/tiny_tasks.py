@@ -1,0 +1,97 @@
+"""The smallest task of each kind, and the smallest model of each family that can learn it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import TASKS
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.tasks.questions import Question
+from regard.training.loop import Settings
+from regard.training.task_stages import plan_task
+
+CPU = Machine(torch.device("cpu"), torch.float32)
+SETTINGS = Settings(machine=CPU, quiet=True)
+
+_STACK = ("n_layers=1", "n_heads=2", "d_model=16", "dropout=0", "positions.kind=rotary")
+_BLOCK = "block=320"
+_LAYERS = ("n_layers=1", "d_model=16", "dropout=0", _BLOCK)
+
+
+def _family(kind: str, head: str, *settings: str) -> tuple[str, ...]:
+    made = (f"model.kind={kind}", *(f"model.{setting}" for setting in settings))
+    width = ("head.width=8",) if head == "embedding" else ()
+    return (*made, f"head.kind={head}", *width)
+
+
+_SIDES = [f"{side}.{setting}" for side in ("encoder", "decoder") for setting in (*_STACK, _BLOCK)]
+CONTINUING = {
+    "decoder": _family("decoder", "language", *_STACK, _BLOCK),
+    "rnn": _family("rnn", "language", *_LAYERS),
+    "window": _family("window", "language", "size=4", "d_model=16", "d_hidden=16", _BLOCK),
+}
+"""Families that continue texts, which is an answer too."""
+WRITING = CONTINUING | {
+    "encoder-decoder": _family("encoder-decoder", "language", *_SIDES),
+    "rnn-encoder-decoder": _family("rnn-encoder-decoder", "language", *_LAYERS),
+}
+"""Families that write answers."""
+LABELLING = {
+    "encoder, classes": _family("encoder", "classes", *_STACK, _BLOCK),
+    "decoder, classes": _family("decoder", "classes", *_STACK, _BLOCK),
+    "rnn, classes": _family("rnn", "classes", *_LAYERS, "bidirectional=true"),
+}
+EMBEDDING = {
+    "encoder, embedding": _family("encoder", "embedding", *_STACK, _BLOCK),
+    "decoder, embedding": _family("decoder", "embedding", *_STACK, _BLOCK),
+    "rnn, embedding": _family("rnn", "embedding", *_LAYERS),
+}
+FAMILIES = WRITING | LABELLING | EMBEDDING
+"""All that learn tasks of texts with answers."""
+
+_FEW = ("task.training=12", "task.test=6")
+TEXT_TASKS = {
+    "casing": (*_FEW, "task.shortest=4", "task.longest=8"),
+    "summaries": (*_FEW, "task.people=6", "task.others=1", "task.filler=0", "task.tellings=1"),
+    "translation": _FEW,
+    "classification": _FEW,
+    "retrieval": (*_FEW, "task.people=6"),
+}
+"""The settings that make a task small, by its name."""
+_TOKENS = ("task.vocabulary=8", "task.length=4")
+PROBES = {
+    "mqar": ("task.vocabulary=8", "task.pairs=2", "task.length=8"),
+    "copy": _TOKENS,
+    "selective-copy": (*_TOKENS, "task.noise=3"),
+    "induction": ("task.vocabulary=8", "task.length=8"),
+    "sort": _TOKENS,
+    "reverse": _TOKENS,
+}
+_SHORT = (
+    "tokenizer.kind=characters",
+    "training.optimizer.kind=adamw",
+    "training.steps=2",
+    "training.batch=4",
+    "training.checkpoint_every=2",
+)
+
+
+def task_settings(task: str, family: str) -> tuple[str, ...]:
+    """The settings that make a task's recipe tiny, with a model of a family."""
+    return (*_SHORT, *(TEXT_TASKS | PROBES)[task], *FAMILIES[family])
+
+
+def task_recipe(task: str, family: str, *settings: str) -> Recipe:
+    """The task's recipe with these settings, and more."""
+    return override(TASKS[task], [*task_settings(task, family), *settings])
+
+
+def trained_run(out: Path, recipe: Recipe, examples: Sequence[Question] | None = None) -> Run:
+    """A run that was trained for its recipe's task."""
+    plan = plan_task(out, recipe, examples)
+    plan.execute(SETTINGS)
+    return plan.run

@@ -1,0 +1,409 @@
+"""Every family that can learn a task is trained for it, and goes on after an interruption."""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.errors import UserError
+from regard.models.config_heads import ClassesConfig
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.tasks.catalogue import make_split
+from regard.tasks.questions import Question
+from regard.text.batches import LabelBatch, MaskedBatch, PairBatch, TextBatch
+from regard.text.corpus import Document
+from regard.text.objectives import IGNORE
+from regard.text.tokenizer import numbers
+from regard.text.vocabulary import MASK
+from regard.training import loop, step, task_stages
+from regard.training.stages import (
+    Plan,
+    plan_finetuning,
+    plan_pretraining,
+    plan_questions,
+    plan_text,
+)
+from regard.training.step import mean_loss
+from regard.training.task_stages import plan_task
+from tiny_tasks import (
+    CONTINUING,
+    CPU,
+    EMBEDDING,
+    FAMILIES,
+    LABELLING,
+    PROBES,
+    SETTINGS,
+    TEXT_TASKS,
+    WRITING,
+    task_recipe,
+)
+
+NOWHERE = Path("nowhere")
+LEARNT = [
+    *((task, family) for task in TEXT_TASKS for family in FAMILIES),
+    *((probe, family) for probe in PROBES for family in CONTINUING),
+]
+NATURAL = {"classification": LABELLING, "retrieval": EMBEDDING, "casing": WRITING}
+"""A task for each family."""
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_stages, "PROBE_ROWS", 40)
+
+
+class Killed(BaseException):
+    """Stands for the death of the process: nothing catches it."""
+
+
+def kill_in_step(number: int, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = step.clip_gradients
+
+    def killing(*args: Any) -> float:
+        if args[3] == number:
+            raise Killed
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "clip_gradients", killing)
+        with pytest.raises(Killed):
+            plan.execute(SETTINGS)
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model.safetensors")
+
+
+@pytest.mark.parametrize(("task", "family"), LEARNT)
+def test_each_family_is_trained_for_each_task(task: str, family: str, tmp_path: Path) -> None:
+    plan = plan_task(tmp_path / "run", task_recipe(task, family))
+    untrained = {name: p.detach().clone() for name, p in plan.run.model.named_parameters()}
+    assert plan.execute(SETTINGS).step == 2
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.origin["stage"] == task
+    assert type(loaded.model) is type(plan.run.model)
+    trained = dict(loaded.model.named_parameters())
+    assert any(not torch.equal(untrained[name], trained[name]) for name in untrained)
+
+
+@pytest.mark.parametrize(
+    ("task", "family"),
+    [
+        *((task, family) for task, families in NATURAL.items() for family in families),
+        ("copy", "decoder"),
+    ],
+)
+def test_a_killed_training_goes_on_as_if_nothing_had_happened(
+    task: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = task_recipe(task, family, "training.steps=3")
+    plan_task(tmp_path / "whole", recipe).execute(SETTINGS)
+    kill_in_step(3, plan_task(tmp_path / "killed", recipe), monkeypatch)
+    plan_task(tmp_path / "killed", recipe).execute(SETTINGS, resume=True)
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("task", "family"),
+    [(task, family) for task, families in NATURAL.items() for family in families],
+)
+def test_each_family_learns_a_few_examples(task: str, family: str, tmp_path: Path) -> None:
+    quick = ("training.steps=60", "training.lr=0.02", "task.training=4", "task.test=2")
+    people = ("task.people=4",) if task == "retrieval" else ()
+    plan = plan_task(tmp_path / "run", task_recipe(task, family, *quick, *people))
+    untrained = plan.describe()["untrained_loss"]
+    plan.execute(SETTINGS)
+    assert mean_loss(plan.run.model, [plan.stream.batch(0)], CPU) < untrained / 2
+
+
+def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
+    def uniform(task: str, family: str) -> float:
+        return float(plan_task(NOWHERE, task_recipe(task, family)).describe()["uniform_loss"])
+
+    assert uniform("classification", "encoder, classes") == pytest.approx(math.log(2))
+    assert uniform("retrieval", "encoder, embedding") == pytest.approx(math.log(4))
+    assert uniform("copy", "decoder") == pytest.approx(math.log(numbers(8).size))
+
+
+# what a batch holds
+
+
+def examples(*pairs: tuple[str, str]) -> list[Question]:
+    return [
+        Question(text=text, answer=answer, where=f"my.tsv:{line}")
+        for line, (text, answer) in enumerate(pairs, start=1)
+    ]
+
+
+MINE = examples(("b a", "zebra"), ("a a b", "ant"), ("c", "zebra"), ("b", "bee"))
+
+
+def test_a_language_model_answers_behind_the_text() -> None:
+    plan = plan_task(NOWHERE, task_recipe("translation", "decoder", "training.shuffle=false"), MINE)
+    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
+    assert isinstance(batch, TextBatch)
+    assert decode(batch.ids[0].tolist()).rstrip("□") == "⁇b a⁇zebra"
+    assert decode([i for i in batch.labels[0].tolist() if i != IGNORE]) == "⁇zebra⁇"
+
+
+def test_an_encoder_decoder_reads_the_text_and_writes_the_answer() -> None:
+    recipe = task_recipe("translation", "encoder-decoder", "training.shuffle=false")
+    plan = plan_task(NOWHERE, recipe, MINE)
+    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
+    assert isinstance(batch, PairBatch)
+    assert decode(batch.source[0].tolist()).rstrip("□") == "b a"
+    assert decode(batch.ids[0].tolist()) == "⁇zebra"
+
+
+def test_labels_are_those_of_the_examples_in_order() -> None:
+    recipe = task_recipe("classification", "encoder, classes", "training.shuffle=false")
+    plan = plan_task(NOWHERE, recipe, MINE)
+    head = plan.run.recipe.head
+    assert isinstance(head, ClassesConfig)
+    assert head.labels == ("ant", "bee", "zebra")
+    batch = plan.stream.batch(0)
+    assert isinstance(batch, LabelBatch)
+    assert batch.labels.tolist() == [2, 0, 2, 1]
+
+
+def test_labels_that_are_given_keep_their_order_and_may_lack_examples() -> None:
+    given = 'head.labels=["zebra", "yak", "bee", "ant"]'
+    recipe = task_recipe("classification", "encoder, classes", "training.shuffle=false", given)
+    batch = plan_task(NOWHERE, recipe, MINE).stream.batch(0)
+    assert isinstance(batch, LabelBatch)
+    assert batch.labels.tolist() == [0, 3, 0, 2]
+
+
+def test_examples_are_held_out_by_the_seed() -> None:
+    recipe = task_recipe("casing", "decoder", "data.validation=0.25", "training.epochs=1")
+    plan = plan_task(NOWHERE, recipe)
+    assert sum(len(batch.inputs[0]) for batch in plan.validation) == 3
+    rows = [len(plan.stream.batch(i).inputs[0]) for i in range(plan.stream.steps)]
+    assert sum(rows) == 12 - 3
+
+
+def test_the_tasks_own_examples_are_those_of_the_recipes_seed() -> None:
+    recipe = task_recipe("casing", "decoder", "seed=5")
+    own, given = (plan_task(NOWHERE, recipe, e) for e in (None, _training(recipe)))
+    assert own.run.origin["fingerprint"] == given.run.origin["fingerprint"]
+    other = plan_task(NOWHERE, task_recipe("casing", "decoder", "seed=6"))
+    assert other.run.origin["fingerprint"] != own.run.origin["fingerprint"]
+
+
+def _training(recipe: Any) -> list[Question]:
+    return list(make_split(recipe.task, recipe.seed).training)
+
+
+# too long
+
+
+LONG = examples(("a" * 400, "b"), ("a" * 10, "b"), ("a" * 321, "b"))
+
+
+@pytest.mark.parametrize(
+    ("family", "cut", "kept"),
+    [
+        ("decoder", "2 of 3 texts", "⁇" + "a" * 240 + "⁇b"),
+        ("encoder-decoder", "2 of 3 texts", "a" * 320),
+        ("rnn-encoder-decoder", "2 of 3 texts", "a" * 320),
+        ("encoder, classes", "2 of 3 texts", "⁇" + "a" * 319),
+        ("encoder, embedding", "2 of 6 texts", "⁇" + "a" * 319),
+    ],
+)
+def test_long_texts_are_cut_and_told(family: str, cut: str, kept: str) -> None:
+    recipe = task_recipe("classification", family, "training.shuffle=false")
+    with pytest.warns(UserWarning, match=cut):
+        plan = plan_task(NOWHERE, recipe, LONG)
+    first = plan.stream.batch(0).inputs[0][0].tolist()
+    assert plan.run.tokenizer.decode(first) == kept
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_that_fit_are_not_warned_of(family: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan_task(NOWHERE, task_recipe("classification", family), LONG[1:2])
+
+
+def test_an_encoder_may_read_more_than_its_decoder_writes() -> None:
+    sizes = ("model.decoder.block=8", "training.shuffle=false")
+    recipe = task_recipe("casing", "encoder-decoder", *sizes)
+    plan = plan_task(NOWHERE, recipe, examples(("a" * 320, "bbb")))
+    assert plan.stream.batch(0).inputs[0].shape == (1, 320)
+
+
+@pytest.mark.parametrize("family", WRITING)
+def test_an_answer_that_does_not_fit_is_refused_by_its_line(family: str) -> None:
+    long = examples(("a", "b"), ("a", "b" * 321))
+    with pytest.raises(UserError, match=r"^my\.tsv:2: the answer takes 321 tokens"):
+        plan_task(NOWHERE, task_recipe("casing", family), long)
+
+
+# what is refused
+
+
+def refused(says: str, recipe: Any, given: list[Question] | None = None, **more: Any) -> None:
+    with pytest.raises(UserError, match=says) as error:
+        plan_task(NOWHERE, recipe, given, **more)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("task", TEXT_TASKS)
+@pytest.mark.parametrize("head", ["masked-language", "token-classes"])
+def test_what_does_not_answer_learns_no_task(task: str, head: str) -> None:
+    recipe = task_recipe(task, "encoder, classes", f"head.kind={head}")
+    refused(f"head.kind={head}: doesn't answer", recipe)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("family", FAMILIES.keys() - CONTINUING.keys())
+def test_what_sees_a_whole_text_learns_no_probe(probe: str, family: str) -> None:
+    refused(rf"task\.kind={probe}: .* model\.kind=decoder, rnn or", task_recipe(probe, family))
+
+
+@pytest.mark.parametrize("family", ["encoder-decoder", "rnn-encoder-decoder", "window"])
+@pytest.mark.parametrize("head", ["classes", "embedding"])
+def test_a_head_that_does_not_fit_is_named(family: str, head: str) -> None:
+    recipe = task_recipe("classification", family, f"head.kind={head}")
+    refused(rf"head\.kind={head}: is no head for model\.kind={family}", recipe)
+
+
+def test_a_recipe_without_a_task_is_refused() -> None:
+    refused(r"the recipe has no task: set task\.kind", RECIPES["plain"])
+
+
+def test_a_label_that_the_model_does_not_know_is_named_by_its_line() -> None:
+    recipe = task_recipe("classification", "encoder, classes", 'head.labels=["zebra", "bee"]')
+    refused(r"^my\.tsv:2: the label 'ant' is none of .*: zebra, bee$", recipe, MINE)
+
+
+def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:
+    recipe = task_recipe("copy", "decoder")
+    refused(r"task\.kind=copy: is a probe, which makes its own rows", recipe, MINE)
+    refused(r"task\.kind=copy: is a probe, which makes its own", recipe, tokenizer=numbers(9))
+
+
+@pytest.mark.parametrize("family", CONTINUING)
+def test_a_probe_longer_than_the_block_is_refused(family: str) -> None:
+    fitting = task_recipe("induction", family, "task.length=320")
+    assert plan_task(NOWHERE, fitting).stream.batch(0).inputs[0].shape == (4, 320)
+    refused(
+        "its rows take 321 tokens, but model.block is 320",
+        task_recipe("induction", family, "task.length=321"),
+    )
+
+
+# pretraining and finetuning
+
+
+TEXTS = [Document(f"{name} was born in Rome.", f"t:{name}") for name in ("Ada", "Otto", "Mia")]
+ENCODER = (
+    *("tokenizer.kind=characters", "model.n_layers=1", "model.n_heads=2", "model.d_model=16"),
+    *("pretraining.batch=3", "data.validation=0", "pretraining.optimizer.kind=adamw"),
+    *("model.positions.kind=learned", "model.block=64"),
+)
+
+
+@pytest.mark.parametrize("objective", ["masked_tokens", "masked_autoencoding"])
+def test_an_encoder_learns_what_is_behind_the_masks(objective: str, tmp_path: Path) -> None:
+    other = "masked_autoencoding" if objective == "masked_tokens" else "masked_tokens"
+    settings = (f"objective.{objective}=1", f"objective.{other}=0", "objective.masking=0.3")
+    steps = ("pretraining.steps=120", "pretraining.lr=0.02")
+    recipe = override(RECIPES["masked"], [*ENCODER, *settings, *steps])
+    plan = plan_pretraining(TEXTS, tmp_path / "run", recipe)
+    batch = plan.stream.batch(0)
+    assert isinstance(batch, MaskedBatch)
+    before = plan.describe()
+    assert before["untrained_loss"] == pytest.approx(before["uniform_loss"], rel=0.2)
+    plan.execute(SETTINGS)
+    assert mean_loss(plan.run.model, [batch], CPU) < before["untrained_loss"] / 2
+
+
+def test_masked_texts_are_held_out_and_measured(tmp_path: Path) -> None:
+    settings = ("data.validation=0.4", "pretraining.steps=1", "objective.masked_autoencoding=1")
+    plan = plan_pretraining(
+        TEXTS, tmp_path / "run", override(RECIPES["masked"], [*ENCODER, *settings])
+    )
+    assert [len(batch.inputs[0]) for batch in plan.validation] == [1, 1]
+    assert plan.execute(SETTINGS).best_loss is not None
+
+
+def test_a_long_text_is_masked_in_parts() -> None:
+    """Each token can be asked for, and each part asks for one at least."""
+    settings = ("model.block=8", "pretraining.batch=1", "pretraining.epochs=1")
+    recipe = override(RECIPES["masked"], [*ENCODER, *settings, "pretraining.shuffle=false"])
+    text = "abcdefghijklmnopqrstuvwxyz"
+    plan = plan_pretraining([Document(text, "t:1"), Document("", "t:2")], NOWHERE, recipe)
+    seen = ""
+    for number in range(plan.stream.steps):
+        batch = plan.stream.batch(number)
+        assert isinstance(batch, MaskedBatch)
+        assert batch.n_targets >= 1
+        assert batch.ids[0, 0] == MASK
+        rows = zip(batch.ids[0].tolist()[1:], batch.labels[0].tolist()[1:], strict=True)
+        seen += plan.run.tokenizer.decode([i if y == IGNORE else y for i, y in rows])
+    assert seen == text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "says"),
+    [
+        ("plain", ["objective.masked_tokens=1"], "are for a model that reads both ways"),
+        ("plain", ["objective.masked_autoencoding=0.1"], "are for a model that reads both ways"),
+        ("masked", ["objective.next_token=0.1"], "learns from masked texts"),
+        ("masked", ["objective.span_corruption=0.1"], "learns from masked texts"),
+        ("masked", ["objective.clozes=0.1"], "learns from masked texts"),
+        ("masked", ["head.kind=classes"], "head.kind=classes: this trains what continues a text"),
+        ("plain", ["head.kind=embedding"], "this trains what continues a text"),
+        ("plain", ["model.kind=encoder"], "model.kind=encoder with head.kind=language"),
+        ("plain", ["model.kind=encoder-decoder"], "model.kind=encoder-decoder with head"),
+        ("plain", ["model.kind=rnn-encoder-decoder"], "model.kind=rnn-encoder-decoder with head"),
+        ("plain", ["head.kind=masked-language"], "learns from masked texts"),
+        ("masked", ["model.kind=decoder"], "masked-language: is no head for model.kind=decoder"),
+        ("plain", ["task.kind=casing"], "task.kind=casing: is learned by `regard train casing`"),
+    ],
+)
+def test_pretraining_refuses_what_does_not_fit(recipe: str, settings: list[str], says: str) -> None:
+    chosen = override(RECIPES[recipe], settings)
+    with pytest.raises(UserError, match=says) as error:
+        plan_pretraining(TEXTS, NOWHERE, chosen)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.kind=encoder", "head.kind=classes"],
+        ["head.kind=classes"],
+        ["model.kind=encoder-decoder"],
+        ["task.kind=sort"],
+    ],
+)
+def test_questions_and_texts_are_for_what_continues_them(settings: list[str]) -> None:
+    says = "continues a text|`regard train sort`"
+    with pytest.raises(UserError, match=says):
+        plan_questions(MINE, NOWHERE, override(RECIPES["plain"], settings))
+    with pytest.raises(UserError, match=says):
+        plan_text(TEXTS, NOWHERE, override(RECIPES["text"], settings))
+
+
+@pytest.mark.parametrize("family", FAMILIES.keys() - CONTINUING.keys())
+def test_finetuning_is_for_what_continues_texts(family: str) -> None:
+    parent = plan_task(NOWHERE, task_recipe("classification", family)).run
+    with pytest.raises(UserError, match="this trains what continues a text"):
+        plan_finetuning(parent, MINE, NOWHERE, parent.recipe)
+
+
+def test_finetuning_keeps_the_head() -> None:
+    parent = plan_task(NOWHERE, task_recipe("casing", "decoder")).run
+    changed = override(parent.recipe, ["head.kind=embedding"])
+    with pytest.raises(UserError, match=r"can't be changed; leave model\.\*, head\.\*"):
+        plan_finetuning(parent, MINE, NOWHERE, changed)
