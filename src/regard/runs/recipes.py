@@ -105,7 +105,7 @@ _TEXT = Recipe(
 def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
     """A small encoder–decoder that is trained for some two minutes, unless it is told otherwise."""
     side = TransformerConfig(
-        block=96, n_layers=2, n_heads=4, d_model=128, dropout=0.0, positions=RotaryConfig()
+        block=128, n_layers=2, n_heads=4, d_model=128, dropout=0.0, positions=RotaryConfig()
     )
     training = TrainingConfig(steps=1000, batch=64, lr=2e-3, optimizer=MuonConfig())
     usual: dict[str, Any] = {
