@@ -311,6 +311,12 @@ def test_a_run_without_a_task_has_no_examples() -> None:
         score_task(run, CPU)
 
 
+@pytest.mark.parametrize("family", ["decoder", "encoder, classes"])
+def test_there_is_no_score_without_questions(family: str) -> None:
+    with pytest.raises(UserError, match="can't be scored without questions"):
+        score_task(answering(family), CPU, [])
+
+
 def test_a_probe_takes_no_questions() -> None:
     with pytest.raises(UserError, match="was trained on a probe, which makes its own rows"):
         score_task(sharp_run(task_recipe("copy", "decoder")), CPU, MINE)
