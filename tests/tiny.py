@@ -67,6 +67,23 @@ Command = Callable[..., Outcome]
 """Runs `regard` with some arguments in the test's own folder."""
 
 
+def succeeded(outcome: Outcome) -> Outcome:
+    """A command that did its work."""
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def refused(outcome: Outcome, *says: str, code: int = 2) -> None:
+    """One line that says what is wrong, and no trace on the disk."""
+    assert outcome.code == code, outcome.err
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("regard: ")
+    for part in says:
+        assert part in line
+    assert not outcome.new
+    assert not outcome.changed
+
+
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Every path below a folder; None for a folder."""
     return {

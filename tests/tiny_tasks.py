@@ -90,6 +90,18 @@ def task_recipe(task: str, family: str, *settings: str) -> Recipe:
     return override(TASKS[task], [*task_settings(task, family), *settings])
 
 
+def sharp_run(recipe: Recipe, examples: Sequence[Question] | None = None) -> Run:
+    """An untrained run whose weights are so large that its answers differ, in evaluation mode."""
+    run = plan_task(Path("nowhere"), recipe, examples).run
+    generator = torch.Generator().manual_seed(recipe.seed)
+    with torch.no_grad():
+        for name, parameter in run.model.named_parameters():
+            mean = float("norm" in name and name.endswith("weight"))
+            parameter.copy_(mean + torch.randn(parameter.shape, generator=generator) * 0.4)
+    run.model.eval()
+    return run
+
+
 def trained_run(out: Path, recipe: Recipe, examples: Sequence[Question] | None = None) -> Run:
     """A run that was trained for its recipe's task."""
     plan = plan_task(out, recipe, examples)

@@ -15,7 +15,7 @@ import pytest
 from regard.runs import files
 from regard.runs.run import load_tokenizer
 from regard.runs.toml import override, read_recipe, to_toml
-from tiny import BLOCK, MIXED, MODEL, STEPS, Command, Outcome
+from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -24,17 +24,6 @@ FINETUNE = ("finetune", "pairs.tsv", "--from", "run", "--out", "new", *STEPS)
 TRAIN = ("train", "questions", "pairs.tsv", "--out", "new", *MODEL, *STEPS)
 GENERATE = ("generate", "run", "Ada", "--max-new-tokens", "5")
 EVALUATE = ("evaluate", "run", "pairs.tsv")
-
-
-def refused(outcome: Outcome, *says: str, code: int = 2) -> None:
-    """One line that says what is wrong, and no trace on the disk."""
-    assert outcome.code == code, outcome.err
-    (line,) = outcome.err.splitlines()
-    assert line.startswith("regard: ")
-    for part in says:
-        assert part in line
-    assert not outcome.new
-    assert not outcome.changed
 
 
 def put(folder: Path, name: str, data: bytes | str) -> None:

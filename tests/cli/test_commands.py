@@ -24,17 +24,12 @@ from regard.runs.run import Run
 from regard.runs.toml import convert, override, to_toml
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.vocabulary import MASK
-from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, Outcome
+from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
 FILES = {"config.toml", "origin.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
 ALPHABET = sorted(set("".join(BIOGRAPHIES)))
-
-
-def succeeded(outcome: Outcome) -> Outcome:
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 def read_json(path: Path) -> Any:

@@ -1,5 +1,7 @@
 """The recipes that come with Regard fit what they are for."""
 
+import warnings
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -7,13 +9,16 @@ import pytest
 
 from regard.models.config_heads import ClassesConfig
 from regard.models.families import make_model
-from regard.runs.config_tasks import TaskConfig
+from regard.runs.config_tasks import TaskConfig, TextTask
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, TASKS
+from regard.runs.run import Run
 from regard.runs.toml import override
+from regard.tasks.catalogue import make_split
 from regard.tasks.questions import encode_pairs
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.tokenizer import train_tokenizer
+from regard.training.task_stages import task_source
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
@@ -31,8 +36,7 @@ def test_every_task_has_a_recipe() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_makes_a_model(name: str) -> None:
     recipe = RECIPES[name]
-    head = ClassesConfig(labels=("a", "b")) if name == "classification" else recipe.head
-    model = make_model(recipe.model, head, 10)
+    model = make_model(recipe.model, _with_labels(recipe).head, 10)
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 
@@ -46,6 +50,28 @@ def test_biographies_and_questions_fit_the_block(name: str) -> None:
     room = recipe.model.block - len(recipe.data.prefix)
     assert max(len(tokenizer.encode(document)) for document in world.documents) <= room
     assert len(encode_pairs(tokenizer, questions, room)) == len(questions)
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if isinstance(TASKS[n].task, TextTask)])
+def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
+    recipe = TASKS[name]
+    assert isinstance(recipe.task, TextTask)
+    split = make_split(recipe.task, recipe.seed)
+    texts = [text for q in split.training for text in (q.text, q.answer or "")]
+    run = Run.new(
+        Path("nowhere"), _with_labels(recipe), train_tokenizer(recipe.tokenizer, texts), {}
+    )
+    for questions in (split.training, split.test):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of texts that are cut
+            task_source(run, questions)
+
+
+def _with_labels(recipe: Recipe) -> Recipe:
+    """The recipe with the labels that its examples have."""
+    if not isinstance(recipe.head, ClassesConfig):
+        return recipe
+    return override(recipe, ['head.labels=["negative", "positive"]'])
 
 
 def test_the_demo_mixes_questions_in() -> None:

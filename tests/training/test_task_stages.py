@@ -276,6 +276,10 @@ def test_a_head_that_does_not_fit_is_named(family: str, head: str) -> None:
     refused(rf"head\.kind={head}: is no head for model\.kind={family}", recipe)
 
 
+def test_there_is_no_training_without_examples() -> None:
+    refused(r"task\.kind=casing: there are no examples", task_recipe("casing", "decoder"), [])
+
+
 def test_a_recipe_without_a_task_is_refused() -> None:
     refused(r"the recipe has no task: set task\.kind", RECIPES["plain"])
 

@@ -113,6 +113,7 @@ def split_optional(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 def read_examples(path: Path, task: "TaskConfig | None") -> "list[Question]":
     """A user's examples of a task; of casing, any text makes some."""
+    from regard.errors import UserError
     from regard.runs.config_tasks import CasingConfig
     from regard.tasks.casing import case_pairs, uneven_characters
     from regard.tasks.questions import read_answered
@@ -124,7 +125,9 @@ def read_examples(path: Path, task: "TaskConfig | None") -> "list[Question]":
     if uneven := uneven_characters(texts):
         listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
         click.echo(f"left out, for they become several in the other case: {listed}")
-    return case_pairs(texts, task.place)
+    if not (pairs := case_pairs(texts, task.place)):
+        raise UserError(f"{path}: holds nothing that stays as long in the other case; add a text")
+    return pairs
 
 
 def write_json(path: Path | None, values: Any) -> None:

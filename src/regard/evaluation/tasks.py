@@ -72,6 +72,8 @@ def score_task(
     if questions is None:
         split = make_split(task, run.recipe.seed)
         questions = split.test
+    if not questions:
+        raise UserError(f"{run.path}: can't be scored without questions; give some")
     if isinstance(run.model, Embedder):
         return score_ranks(run, questions, machine)
     return score_answers(run, task, questions, machine, split.training if split else ())

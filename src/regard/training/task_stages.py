@@ -65,6 +65,8 @@ def _plan_examples(
     examples: Sequence[Question],
     tokenizer: Tokenizer | None,
 ) -> Plan:
+    if not examples:
+        raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
     texts = [text for q in examples for text in (q.text, q.answer) if text]
     tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts)
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))

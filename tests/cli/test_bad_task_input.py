@@ -1,0 +1,255 @@
+"""Whatever a user gets wrong about tasks is told in one line, and nothing is left behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from regard.evaluation import tasks
+from regard.training import task_stages
+from tiny import MODEL, STEPS, Command, refused
+from tiny_tasks import CONTINUING, FAMILIES, WRITING, task_recipe, task_settings, trained_run
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+CLASSIFY = ("train", "classification", "--out", "new")
+CLASSES = task_settings("classification", "encoder, classes")
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_stages, "PROBE_ROWS", 8)
+    monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
+
+
+def put_run(folder: Path, task: str, family: str) -> None:
+    """A run for a task, in the test's own folder."""
+    recipe = task_recipe(task, family, "tokenizer.kind=byte-pairs", "tokenizer.size=300")
+    trained_run(folder / "run", recipe)
+
+
+# the command line itself
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tasks", "casing"], "casing"),
+        (["train", "cooking", "--out", "new"], "train cooking: there is no such task; there are: "),
+        (["train", "masked", "text.txt", "--out", "new"], "train masked: there is no such task"),
+        (["train", "casing"], "--out"),
+        (["train", "casing", "pairs.tsv", "pairs.tsv", "--out", "new"], "one file, not 2"),
+        (["train", "casing", "nowhere.tsv", "--out", "new"], "nowhere.tsv: no such file"),
+        (["train", "casing", "nowhere.txt", "--out", "new"], "nowhere.txt: no such file"),
+        (["train", "casing", "--out", "new", "--tokenizer", "none"], "none/tokenizer.json"),
+        (["train", "casing", "--out", "new", "task.size=3"], "task.size: there is no field"),
+        (["train", "casing", "--out", "new", "task.training=0"], "task.training"),
+        (["train", "retrieval", "--out", "new", "task.people=2000"], "ask for fewer"),
+        (["train", "mqar", "--out", "new", "task.length=63"], "length = 63 is odd"),
+        (["train", "casing", "--out", "new", "task.kind=cooking"], "task.kind"),
+        (["train", "casing", "--out", "new", "training.patience=2"], "nothing is held out"),
+    ],
+)
+def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str], says: str) -> None:
+    refused(regard(*arguments), says)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("train casing task.kind=translation", "task.kind=translation; set task.kind=casing"),
+        ("train casing --recipe translation", "has task.kind=translation; set task.kind=casing"),
+        ("train copy --recipe plain", "train copy: the recipe has no task; set task.kind=copy"),
+        ("train questions pairs.tsv task.kind=casing", "is learned by `regard train casing`"),
+        ("train text text.txt --recipe sort", "is learned by `regard train sort`"),
+        ("pretrain text.txt task.kind=casing", "is learned by `regard train casing`"),
+    ],
+)
+def test_a_recipe_of_another_task_is_refused(regard: Command, command: str, says: str) -> None:
+    refused(regard(*command.split(), "--out", "new"), says)
+
+
+# models that can't
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("train casing head.kind=classes", "is no head for model.kind=encoder-decoder"),
+        ("train casing model.kind=window head.kind=embedding", "no head for model.kind=window"),
+        ("train classification head.kind=masked-language", "doesn't answer; choose language"),
+        ("train classification head.kind=token-classes", "doesn't answer; choose language"),
+        ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or window"),
+        ("train copy head.kind=classes", "set model.kind=decoder, rnn or window"),
+        ("train copy task.length=100", "its rows take 200 tokens, but model.block is 128"),
+        ("train questions pairs.tsv model.kind=encoder-decoder", "continues a text"),
+        ("train questions pairs.tsv head.kind=classes", "continues a text"),
+        ("train text text.txt model.kind=rnn-encoder-decoder", "continues a text"),
+        ("pretrain text.txt objective.masked_tokens=1", "take --recipe masked"),
+        ("pretrain text.txt objective.masked_autoencoding=1", "take --recipe masked"),
+        ("pretrain text.txt --recipe masked objective.next_token=1", "objective.next_token=0"),
+        ("pretrain text.txt --recipe masked head.kind=classes", "continues a text"),
+        ("pretrain text.txt model.kind=encoder-decoder", "continues a text"),
+    ],
+)
+def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, says: str) -> None:
+    refused(regard(*command.split(), "--out", "new"), says)
+
+
+# examples
+
+
+@pytest.mark.parametrize("command", ["train classification FILE --out new", "evaluate run FILE"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "bad.tsv: is empty"),
+        ("fine\tgood\nbad\t\n", "bad.tsv:2: the answer is empty"),
+        ("fine\tgood\n\tpoor\n", "bad.tsv:2: the question is empty"),
+        ("fine\tgood\nbad\n", "bad.tsv:2: has no answer"),
+        ("fine\nbad\n", "bad.tsv:1: has no answer"),
+        ("fine\tgood\tpoor\n", "bad.tsv:1: has 2 tabs"),
+        ("fi⁇ne\tgood\n", "bad.tsv:1: the text holds □ or ⁇"),
+    ],
+)
+def test_bad_examples_are_named(
+    regard: Command, folder: Path, command: str, text: str, says: str
+) -> None:
+    put_run(folder, "classification", "encoder, classes")
+    (folder / "bad.tsv").write_text(text, "utf-8")
+    settings = CLASSES if command.startswith("train") else ()
+    refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
+
+
+@pytest.mark.parametrize("line", ['{"text": "", "label": "a"}', '{"text": "a", "target": "b"}'])
+def test_bad_json_lines_are_named(regard: Command, folder: Path, line: str) -> None:
+    (folder / "bad.jsonl").write_text('{"text": "fine", "label": "good"}\n' + line + "\n", "utf-8")
+    refused(regard(*CLASSIFY, "bad.jsonl", *CLASSES), "bad.jsonl:2: ")
+
+
+@pytest.mark.parametrize("command", ["train casing FILE --out new", "evaluate run FILE"])
+def test_a_text_without_letters_to_turn_is_refused(
+    regard: Command, folder: Path, command: str
+) -> None:
+    put_run(folder, "casing", "encoder-decoder")
+    (folder / "bad.txt").write_text("ß\nßß\n", "utf-8")
+    settings = task_settings("casing", "encoder-decoder") if command.startswith("train") else ()
+    refused(
+        regard(*command.replace("FILE", "bad.txt").split(), *settings),
+        "bad.txt: holds nothing that stays as long in the other case",
+    )
+
+
+def test_a_label_that_the_model_does_not_know_is_named(regard: Command, folder: Path) -> None:
+    (folder / "mine.tsv").write_text("fine\tgood\nbad\tpoor\n", "utf-8")
+    settings = (*CLASSES, 'head.labels=["good", "awful"]')
+    says = "mine.tsv:2: the label 'poor' is none of those that the model knows: good, awful"
+    refused(regard(*CLASSIFY, "mine.tsv", *settings), says)
+
+
+def test_an_answer_that_does_not_fit_is_named(regard: Command, folder: Path) -> None:
+    (folder / "mine.tsv").write_text(f"a\tb\na\t{'b' * 400}\n", "utf-8")
+    settings = task_settings("translation", "encoder-decoder")
+    command = ("train", "translation", "mine.tsv", "--out", "new", *settings)
+    refused(regard(*command), "mine.tsv:2: the answer takes 400 tokens")
+
+
+def test_a_probe_takes_no_file_and_no_tokenizer(regard: Command, folder: Path) -> None:
+    put_run(folder, "copy", "decoder")
+    settings = task_settings("copy", "decoder")
+    command = ("train", "copy", "--out", "new", *settings)
+    refused(regard(*command, "pairs.tsv"), "task.kind=copy: is a probe, which makes its own rows")
+    refused(regard(*command, "--tokenizer", "run"), "task.kind=copy: is a probe")
+    refused(regard("evaluate", "run", "pairs.tsv"), "was trained on a probe")
+
+
+# runs
+
+
+@pytest.mark.parametrize("family", FAMILIES.keys() - WRITING.keys())
+@pytest.mark.parametrize("flags", [(), ("--beams", "2")])
+def test_what_writes_nothing_generates_nothing(
+    regard: Command, folder: Path, family: str, flags: Sequence[str]
+) -> None:
+    put_run(folder, "classification", family)
+    refused(regard("generate", "run", "fine", *flags), "takes a model that continues texts")
+
+
+@pytest.mark.parametrize("family", FAMILIES.keys() - CONTINUING.keys())
+def test_what_continues_no_text_is_not_finetuned(
+    regard: Command, folder: Path, family: str
+) -> None:
+    put_run(folder, "classification", family)
+    refused(regard("finetune", "pairs.tsv", "--from", "run", "--out", "new"), "continues a text")
+
+
+def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> None:
+    command = ("pretrain", "text.txt", "--recipe", "masked", "--out", "run", *MODEL, *STEPS)
+    assert regard(*command).code == 0
+    (folder / "mine.tsv").write_text("Ada\tRome\n", "utf-8")
+    for arguments in ("evaluate run mine.tsv", "evaluate run text.txt", "generate run Ada"):
+        refused(regard(*arguments.split()), "takes a model that continues texts")
+    refused(regard("evaluate", "run"), "was trained for no task: name a file")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--paraphrase", "{}?"], "no paraphrases and no report"),
+        (["--report", "page.html"], "no paraphrases and no report"),
+        (["--baseline", "majority"], "--baseline: is scored on questions: name a file"),
+        (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
+        (["--json", "nowhere/x"], "nowhere/x: can't be written"),
+        (["--device", "abacus"], "--device abacus"),
+    ],
+)
+def test_a_task_is_scored_in_its_own_way(
+    regard: Command, folder: Path, flags: Sequence[str], says: str
+) -> None:
+    put_run(folder, "classification", "encoder, classes")
+    refused(regard("evaluate", "run", *flags), says)
+
+
+@pytest.mark.parametrize(
+    ("task", "family"), [("retrieval", "encoder, embedding"), ("copy", "decoder")]
+)
+def test_what_gives_no_answers_has_no_predictions(
+    regard: Command, folder: Path, task: str, family: str
+) -> None:
+    put_run(folder, task, family)
+    refused(regard("evaluate", "run", "--predictions", "a.txt"), "--predictions: run is scored")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--beams", "0"], "--beams"),
+        (["--beams", "2", "--return", "3"], "can't return 3 of 2 beams"),
+        (["--samples", "0"], "--samples"),
+        (["--max-new-tokens", "321"], "prompt 1: takes 1 tokens, and with 321 new ones"),
+    ],
+)
+def test_bad_wishes_of_what_reads_a_source_are_refused(
+    regard: Command, folder: Path, flags: Sequence[str], says: str
+) -> None:
+    put_run(folder, "casing", "encoder-decoder")
+    refused(regard("generate", "run", "Ada", *flags), says)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"), [("", "prompt 1: is empty"), ("é" * 400, "prompt 1: takes")]
+)
+def test_bad_prompts_of_what_reads_a_source_are_refused(
+    regard: Command, folder: Path, prompt: str, says: str
+) -> None:
+    put_run(folder, "casing", "encoder-decoder")
+    refused(regard("generate", "run", prompt), says)
+
+
+def test_a_task_is_resumed_as_it_began(regard: Command, folder: Path) -> None:
+    command = ("train", "classification", "--out", "run", *CLASSES)
+    assert regard(*command).code == 0
+    refused(regard(*command), "run: holds a run; choose another --out, or go on with --resume")
+    refused(regard(*command, "--resume", "task.seed=1"), "another recipe")
+    (folder / "mine.tsv").write_text("fine\tnegative\nbad\tpositive\n", "utf-8")
+    refused(regard(*command, "mine.tsv", "--resume"), "run/origin.json: fingerprint was")

@@ -1,0 +1,250 @@
+"""Tasks from the command line: trained for, scored, and asked, on the smallest data."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard import api
+from regard.evaluation import tasks
+from regard.runs.recipes import TASKS
+from regard.runs.run import Run
+from regard.tasks.catalogue import make_split
+from regard.training import task_stages
+from tiny import MODEL, STEPS, Command, succeeded
+from tiny_tasks import FAMILIES, PROBES, TEXT_TASKS, task_recipe, task_settings
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+NATURAL = {
+    "casing": "encoder-decoder",
+    "summaries": "rnn-encoder-decoder",
+    "translation": "decoder",
+    "classification": "encoder, classes",
+    "retrieval": "encoder, embedding",
+    **dict.fromkeys(PROBES, "rnn"),
+}
+"""A family for each task."""
+BYTE_PAIRS = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
+FIGURES = {"value", "low", "high"}
+LABELS = ("fine\tgood", "bad\tpoor", "so so\tpoor", "great\tgood", "awful\tpoor")
+TRANSLATED = ("a b\tb a", "a c\tc a", "c c b\tb c c", "b\tb")
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_stages, "PROBE_ROWS", 8)
+    monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
+
+
+def train(regard: Command, task: str, *arguments: str, family: str = "") -> str:
+    """What training for a task prints; the run is `new`."""
+    settings = task_settings(task, family or NATURAL[task])
+    return succeeded(regard("train", task, "--out", "new", *settings, *arguments)).out
+
+
+def write_lines(path: Path, *lines: str) -> None:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_all_tasks_are_listed_with_a_line_each(regard: Command) -> None:
+    lines = succeeded(regard("tasks")).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["questions", "text", *TASKS]
+    assert all(len(line.split(maxsplit=1)[1]) > 10 for line in lines)
+
+
+# on examples of its own
+
+
+@pytest.mark.parametrize("task", TEXT_TASKS | PROBES)
+def test_a_task_is_trained_for_and_scored_on_its_own_examples(
+    regard: Command, folder: Path, task: str
+) -> None:
+    out = train(regard, task, *BYTE_PAIRS, "--json", "facts.json")
+    facts = read_json(folder / "facts.json")
+    assert facts["steps_done"] == 2
+    assert "Run: new\n" in out
+    loaded = Run.load(folder / "new")
+    assert loaded.origin["stage"] == task
+    assert loaded.origin["inputs"] == []
+    assert loaded.origin["questions"] == (12 if task in TEXT_TASKS else 0)
+    outcome = succeeded(regard("evaluate", "new", "--json", "figures.json"))
+    assert outcome.new == ["figures.json"]
+    assert not outcome.changed
+    figures = read_json(folder / "figures.json")
+    assert set(figures["this run"]) == set(next(reversed(figures.values())))
+    assert bool(figures.keys() - {"this run"}) == (task in TEXT_TASKS)
+    for name, scores in figures.items():
+        assert f"\n{name}: " in "\n" + outcome.out
+        assert all(set(interval) == FIGURES for interval in scores.values())
+
+
+def test_a_dry_run_of_a_task_tells_sizes_and_leaves_nothing(regard: Command, folder: Path) -> None:
+    command = ("train", "classification", "--out", "new", "--dry-run", "--json", "facts.json")
+    settings = task_settings("classification", "encoder, classes")
+    outcome = succeeded(regard(*command, *settings))
+    assert outcome.new == ["facts.json"]
+    facts = read_json(folder / "facts.json")
+    assert facts["uniform_loss"] == pytest.approx(math.log(2))
+    assert "untrained loss: " in outcome.out
+
+
+def test_the_seed_decides_examples_and_weights(regard: Command, folder: Path) -> None:
+    train(regard, "casing", "--seed", "7")
+    loaded = Run.load(folder / "new")
+    recipe = task_recipe("casing", "encoder-decoder", "seed=7")
+    assert loaded.recipe == recipe
+    expected = task_stages.plan_task(folder / "other", recipe)
+    assert loaded.origin["fingerprint"] == expected.run.origin["fingerprint"]
+
+
+def test_a_finished_task_is_resumed_without_change(regard: Command, folder: Path) -> None:
+    train(regard, "classification")
+    before = (folder / "new/model.safetensors").read_bytes()
+    train(regard, "classification", "--resume")
+    assert (folder / "new/model.safetensors").read_bytes() == before
+
+
+# on the user's examples
+
+
+def test_tab_separated_and_json_lines_are_the_same_examples(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *LABELS)
+    lines = [line.split("\t") for line in LABELS]
+    write_lines(folder / "mine.jsonl", *(json.dumps({"text": a, "label": b}) for a, b in lines))
+    made = []
+    for number, name in enumerate(("mine.tsv", "mine.jsonl")):
+        settings = task_settings("classification", "encoder, classes")
+        succeeded(regard("train", "classification", name, "--out", f"run{number}", *settings))
+        made.append(Run.load(folder / f"run{number}"))
+        assert made[-1].origin["inputs"] == [name]
+        assert made[-1].origin["questions"] == len(LABELS)
+    assert made[0].recipe == made[1].recipe
+    assert made[0].origin["fingerprint"] == made[1].origin["fingerprint"]
+    weights = [(folder / f"run{i}/model.safetensors").read_bytes() for i in (0, 1)]
+    assert weights[0] == weights[1]
+
+
+def test_a_users_examples_are_scored_without_baselines(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *LABELS)
+    train(regard, "classification", "mine.tsv")
+    flags = ("--predictions", "answers.txt", "--json", "figures.json")
+    outcome = succeeded(regard("evaluate", "new", "mine.tsv", *flags))
+    assert sorted(outcome.new) == ["answers.txt", "figures.json"]
+    answers = (folder / "answers.txt").read_text("utf-8").splitlines()
+    right = [line.split("\t")[1] for line in LABELS]
+    assert set(answers) <= {"good", "poor"}
+    figures = read_json(folder / "figures.json")
+    assert set(figures) == {"this run"}
+    hits = sum(a == b for a, b in zip(answers, right, strict=True))
+    assert figures["this run"]["accuracy"]["value"] == pytest.approx(hits / len(LABELS))
+    # A label that training hasn't seen is never given.
+    write_lines(folder / "other.tsv", "fine\tunheard of", "bad\tunheard of")
+    outcome = succeeded(regard("evaluate", "new", "other.tsv"))
+    assert "accuracy 0.000" in outcome.out
+
+
+def test_any_text_makes_examples_of_casing(regard: Command, folder: Path) -> None:
+    write_lines(folder / "my.txt", "Straße und Maß", "", "Ada Finch", "ß")
+    out = train(regard, "casing", "my.txt")
+    assert "left out, for they become several in the other case: ß (3)\n" in out
+    loaded = Run.load(folder / "new")
+    assert loaded.origin["questions"] == 2 * 2  # in either case; of «ß», nothing is left
+    assert loaded.tokenizer.encode("STRAE UND MA")
+    outcome = succeeded(regard("evaluate", "new", "my.txt", "--predictions", "answers.txt"))
+    assert "ß (3)" in outcome.out
+    assert len((folder / "answers.txt").read_text("utf-8").splitlines()) == 4
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder-decoder", "encoder, classes"])
+def test_long_texts_are_told_in_training_and_in_evaluation(
+    regard: Command, folder: Path, family: str
+) -> None:
+    write_lines(folder / "mine.tsv", "ab " * 200 + "\ta", "b\ta", "ba\tb")
+    with pytest.warns(UserWarning, match="1 of 3 texts don't fit"):
+        train(regard, "classification", "mine.tsv", family=family)
+    outcome = succeeded(regard("evaluate", "new", "mine.tsv"))
+    assert "1 texts don't fit the model, and lost their ends\n" in outcome.out
+
+
+def test_a_task_takes_the_tokenizer_of_a_run(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *TRANSLATED)
+    train(regard, "translation", "mine.tsv")
+    settings = task_settings("translation", "decoder")
+    flags = ("--out", "other", "--tokenizer", "new")
+    succeeded(regard("train", "translation", "mine.tsv", *flags, *settings))
+    one, other = Run.load(folder / "new"), Run.load(folder / "other")
+    assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
+
+
+# what it writes
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder-decoder", "rnn-encoder-decoder"])
+def test_a_trained_run_answers_prompts(regard: Command, folder: Path, family: str) -> None:
+    write_lines(folder / "mine.tsv", *TRANSLATED)
+    train(regard, "translation", "mine.tsv", family=family)
+    loaded, command = Run.load(folder / "new"), ("generate", "new", "a b", "c", "--json")
+    sampling = ("--samples", 3, "--temperature", 1, "--seed", 2, "--max-new-tokens", 6)
+    out = succeeded(regard(*command, *sampling)).out
+    sampled = [json.loads(line) for line in out.splitlines()]
+    expected = api.generate(
+        loaded, ["a b"] * 3 + ["c"] * 3, temperature=1, seed=2, max_new_tokens=6
+    )
+    assert [record["text"] for record in sampled] == expected
+    assert [record["sample"] for record in sampled] == [0, 1, 2] * 2
+    search = ("--beams", 4, "--return", 2, "--max-new-tokens", 6)
+    found = [json.loads(line) for line in succeeded(regard(*command, *search)).out.splitlines()]
+    best = api.beam_search(loaded, ["a b", "c"], beams=4, n_best=2, max_new_tokens=6)
+    assert [(r["text"], r["score"]) for r in found] == [(b.text, b.score) for r in best for b in r]
+    assert [record["prompt"] for record in found] == ["a b", "a b", "c", "c"]
+
+
+def test_generation_answers_as_the_evaluation_does(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *TRANSLATED)
+    train(regard, "translation", "mine.tsv", family="encoder-decoder")
+    succeeded(regard("evaluate", "new", "mine.tsv", "--predictions", "answers.txt"))
+    prompts = [line.split("\t")[0] for line in TRANSLATED]
+    written = succeeded(regard("generate", "new", *prompts)).out.splitlines()
+    answers = (folder / "answers.txt").read_text("utf-8").splitlines()
+    assert [" ".join(text.split()) for text in written] == answers
+
+
+# info
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_info_tells_the_family(regard: Command, family: str) -> None:
+    train(regard, "classification", family=family)
+    out = succeeded(regard("info", "new")).out
+    recipe = task_recipe("classification", family)
+    kind = recipe.model.__struct_config__.tag
+    assert f"{kind}, {recipe.model.summary}\n" in out
+    assert "classification\n" in out
+    assert "2 of 2\n" in out
+
+
+def test_an_encoder_is_pretrained_by_masks(regard: Command, folder: Path) -> None:
+    settings = (*MODEL, *STEPS, "data.validation=0.25")
+    flags = ("--recipe", "masked", "--out", "new", "--json", "facts.json")
+    succeeded(regard("pretrain", "text.txt", *flags, *settings))
+    facts = read_json(folder / "facts.json")
+    assert facts["untrained_loss"] == pytest.approx(facts["uniform_loss"], rel=0.2)
+    assert 0 < facts["validation_loss"] < 2 * facts["uniform_loss"]
+    assert "encoder, 1 layers" in succeeded(regard("info", "new")).out
+
+
+def test_the_examples_are_those_that_the_library_makes(regard: Command, folder: Path) -> None:
+    train(regard, "casing", *BYTE_PAIRS)
+    succeeded(regard("evaluate", "new", "--predictions", "answers.txt"))
+    recipe = Run.load(folder / "new").recipe
+    assert recipe.task == task_recipe("casing", "encoder-decoder").task
+    split = make_split(recipe.task, recipe.seed)  # type: ignore[arg-type]
+    answers = (folder / "answers.txt").read_text("utf-8").splitlines()
+    assert len(answers) == len(split.test)

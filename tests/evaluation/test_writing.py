@@ -1,0 +1,211 @@
+"""What each family writes, from its prompts and back to text; beams of what reads a source."""
+
+import msgspec
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard import api
+from regard.errors import UserError
+from regard.evaluation.tasks import predict
+from regard.evaluation.writing import writer
+from regard.models.families import SequenceToSequence
+from regard.runs.run import Run
+from regard.tasks.questions import Question
+from regard.text.vocabulary import MASK, PAD, SPECIAL
+from regard.training import task_stages
+from tiny_tasks import (
+    CONTINUING,
+    CPU,
+    EMBEDDING,
+    LABELLING,
+    WRITING,
+    sharp_run,
+    task_recipe,
+)
+
+PROMPTS = ["ab", "c ba b", "cccc"]
+EXAMPLES = [Question(text=text, answer="ab c", where="") for text in PROMPTS]
+PADDING = SPECIAL[PAD]
+READING = {
+    "encoder-decoder": ("model.encoder.block=24", "model.decoder.block=12"),
+    "rnn-encoder-decoder": ("model.block=12",),
+    "rnn-encoder-decoder, attention": ("model.block=12", "model.attention.kind=softmax"),
+    "encoder-decoder, elu": (
+        *("model.encoder.block=24", "model.decoder.block=12"),
+        *("model.encoder.attention.kind=elu", "model.decoder.attention.kind=elu"),
+    ),
+}
+"""What reads a source, with a short block."""
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_stages, "PROBE_ROWS", 4)
+
+
+def answering(family: str, *settings: str) -> Run:
+    return sharp_run(task_recipe("translation", family, "model.block=24", *settings), EXAMPLES)
+
+
+def reading(family: str) -> Run:
+    """A run in float64 that reads a source."""
+    name, _, _ = family.partition(",")
+    run = sharp_run(task_recipe("translation", name, *READING[family]), EXAMPLES)
+    run.model.double()
+    return run
+
+
+def without_task(run: Run) -> Run:
+    """The same run as if it had been trained on texts."""
+    return Run(run.path, msgspec.structs.replace(run.recipe, task=None), run.tokenizer, run.model)
+
+
+# beginnings
+
+
+@pytest.mark.parametrize("family", CONTINUING)
+def test_a_language_model_continues_its_prompts(family: str) -> None:
+    run = without_task(answering(family))
+    ids = [run.tokenizer.encode(prompt) for prompt in PROMPTS]
+    asked = writer(run, PROMPTS, CPU.device)
+    assert asked.starts == [[MASK, *row] for row in ids]
+    assert asked.shown == ids
+    assert asked.room == 24 + 1 - (1 + 6)
+    assert asked.text(1, run.tokenizer.encode("a bc"), None) == "c ba ba bc"
+    assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "c ba ba"
+
+
+@pytest.mark.parametrize("family", CONTINUING)
+def test_after_a_task_it_answers_behind_its_prompts(family: str) -> None:
+    run = answering(family)
+    asked = writer(run, PROMPTS, CPU.device, 5)
+    assert asked.starts == [[MASK, *run.tokenizer.encode(prompt), MASK] for prompt in PROMPTS]
+    assert asked.room == 5
+    assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "a"
+
+
+@pytest.mark.parametrize("family", CONTINUING)
+def test_after_a_probe_it_goes_on_as_the_rows_do(family: str) -> None:
+    # BUG: a ⁇ before and behind, which no row of a probe has.
+    run = sharp_run(task_recipe("copy", family))
+    asked = writer(run, ["3 5 4 2 0 3"], CPU.device)
+    ids = run.tokenizer.encode("3 5 4 2 0 3")
+    assert asked.starts == asked.shown == [ids]
+    assert asked.text(0, run.tokenizer.encode("5"), None) == "3 5 4 2 0 3 5"
+
+
+@pytest.mark.parametrize("family", READING)
+def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
+    run = reading(family)
+    asked = writer(run, PROMPTS, CPU.device)
+    assert asked.starts == [[MASK]] * 3
+    assert asked.room == 12
+    assert asked.text(2, run.tokenizer.encode("ab c"), None) == "ab c"
+
+
+@pytest.mark.parametrize("family", LABELLING | EMBEDDING)
+def test_what_gives_no_tokens_writes_nothing(family: str) -> None:
+    with pytest.raises(UserError, match="this takes a model that continues texts") as error:
+        writer(answering(family), PROMPTS, CPU.device)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "prompts", "new", "says"),
+    [
+        ("decoder", ["a", ""], None, "prompt 2: is empty"),
+        ("encoder-decoder", ["a", ""], None, "prompt 2: is empty"),
+        ("decoder", ["a" * 23], None, "prompt 1: takes 25 tokens, which is more than .* of 24"),
+        ("decoder", ["a", "a" * 20], 4, "prompt 2: takes 22 tokens, and with 4 new ones"),
+        ("encoder-decoder", ["a" * 25], None, "prompt 1: takes 25 tokens, which .* of 24"),
+        ("encoder-decoder", ["a"], 13, "prompt 1: takes 1 tokens, and with 13 .* of 12"),
+        ("rnn-encoder-decoder", ["a" * 13], None, "prompt 1: takes 13 tokens, which .* of 12"),
+        ("decoder", ["x"], None, "prompt 1: the vocabulary has no 'x'"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_is_named(
+    family: str, prompts: list[str], new: int | None, says: str
+) -> None:
+    run = reading(family) if family in READING else answering(family)
+    with pytest.raises(UserError, match=f"^{says}"):
+        writer(run, prompts, CPU.device, new)
+
+
+@pytest.mark.parametrize(("family", "longest", "new"), [("decoder", 22, 1), ("decoder", 20, 3)])
+def test_the_last_new_token_is_not_read_and_needs_no_place(
+    family: str, longest: int, new: int
+) -> None:
+    assert writer(answering(family), ["a" * longest], CPU.device, new).room == new
+    assert writer(answering(family), ["a" * longest], CPU.device).room == new
+
+
+# texts
+
+
+@pytest.mark.parametrize("family", WRITING)
+def test_an_answer_is_written_as_it_is_scored(family: str) -> None:
+    run = answering(family) if family in CONTINUING else reading(family)
+    for question in EXAMPLES:
+        ((found,), _) = predict(run, [question], CPU)
+        (text,) = api.generate(run, [question.text])
+        assert text.strip() == found.text
+
+
+@pytest.mark.parametrize("family", READING)
+def test_samples_are_of_their_own_source(family: str) -> None:
+    run = reading(family)
+    drawn = api.generate(run, [PROMPTS[0]] * 8, temperature=1.0, seed=3)
+    assert len(set(drawn)) > 1
+    assert drawn == api.generate(run, [PROMPTS[0]] * 8, temperature=1.0, seed=3)
+    beside = api.generate(run, [PROMPTS[0], PROMPTS[1], PROMPTS[0]], temperature=1.0, seed=3)
+    assert (beside[0], beside[2]) == (drawn[0], drawn[2])
+
+
+# beams
+
+
+@pytest.mark.parametrize("family", READING)
+def test_beams_of_several_sources_are_those_of_each(family: str) -> None:
+    run = reading(family)
+    together = api.beam_search(run, PROMPTS, beams=4, n_best=3)
+    for prompt, found in zip(PROMPTS, together, strict=True):
+        (alone,) = api.beam_search(run, [prompt], beams=4, n_best=3)
+        assert [beam.text for beam in found] == [beam.text for beam in alone]
+        for one, other in zip(found, alone, strict=True):
+            assert one.score == pytest.approx(other.score, rel=1e-9)
+            assert one.log_probability == pytest.approx(other.log_probability, rel=1e-9)
+    assert len({tuple(beam.text for beam in found) for found in together}) > 1
+
+
+@pytest.mark.parametrize("family", READING)
+def test_a_beam_is_as_probable_as_the_model_says(family: str) -> None:
+    """Where whole targets are read at once, without any state."""
+    run = reading(family)
+    assert isinstance(run.model, SequenceToSequence)
+    for prompt in PROMPTS:
+        source = torch.tensor([run.tokenizer.encode(prompt)])
+        (found,) = api.beam_search(run, [prompt], beams=4, n_best=4, length_penalty=0.5)
+        assert [beam.score for beam in found] == sorted((b.score for b in found), reverse=True)
+        for beam in found:
+            ids = [PAD if c == PADDING else run.tokenizer.encode(c)[0] for c in beam.text]
+            target = torch.tensor([[*ids, MASK][:12]])
+            with torch.inference_mode():
+                read = torch.cat([torch.tensor([[MASK]]), target[:, :-1]], 1)
+                logits = run.model(source, torch.tensor([source.shape[1]]), read)
+            loss = F.cross_entropy(logits[0], target[0], reduction="sum")
+            assert beam.log_probability == pytest.approx(-float(loss), rel=1e-9)
+            assert beam.score == pytest.approx(-float(loss) / target.shape[1] ** 0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("family", READING)
+def test_one_beam_is_the_greedy_answer(family: str) -> None:
+    run = reading(family)
+    found = api.beam_search(run, PROMPTS, beams=1, early_stopping=True)
+    assert [best.text for (best,) in found] == api.generate(run, PROMPTS)
+
+
+@pytest.mark.parametrize("beams", [0, -1])
+def test_fewer_beams_than_one_are_refused(beams: int) -> None:
+    with pytest.raises(UserError, match="beams must be ≥ 1"):
+        api.beam_search(reading("encoder-decoder"), PROMPTS, beams=beams)
