@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.api import answer, beam_search, evaluate, finetune, generate, load, pretrain, train
+    from regard.api import (
+        answer,
+        beam_search,
+        evaluate,
+        finetune,
+        generate,
+        load,
+        pretrain,
+        score,
+        train,
+        train_task,
+    )
     from regard.tasks.world import WorldConfig, make_world
 
 _HOMES = {
@@ -20,6 +31,8 @@ _HOMES = {
     "generate": "regard.api",
     "load": "regard.api",
     "pretrain": "regard.api",
+    "score": "regard.api",
+    "train_task": "regard.api",
     "train": "regard.api",
     "WorldConfig": "regard.tasks.world",
     "make_world": "regard.tasks.world",
@@ -35,7 +48,9 @@ __all__ = [
     "load",
     "make_world",
     "pretrain",
+    "score",
     "train",
+    "train_task",
 ]
 
 

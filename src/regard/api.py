@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
+from regard.evaluation.tasks import TaskScore, score_task
 from regard.evaluation.writing import writer
 from regard.runs.machine import Machine, Precision
 from regard.runs.recipe import DataConfig, Recipe
@@ -29,6 +30,7 @@ from regard.training.stages import (
     plan_questions,
     plan_text,
 )
+from regard.training.task_stages import plan_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,6 +94,29 @@ def train(
     else:
         plan = plan_questions(data, Path(out), _recipe(recipe or "plain", settings))
     return _execute(plan, device, precision, resume)
+
+
+def train_task(
+    task: str,
+    examples: Sequence[Question] | None = None,
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+) -> Run:
+    """Train a model for a task of `regard tasks`, on its own examples where none are given."""
+    plan = plan_task(Path(out), _recipe(recipe or task, settings), examples)
+    return _execute(plan, device, precision, resume)
+
+
+def score(
+    run: Run, questions: Sequence[Question] | None = None, *, precision: Precision = "float32"
+) -> TaskScore:
+    """How a run does at its task, on its own examples for testing where none are given."""
+    return score_task(run, _machine_of(run, precision), questions)
 
 
 def answer(

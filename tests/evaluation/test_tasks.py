@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard import api
 from regard.errors import UserError
 from regard.evaluation import tasks
 from regard.evaluation.tasks import (
@@ -33,7 +34,16 @@ from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer, numbers
 from regard.text.vocabulary import MASK
 from regard.training import task_stages
-from tiny_tasks import CONTINUING, CPU, EMBEDDING, LABELLING, WRITING, sharp_run, task_recipe
+from tiny_tasks import (
+    CONTINUING,
+    CPU,
+    EMBEDDING,
+    LABELLING,
+    WRITING,
+    sharp_run,
+    task_recipe,
+    task_settings,
+)
 
 SMALL = {
     "encoder-decoder": ("model.encoder.block=24", "model.decoder.block=20"),
@@ -338,3 +348,15 @@ def test_what_has_no_answers_gives_none(head: str) -> None:
 def test_a_question_that_cannot_be_written_is_named_by_its_line() -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:2: the vocabulary has no 'x'"):
         answers(answering("decoder"), questions(("a", "b"), ("x", "b")))
+
+
+def test_python_trains_for_a_task_and_scores_it(tmp_path: Path) -> None:
+    settings = [*task_settings("classification", "encoder, classes"), "training.steps=2"]
+    run = api.train_task(
+        "classification", out=tmp_path / "run", settings=settings, device="cpu", precision="float32"
+    )
+    found = api.score(run)
+    assert found.scores == score_task(run, CPU).scores
+    assert len(found.predictions) == 6
+    with pytest.raises(UserError, match="recipe poems: unknown"):
+        api.train_task("poems", out=tmp_path / "other")
