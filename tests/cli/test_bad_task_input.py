@@ -107,7 +107,6 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
         ("fine\tgood\nbad\t\n", "bad.tsv:2: the answer is empty"),
         ("fine\tgood\n\tpoor\n", "bad.tsv:2: the question is empty"),
         ("fine\tgood\nbad\n", "bad.tsv:2: has no answer"),
-        ("fine\nbad\n", "bad.tsv:1: has no answer"),
         ("fine\tgood\tpoor\n", "bad.tsv:1: has 2 tabs"),
         ("fi⁇ne\tgood\n", "bad.tsv:1: the text holds □ or ⁇"),
     ],
@@ -119,6 +118,17 @@ def test_bad_examples_are_named(
     (folder / "bad.tsv").write_text(text, "utf-8")
     settings = CLASSES if command.startswith("train") else ()
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
+
+
+def test_examples_to_train_on_have_answers(regard: Command, folder: Path) -> None:
+    (folder / "bad.tsv").write_text("fine\nbad\n", "utf-8")
+    refused(regard(*CLASSIFY, "bad.tsv", *CLASSES), "bad.tsv:1: has no answer")
+
+
+def test_questions_without_documents_cannot_be_ranked(regard: Command, folder: Path) -> None:
+    put_run(folder, "retrieval", "encoder, embedding")
+    (folder / "bad.tsv").write_text("Who comes from Leeds and bakes bread?\n", "utf-8")
+    refused(regard("evaluate", "run", "bad.tsv"), "bad.tsv:1: has no document")
 
 
 @pytest.mark.parametrize("line", ['{"text": "", "label": "a"}', '{"text": "a", "target": "b"}'])

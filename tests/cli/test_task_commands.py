@@ -214,6 +214,10 @@ def test_generation_answers_as_the_evaluation_does(regard: Command, folder: Path
     written = succeeded(regard("generate", "new", *prompts)).out.splitlines()
     answers = (folder / "answers.txt").read_text("utf-8").splitlines()
     assert [" ".join(text.split()) for text in written] == answers
+    write_lines(folder / "asked.tsv", *prompts)
+    told = succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "again.txt")).out
+    assert (folder / "again.txt").read_text("utf-8").splitlines() == answers
+    assert f"{len(prompts)} answers" in told
 
 
 # info

@@ -127,9 +127,11 @@ def _task(
     from regard.evaluation.tasks import score_task
     from regard.runs.files import write_file
     from regard.runs.run import Run
+    from regard.tasks.questions import read_questions
 
     loaded = Run.load(run, device=machine.device)
-    examples = options.read_examples(pairs, loaded.recipe.task) if pairs else None
+    task = loaded.recipe.task
+    examples = options.read_examples(pairs, task, read_questions) if pairs else None
     found = score_task(loaded, machine, examples)
     if predictions is not None:
         if not found.predictions:
@@ -139,6 +141,9 @@ def _task(
         click.echo(f"Predictions: {predictions}")
     if found.cut:
         click.echo(f"{found.cut} texts don't fit the model, and lost their ends")
+    if not found.scores:
+        click.echo(f"{len(found.predictions)} answers; --predictions FILE writes them")
+        return
     rows = {"this run": found.scores, **found.baselines}
     for name, scores in rows.items():
         listed = ", ".join(f"{score} {interval}" for score, interval in scores.items())

@@ -150,7 +150,7 @@ def _plan(
         return plan_text(read_corpus(paths, whole_files=True), out, recipe)
     if task == "questions":
         return plan_questions(read_answered(paths[0]), out, recipe, tokenizer=tokenizer)
-    examples = options.read_examples(paths[0], recipe.task) if paths else None
+    examples = options.read_examples(paths[0], recipe.task, read_answered) if paths else None
     return plan_task(out, recipe, examples, tokenizer=tokenizer)
 
 

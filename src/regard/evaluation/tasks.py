@@ -45,6 +45,7 @@ class TaskScore:
     """How a run does at its task."""
 
     scores: Scores
+    """Empty where the questions have no answers."""
     baselines: dict[str, Scores] = field(default_factory=dict)
     predictions: list[Prediction] = field(default_factory=list)
     cut: int = 0
@@ -75,6 +76,8 @@ def score_task(
     if not questions:
         raise UserError(f"{run.path}: can't be scored without questions; give some")
     if isinstance(run.model, Embedder):
+        if questions[0].answer is None:
+            raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
         return score_ranks(run, questions, machine)
     return score_answers(run, task, questions, machine, split.training if split else ())
 
@@ -92,8 +95,10 @@ def score_answers(
         UserError: a question can't be encoded, or the model doesn't answer.
     """
     seed, chosen = run.recipe.seed, task_of(task)
-    right = [question.answer or "" for question in questions]
     predictions, cut = predict(run, questions, machine)
+    right = [question.answer for question in questions if question.answer is not None]
+    if not right:
+        return TaskScore(scores={}, predictions=predictions, cut=cut)
     guesses = chosen.baselines(task, training, questions) if training else {}
     return TaskScore(
         scores=chosen.score([p.text for p in predictions], right, seed),
