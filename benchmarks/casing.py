@@ -39,7 +39,7 @@ NEAR = 1
 """How far from the diagonal a weight may lie."""
 
 _RNN = ["model.kind=rnn-encoder-decoder", "model.n_layers=1", "model.dropout=0"]
-_RNN += ["model.bidirectional=true", "model.block=64", "training.optimizer.kind=adamw"]
+_RNN += ["model.bidirectional=true", "model.block=64"]
 
 
 def recurrent(width: int, place: str, *settings: str) -> list[str]:
