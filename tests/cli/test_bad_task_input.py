@@ -176,7 +176,7 @@ def test_a_probe_takes_no_file_and_no_tokenizer(regard: Command, folder: Path) -
 # runs
 
 
-@pytest.mark.parametrize("family", FAMILIES.keys() - WRITING.keys())
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - WRITING.keys()))
 @pytest.mark.parametrize("flags", [(), ("--beams", "2")])
 def test_what_writes_nothing_generates_nothing(
     regard: Command, folder: Path, family: str, flags: Sequence[str]
@@ -185,7 +185,7 @@ def test_what_writes_nothing_generates_nothing(
     refused(regard("generate", "run", "fine", *flags), "takes a model that continues texts")
 
 
-@pytest.mark.parametrize("family", FAMILIES.keys() - CONTINUING.keys())
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))
 def test_what_continues_no_text_is_not_finetuned(
     regard: Command, folder: Path, family: str
 ) -> None:
@@ -207,6 +207,7 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
     [
         (["--paraphrase", "{}?"], "no paraphrases and no report"),
         (["--report", "page.html"], "no paraphrases and no report"),
+        (["--seed", "3"], "takes the run's own seed"),
         (["--baseline", "majority"], "--baseline: is scored on questions: name a file"),
         (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
         (["--json", "nowhere/x"], "nowhere/x: can't be written"),

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
-from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -297,8 +296,7 @@ def test_questions_without_answers_are_predicted_and_not_scored(
 
 def test_every_answer_takes_one_line_of_the_predictions(folder: Path) -> None:
     answered = ["Rome", "", "New\nYork", " Rio \r\n de\u2028Janeiro\t"]
-    answers = [Answer(question="?", expected=None, answered=a, signals={}) for a in answered]
-    save_predictions(answers, folder / "answers.txt")
+    save_predictions(answered, folder / "answers.txt")
     lines = (folder / "answers.txt").read_bytes().decode().splitlines()
     assert lines == ["Rome", "", "New York", "Rio de Janeiro"]
 

@@ -53,10 +53,11 @@ def evaluate(
     from regard.tasks.questions import read_questions
 
     options.check_places(predictions, json_file, report)
-    if not baseline and task_of_run(run):
-        if paraphrases or report:
+    if not baseline and _has_task(run):
+        if paraphrases or report or seed is not None:
             raise UserError(
-                f"{run}: was trained for a task, which has no paraphrases and no report"
+                f"{run}: was trained for a task, which has no paraphrases and no report, and takes "
+                "the run's own seed"
             )
         machine = options.choose_machine(device, precision, threads)
         _task(run, pairs, predictions, json_file, machine)
@@ -86,7 +87,7 @@ def evaluate(
     loaded = Run.load(run, device=machine.device)
     result = evaluate_run(loaded, questions, machine, paraphrases=paraphrases, seed=seed or 0)
     if predictions is not None:
-        save_predictions(result.answers, predictions)
+        save_predictions([answer.answered for answer in result.answers], predictions)
         click.echo(f"Predictions: {predictions}")
     figures: dict[str, object] = {"questions": len(questions)}
     if result.accuracy:
@@ -108,7 +109,7 @@ def evaluate(
     click.echo(f"Report: {page}")
 
 
-def task_of_run(run: Path) -> bool:
+def _has_task(run: Path) -> bool:
     """Whether a run was trained for a task of `regard tasks`."""
     from regard.runs.toml import read_recipe
 
@@ -124,8 +125,8 @@ def _task(
     machine: "Machine",
 ) -> None:
     """Score a run by its task."""
+    from regard.evaluation.evaluate import save_predictions
     from regard.evaluation.tasks import score_task
-    from regard.runs.files import write_file
     from regard.runs.run import Run
     from regard.tasks.questions import read_questions
 
@@ -136,8 +137,7 @@ def _task(
     if predictions is not None:
         if not found.predictions:
             raise UserError(f"--predictions: {run} is scored without answers; leave it out")
-        lines = "".join(" ".join(p.text.split()) + "\n" for p in found.predictions)
-        write_file(predictions, lines.encode())
+        save_predictions([prediction.text for prediction in found.predictions], predictions)
         click.echo(f"Predictions: {predictions}")
     if found.cut:
         click.echo(f"{found.cut} texts don't fit the model, and lost their ends")

@@ -212,9 +212,9 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, settings: Settings) -
     run, started = runs[-1], time.perf_counter()
     evaluation = evaluate(run, data.told, settings.machine, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
-    save_predictions(evaluation.answers, run.path / "dev.txt")
+    save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
     unknown = answer_questions(run, data.unknown, settings.machine)
-    save_predictions(unknown, run.path / "test.txt")
+    save_predictions([a.answered for a in unknown], run.path / "test.txt")
     share = evaluation.accuracy
     assert share is not None  # these questions have answers
     score = Score(

@@ -109,16 +109,10 @@ def plan_pretraining(
             )
         return _plan_text(ids, out, recipe, recipe.pretraining, tokenizer, corpus, "pretraining")
     (train_ids, held_out), (documents, _) = hold_out(ids, recipe), hold_out(corpus, recipe)
-    block = recipe.room
     parts = [
-        sources.documents(train_ids, block, objective.next_token),
-        sources.corrupted(train_ids, block, objective.span_corruption),
-        sources.masked(
-            _parts(train_ids, block), tokenizer.size, objective.masking, objective.masked_tokens
-        ),
-        sources.hidden(_parts(train_ids, block), objective.masking, objective.masked_autoencoding),
+        *_text_sources(train_ids, tokenizer, recipe),
         sources.clozes(
-            _encode_clozes(tokenizer, documents, block, objective),
+            _encode_clozes(tokenizer, documents, recipe.room, objective),
             objective.clozes,
             objective.question_batch,
         ),
@@ -128,16 +122,21 @@ def plan_pretraining(
             objective.question_batch,
         ),
     ]
-    checks = [
-        sources.documents(held_out, block, objective.next_token),
-        sources.corrupted(held_out, block, objective.span_corruption),
-        sources.masked(
-            _parts(held_out, block), tokenizer.size, objective.masking, objective.masked_tokens
-        ),
-        sources.hidden(_parts(held_out, block), objective.masking, objective.masked_autoencoding),
-    ]
+    checks = _text_sources(held_out, tokenizer, recipe)
     run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, questions))
     return plan(run, parts, checks, recipe.pretraining, "pretraining")
+
+
+def _text_sources(ids: Sequence[list[int]], tokenizer: Tokenizer, recipe: Recipe) -> list[Source]:
+    """What is made of documents alone, each kind with its share."""
+    objective, block = recipe.objective, recipe.room
+    cut = _parts(ids, block)
+    return [
+        sources.documents(ids, block, objective.next_token),
+        sources.corrupted(ids, block, objective.span_corruption),
+        sources.masked(cut, tokenizer.size, objective.masking, objective.masked_tokens),
+        sources.hidden(cut, objective.masking, objective.masked_autoencoding),
+    ]
 
 
 def _check_objective(recipe: Recipe) -> None:
@@ -202,7 +201,7 @@ def corpus_tokenizer(
 ) -> Tokenizer:
     """The tokenizer that pretraining on a text, with questions mixed in, makes for itself."""
     return train_tokenizer(
-        recipe.tokenizer, [document.text for document in corpus] + _texts(questions)
+        recipe.tokenizer, [document.text for document in corpus] + texts_of(questions)
     )
 
 
@@ -239,7 +238,7 @@ def plan_questions(
     """
     _check_no_task(recipe)
     _check_continues(recipe)
-    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _texts(questions))
+    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(questions))
     run = Run.new(out, recipe, tokenizer, describe_origin("questions", (), questions))
     return _plan_questions(run, questions, recipe.training, "training")
 
@@ -257,7 +256,8 @@ def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
     return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")
 
 
-def _texts(questions: Sequence[Question]) -> list[str]:
+def texts_of(questions: Sequence[Question]) -> list[str]:
+    """Questions and answers, as a tokenizer is made from them."""
     return [text for q in questions for text in (q.text, q.answer) if text]
 
 

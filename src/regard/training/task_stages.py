@@ -24,7 +24,7 @@ from regard.tasks.questions import Question
 from regard.text.tokenizer import Tokenizer, numbers, train_tokenizer
 from regard.training import sources
 from regard.training.sources import Source
-from regard.training.stages import Plan, describe_origin, hold_out, plan
+from regard.training.stages import Plan, describe_origin, hold_out, plan, texts_of
 
 PROBE_ROWS = 100_000
 """Rows that a probe trains on; each is drawn by itself."""
@@ -67,8 +67,7 @@ def _plan_examples(
 ) -> Plan:
     if not examples:
         raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
-    texts = [text for q in examples for text in (q.text, q.answer) if text]
-    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts)
+    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(examples))
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
     run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
     training, held_out = hold_out(examples, recipe)
