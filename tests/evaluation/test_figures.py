@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 
-from regard.evaluation import figures
+from regard.evaluation import drawing, figures
 from regard.metrics import Interval
 
 
@@ -29,7 +29,7 @@ def test_each_is_well_formed_and_says_what_it_shows() -> None:
 def test_ink_takes_the_colour_of_the_page() -> None:
     for svg in drawings():
         assert "currentColor" in svg
-        assert figures._INK not in svg
+        assert drawing.INK not in svg
         assert "#ffffff" not in svg
 
 

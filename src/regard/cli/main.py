@@ -23,6 +23,7 @@ _COMMANDS = {
     "evaluate": ("regard.cli.evaluate", "Score a run's answers and write a report."),
     "generate": ("regard.cli.generate", "Continue texts."),
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
+    "study": ("regard.cli.study", "Questions about attention, run, drawn and answered."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
     "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),
     "import-hf": ("regard.cli.import_hf", "Make a run of a GPT-2 or BERT of Hugging Face."),

@@ -1,41 +1,15 @@
 """Figures as SVG that suit a light and a dark page: lines and text take the page's colour."""
 
-import io
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
 
 import matplotlib
 import numpy as np
-from cycler import cycler
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from regard.evaluation.drawing import COLOURS, INK, STYLE, to_svg
 from regard.metrics import Interval
-
-_INK = "#010203"
-"""Stands for the page's text colour, which is put in afterwards."""
-_COLOURS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "regard",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.prop_cycle": cycler(color=_COLOURS),
-    "figure.facecolor": "none",
-    "legend.frameon": False,
-    "savefig.facecolor": "none",
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
 
 Curve = tuple[Sequence[float], Sequence[float]]
 
@@ -44,7 +18,7 @@ def line_chart(
     curves: Mapping[str, Curve], *, x: str, y: str, title: str, log_y: bool = False
 ) -> str:
     """Named curves in one chart."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.4), layout="constrained")
         axes = figure.subplots()
         for name, (xs, ys) in curves.items():
@@ -55,27 +29,27 @@ def line_chart(
         axes.set_ylabel(y)
         if len(curves) > 1:
             axes.legend()
-        return _svg(figure, title)
+        return to_svg(figure, title)
 
 
 def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str:
     """A bar with its interval for each name, the first on top."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(values)), layout="constrained")
         axes = figure.subplots()
         for row, interval in enumerate(values.values()):
-            axes.barh(row, interval.value, color=_COLOURS[row % len(_COLOURS)], height=0.6)
-            axes.plot([interval.low, interval.high], [row, row], color=_INK, linewidth=1.2)
+            axes.barh(row, interval.value, color=COLOURS[row % len(COLOURS)], height=0.6)
+            axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.2)
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
         axes.set_xlabel(x)
-        return _svg(figure, title)
+        return to_svg(figure, title)
 
 
 def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> str:
     """How a number is distributed in each group."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.0), layout="constrained")
         axes = figure.subplots()
         everything = np.concatenate([np.asarray(values) for values in groups.values()])
@@ -85,14 +59,14 @@ def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> s
         axes.set_xlabel(x)
         axes.set_ylabel("people")
         axes.legend()
-        return _svg(figure, title)
+        return to_svg(figure, title)
 
 
 def attention_maps(
     layers: Sequence[Float[np.ndarray, "heads queries keys"]], tokens: Sequence[str], *, title: str
 ) -> str:
     """The matrix of every head: a row of maps for each layer; a query is a row of a map."""
-    with matplotlib.rc_context({**_STYLE, "font.size": 7}):
+    with matplotlib.rc_context({**STYLE, "font.size": 7}):
         n_heads = layers[0].shape[0]
         figure = Figure(figsize=(2.1 * n_heads + 0.6, 2.2 * len(layers)), layout="constrained")
         grid = figure.subplots(len(layers), n_heads, squeeze=False)
@@ -104,7 +78,7 @@ def attention_maps(
                     grid[layer, head].set_yticks(range(len(tokens)), tokens)
                 if layer == len(layers) - 1:
                     grid[layer, head].set_xticks(range(len(tokens)), tokens, rotation=90)
-        return _svg(figure, title)
+        return to_svg(figure, title)
 
 
 def _heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
@@ -118,16 +92,3 @@ def _heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
     for spine in axes.spines.values():
         spine.set_visible(True)
         spine.set_linewidth(0.4)
-
-
-def _svg(figure: Figure, title: str) -> str:
-    """The figure as an SVG element, with ids of its own so that several fit on one page."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
-    own = re.sub(r"\W+", "-", title.lower()).strip("-")
-    svg = re.sub(r'\bid="', f'id="{own}-', svg)
-    svg = re.sub(r'(url\(|href=")#', rf"\1#{own}-", svg)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(title, quote=True)}" ', 1)

@@ -52,7 +52,7 @@ def allowed_values(type_: type[Struct], path: Sequence[str]) -> list[str]:
     *sections, field = path
     owners = _structs_at(type_, sections)
     if field == "kind":
-        return [str(owner.__struct_config__.tag) for owner in owners]
+        return list(dict.fromkeys(str(owner.__struct_config__.tag) for owner in owners))
     hints = [get_type_hints(owner).get(field) for owner in owners]
     return list(dict.fromkeys(str(value) for hint in hints for value in get_args(hint)))
 

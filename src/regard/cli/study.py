@@ -1,0 +1,191 @@
+"""regard study"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli import options
+
+if TYPE_CHECKING:
+    from regard.studies.pages import Chapter
+    from regard.studies.study import Finding, Study
+
+ONLY = click.option("--only", multiple=True, metavar="THEME", help="May be repeated.")
+
+
+@click.group()
+def study() -> None:
+    """Questions about attention, each run, drawn and answered."""
+
+
+@study.command("list")
+@options.JSON
+@click.option(
+    "--seed-doc", metavar="NUMBER", help="Only what this course document asks: 000 … 004."
+)
+def list_(json_file: Path | None, seed_doc: str | None) -> None:
+    """Themes and studies: the question of each, what it covers, where the courses ask it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.errors import UserError
+    from regard.studies.catalogue import THEMES
+
+    chosen = [
+        (theme.name, study)
+        for theme in THEMES
+        for study in theme.studies
+        if seed_doc is None or any(asked.split()[0] == seed_doc for asked in study.asked)
+    ]
+    if not chosen:
+        raise UserError(
+            f"--seed-doc {seed_doc}: no study is about it; the documents are 000 to 004"
+        )
+    options.write_json(json_file, [_described(theme, study) for theme, study in chosen])
+    table = Table(box=None, pad_edge=False)
+    for column in ("study", "covers", "question", "asked in", "takes"):
+        table.add_column(column, no_wrap=column == "study")
+    shown = ""
+    for theme, study in chosen:
+        if theme != shown:
+            table.add_row(f"\n[bold]{theme}[/bold]")
+        shown = theme
+        takes = "minutes" if study.trains else "seconds"
+        table.add_row(
+            study.name, ", ".join(study.rows), study.question, "; ".join(study.asked), takes
+        )
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=200).print(table)
+
+
+@study.command(add_help_option=False)
+@click.argument("name", required=False)
+@click.argument("parameters", nargs=-1, metavar="[PARAMETER=VALUE]...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for figure and numbers [runs/studies]."
+)
+@click.option(
+    "-h", "--help", "help_", is_flag=True, help="Show this, or what study NAME may be told."
+)
+@click.pass_context
+def run(
+    context: click.Context,
+    name: str | None,
+    parameters: tuple[str, ...],
+    out: Path | None,
+    help_: bool,
+) -> None:
+    """Run study NAME (or the row that it covers, such as S2), print and draw what it finds."""
+    if name is None:
+        click.echo(context.get_help())
+        context.exit(0 if help_ else 2)
+    from regard.studies.catalogue import find_study
+    from regard.studies.shipped import save_finding
+
+    chosen = find_study(name)
+    if help_:
+        _print_help(chosen)
+        return
+    finding = chosen.with_texts(parameters)
+    places = save_finding(finding, out or Path("runs/studies"))
+    _print(finding)
+    click.echo("\nFigure and numbers: " + ", ".join(str(place) for place in places))
+
+
+@study.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
+@ONLY
+@click.option("--hide-answers", is_flag=True, help="Answers unfold on a click.")
+@click.option("--train", is_flag=True, help="Train models here, up to 20 minutes the first time.")
+def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> None:
+    """Write all findings as one offline HTML page, and their figures and numbers beside it.
+
+    Studies that train models show what they found when Regard was made, unless told to --train.
+    """
+    from regard.studies.pages import write_book
+
+    page = write_book(out, _chapters(only, train=train), hide_answers=hide_answers)
+    click.echo(f"Book: {page.resolve()}")
+
+
+def _chapters(only: tuple[str, ...], *, train: bool) -> "list[Chapter]":
+    """The findings of the themes asked for, with a progress bar."""
+    from regard.studies.catalogue import choose_themes
+    from regard.studies.pages import Chapter
+    from regard.studies.shipped import load_finding
+
+    themes = choose_themes(only)
+    found = {}
+    for study in _tracked([study for theme in themes for study in theme.studies]):
+        stored = load_finding(study) if study.trains and not train else None
+        found[study.name] = stored or study()
+    return [Chapter(theme, tuple(found[study.name] for study in theme.studies)) for theme in themes]
+
+
+def _tracked(studies: "list[Study[Any]]") -> "Iterable[Study[Any]]":
+    """The same, with a progress bar in a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(studies, "Studies", console=console, disable=not console.is_terminal)
+
+
+def _described(theme: str, study: "Study[Any]") -> dict[str, object]:
+    return {
+        "theme": theme,
+        "id": study.name,
+        "rows": study.rows,
+        "asked": study.asked,
+        "question": study.question,
+        "claim": study.claim,
+        "trains": study.trains,
+        "parameters": study.defaults,
+    }
+
+
+def _print_help(study: "Study[Any]") -> None:
+    """What a study is about and may be told."""
+    lines = [
+        f"Usage: regard study run {study.name} [PARAMETER=VALUE]... [--out FOLDER]",
+        "",
+        *(f"  {line}" for line in (study.question, "", study.claim)),
+        "",
+        "Parameters:",
+    ]
+    lines += [f"  {p.name}={p.default}  {p.description} ({p.range})" for p in study.parameters]
+    click.echo("\n".join(lines))
+
+
+def _print(finding: "Finding") -> None:
+    """What was found, for a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.claim, sep="\n")
+    console.print(f"\n    {finding.formula}\n", markup=False)
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("measured")
+    shown.add_column("", justify="right")
+    shown.add_column("claimed", justify="right")
+    shown.add_column("")
+    for number in (*finding.numbers, *finding.evidence.beyond):
+        mark = ("✓" if number.holds else "✗") if number.wanted else ""
+        shown.add_row(number.name, f"{number.measured:.6g}", number.wanted, mark)
+    console.print(shown)
+    if finding.table:
+        more = Table(*finding.table.columns, box=None, pad_edge=False)
+        for row in finding.table.rows:
+            more.add_row(*row)
+        console.print("", more, sep="\n")
+    console.print("", finding.explanation, sep="\n", markup=False)
+    for correction in finding.study.corrections:
+        console.print(
+            f"\nDocument {correction.seed} says: {correction.says}\nRight is: {correction.right}",
+            markup=False,
+        )
+    condition = f": {finding.evidence.condition}" if finding.evidence.condition else ""
+    console.print(f"\nThe claim {finding.verdict}{condition}.", markup=False)

@@ -1,0 +1,82 @@
+"""Numbers, bounds and verdicts."""
+
+import csv
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    Verdict,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+    told,
+)
+
+FINITE = st.floats(-1e6, 1e6)
+FIGURE = Drawing(svg="<svg></svg>", png=b"", alt="nothing")
+
+
+@given(FINITE, FINITE, st.floats(0, 10))
+def test_a_number_holds_within_its_bounds(measured: float, predicted: float, within: float) -> None:
+    inside = predicted - within <= measured <= predicted + within
+    assert equal("x", measured, predicted, within).holds == inside
+    assert at_least("x", measured, predicted).holds == (measured >= predicted)
+    assert at_most("x", measured, predicted).holds == (measured <= predicted)
+    assert told("x", measured).holds
+
+
+@pytest.mark.parametrize(
+    "number", [equal("x", math.nan, 0), at_most("x", math.nan, 1), told("x", math.nan)]
+)
+def test_nan_never_holds(number: Number) -> None:
+    assert not number.holds
+
+
+def test_the_verdict_follows_from_the_numbers() -> None:
+    good, bad = at_most("x", 0, 1), at_most("x", 2, 1)
+
+    def verdict(numbers: tuple[Number, ...], beyond: tuple[Number, ...] = ()) -> Verdict:
+        return Evidence(numbers=numbers, beyond=beyond, figure=FIGURE).verdict
+
+    assert verdict((good, good)) == verdict((good,), (good,)) == Verdict.HOLDS
+    assert verdict((good,), (good, bad)) == Verdict.CONDITIONAL
+    assert verdict((good, bad)) == verdict((bad,), (good,)) == Verdict.FAILS
+
+
+def test_what_is_wanted_is_said() -> None:
+    assert equal("x", 3, 3).wanted == "= 3"
+    assert equal("x", 3, 2, within=0.5).wanted == "2 ± 0.5"
+    assert at_least("x", 3, 2).wanted == "≥ 2"
+    assert at_most("x", 3, 2).wanted == "≤ 2"
+    assert Number(name="x", measured=1, low=0, high=2).wanted == "≥ 0 and ≤ 2"
+    assert told("x", 3).wanted == ""
+
+
+def test_csv_holds_all_numbers() -> None:
+    found = Evidence(numbers=(equal("a, b", 1, 1),), beyond=(told("c", 0.1),), figure=FIGURE)
+    rows = list(csv.DictReader(io.StringIO(found.csv())))
+    assert [row["name"] for row in rows] == ["a, b", "c"]
+    assert [float(row["measured"]) for row in rows] == [1, 0.1]
+
+
+def test_a_table_shows_four_digits() -> None:
+    assert table(["x", "y"], [(1 / 3, "a"), (2, 3)]).rows == (("0.3333", "a"), ("2", "3"))
+
+
+def test_a_drawing_says_what_is_to_be_seen() -> None:
+    figure = Figure(figsize=(2, 2))
+    figure.subplots().plot([0, 1])
+    drawn = drawing(figure, 'a "line" & more', name="test")
+    assert 'aria-label="a &quot;line&quot; &amp; more"' in drawn.svg
+    assert 'id="test-' in drawn.svg
+    assert drawn.png.startswith(b"\x89PNG")

@@ -1,0 +1,72 @@
+"""The book, and findings on disk."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from regard.studies.by_hand.averaging import averaging
+from regard.studies.by_hand.products import products
+from regard.studies.catalogue import THEMES
+from regard.studies.pages import Chapter, book_html, write_book
+from regard.studies.shipped import load_finding, save_finding
+
+
+@pytest.fixture(scope="module")
+def chapters() -> list[Chapter]:
+    return [Chapter(THEMES[0], (averaging(), products()))]
+
+
+class _Page(HTMLParser):
+    """What a page refers to, and its ids."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.opened = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.ids += [str(values["id"])] if "id" in values else []
+        self.references += [
+            str(values[key]) for key in ("src", "href", "xlink:href") if key in values
+        ]
+        self.opened += tag == "details" and "open" in values
+
+
+def test_the_book_is_whole_and_fetches_nothing(chapters: list[Chapter]) -> None:
+    page = _Page(book_html(chapters, hide_answers=False))
+    assert len(set(page.ids)) == len(page.ids)
+    for reference in page.references:
+        assert reference.startswith(("#", "data:")), reference
+        assert not reference.startswith("#") or reference[1:] in page.ids
+
+
+def test_answers_unfold(chapters: list[Chapter]) -> None:
+    assert _Page(book_html(chapters, hide_answers=False)).opened == 2
+    hidden = book_html(chapters, hide_answers=True)
+    assert _Page(hidden).opened == 0
+    contents = hidden[hidden.index("<nav") : hidden.index("</nav>")]
+    assert "✓" not in contents, "the contents would give the answers away"
+
+
+def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
+    finding = products()
+    save_finding(finding, tmp_path)
+    loaded = load_finding(products, tmp_path)
+    assert loaded is not None
+    assert loaded.numbers == finding.numbers
+    assert loaded.table == finding.table
+    assert loaded.verdict == finding.verdict
+    assert loaded.figure.png == finding.figure.png
+    assert loaded.figure.alt == finding.figure.alt
+    assert load_finding(averaging, tmp_path) is None
+
+
+def test_a_book_has_figures_and_numbers_beside_it(tmp_path: Path, chapters: list[Chapter]) -> None:
+    page = write_book(tmp_path, chapters, hide_answers=True)
+    assert page == tmp_path / "index.html"
+    names = {path.name for path in (tmp_path / "findings").iterdir()}
+    assert {f"averaging.{ending}" for ending in ("svg", "png", "json", "csv")} <= names
