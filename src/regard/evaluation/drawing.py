@@ -2,10 +2,17 @@
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+import matplotlib
+import numpy as np
 from cycler import cycler
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 INK = "#010203"
@@ -30,6 +37,28 @@ STYLE: Any = {
     "ytick.color": INK,
 }
 """For `matplotlib.rc_context`: lines and text in ink, nothing behind them."""
+
+
+@contextmanager
+def panels(
+    columns: int = 1, rows: int = 1, *, height: float = 3.4, width: float = 6.4
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in this style, sizes in inches, and its axes row by row; draw in the with block."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
+    """Weights as opacity, so that zero is the page itself; below 0 in another colour."""
+    image = np.zeros((*matrix.shape, 4))
+    image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLOURS[1]), to_rgb(COLOURS[0]))
+    image[..., 3] = np.clip(np.abs(matrix), 0, 1)
+    axes.imshow(image, interpolation="nearest", aspect="auto")
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_linewidth(0.4)
 
 
 def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:

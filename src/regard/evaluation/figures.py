@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.evaluation.drawing import COLOURS, INK, STYLE, to_svg
+from regard.evaluation.drawing import COLOURS, INK, STYLE, heat_map, panels, to_svg
 from regard.metrics import Interval
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -18,9 +17,7 @@ def line_chart(
     curves: Mapping[str, Curve], *, x: str, y: str, title: str, log_y: bool = False
 ) -> str:
     """Named curves in one chart."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-        axes = figure.subplots()
+    with panels(height=3.4) as (figure, (axes,)):
         for name, (xs, ys) in curves.items():
             axes.plot(xs, ys, label=name, linewidth=1.6)
         if log_y:
@@ -34,9 +31,7 @@ def line_chart(
 
 def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str:
     """A bar with its interval for each name, the first on top."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(values)), layout="constrained")
-        axes = figure.subplots()
+    with panels(height=0.5 + 0.42 * len(values)) as (figure, (axes,)):
         for row, interval in enumerate(values.values()):
             axes.barh(row, interval.value, color=COLOURS[row % len(COLOURS)], height=0.6)
             axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.2)
@@ -49,9 +44,7 @@ def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str
 
 def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> str:
     """How a number is distributed in each group."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.0), layout="constrained")
-        axes = figure.subplots()
+    with panels(height=3.0) as (figure, (axes,)):
         everything = np.concatenate([np.asarray(values) for values in groups.values()])
         bins = np.linspace(everything.min(), everything.max() + 1e-9, 40).tolist()
         for name, values in groups.items():
@@ -72,23 +65,10 @@ def attention_maps(
         grid = figure.subplots(len(layers), n_heads, squeeze=False)
         for layer, maps in enumerate(layers):
             for head, matrix in enumerate(maps):
-                _heat_map(grid[layer, head], matrix)
+                heat_map(grid[layer, head], matrix)
                 grid[layer, head].set_title(f"layer {layer + 1}, head {head + 1}", fontsize=7)
                 if head == 0:
                     grid[layer, head].set_yticks(range(len(tokens)), tokens)
                 if layer == len(layers) - 1:
                     grid[layer, head].set_xticks(range(len(tokens)), tokens, rotation=90)
         return to_svg(figure, title)
-
-
-def _heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
-    """Weight as opacity, so that zero is the page itself."""
-    image = np.zeros((*matrix.shape, 4))
-    image[..., :3] = [0.24, 0.52, 0.78]
-    image[..., 3] = np.clip(matrix, 0, 1)
-    axes.imshow(image, interpolation="nearest", aspect="auto")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-        spine.set_linewidth(0.4)

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import UserError
-from regard.studies.by_hand.averaging import averaging
-from regard.studies.by_hand.products import products
+from regard.studies.by_hand import STUDIES as BY_HAND
+from regard.studies.kernels import STUDIES as KERNELS
+from regard.studies.knowledge import STUDIES as KNOWLEDGE
+from regard.studies.low_rank import STUDIES as LOW_RANK
+from regard.studies.positions import STUDIES as POSITIONS
+from regard.studies.quiz import STUDIES as QUIZ
+from regard.studies.recurrent import STUDIES as RECURRENT
+from regard.studies.scaling import STUDIES as SCALING
+from regard.studies.structure import STUDIES as STRUCTURE
 from regard.studies.study import Study
+from regard.studies.trained_models import STUDIES as TRAINED_MODELS
 
 
 @dataclass(frozen=True)
@@ -23,8 +31,41 @@ THEMES = (
     Theme(
         "attention by hand",
         "What one head computes, and what queries, keys and values are for.",
-        (averaging, products),
+        BY_HAND,
     ),
+    Theme(
+        "scaling and cost",
+        "Why products are divided by √d, and what a layer costs.",
+        SCALING,
+    ),
+    Theme(
+        "low rank",
+        "Attention with fewer directions than tokens, and other ways to spare.",
+        LOW_RANK,
+    ),
+    Theme(
+        "recurrent networks",
+        "Gradients through time, and what attention does for a network that reads word by word.",
+        RECURRENT,
+    ),
+    Theme(
+        "positions",
+        "Why attention needs them, and what each way of encoding them does to the scores.",
+        POSITIONS,
+    ),
+    Theme(
+        "structure",
+        "How far layers see, and what is learned from text without labels.",
+        STRUCTURE,
+    ),
+    Theme("kernels", "Attention in linear time, and how far it is off.", KERNELS),
+    Theme(
+        "trained models",
+        "Which architecture for which task, what heads do, and what training changes.",
+        TRAINED_MODELS,
+    ),
+    Theme("knowledge", "What a model recalls, and what it makes up.", KNOWLEDGE),
+    Theme("quiz", "Concepts, each checked by code.", QUIZ),
 )
 
 

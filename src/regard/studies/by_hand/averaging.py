@@ -3,15 +3,13 @@
 import math
 from typing import Annotated
 
-import matplotlib
 import torch
 from jaxtyping import Float
-from matplotlib.figure import Figure
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import STYLE
+from regard.evaluation.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table
 from regard.studies.study import study
 
@@ -68,16 +66,14 @@ def pair_weight(n: int, t: float) -> float:
 
 def _drawn(n: int, t: float) -> Drawing:
     lengths = [i / 4 for i in range(61)]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-        axes = figure.subplots()
+    with panels() as (figure, (axes,)):
         for i, count in enumerate(sorted({*KEYS, n})):
             predicted = [1 - 2 * pair_weight(count, s) for s in lengths]
             axes.plot(lengths, predicted, color=f"C{i}", label=f"{count} keys")
             measured = [float(pair_weights(count, s)[2:].sum()) for s in lengths[::8]]
             axes.plot(lengths[::8], measured, "o", color=f"C{i}", markersize=4)
-        axes.axhline(0.01, linestyle=":", color=STYLE["text.color"], linewidth=1)
-        axes.axvline(t, linestyle=":", color=STYLE["text.color"], linewidth=1)
+        axes.axhline(0.01, linestyle=":", color=INK, linewidth=1)
+        axes.axvline(t, linestyle=":", color=INK, linewidth=1)
         axes.set(yscale="log", xlabel="t", ylabel="weight of all other values", ylim=(1e-6, 1.5))
         axes.legend()
         return drawing(

@@ -2,16 +2,14 @@
 
 from typing import Annotated, TypeAlias
 
-import matplotlib
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.evaluation.drawing import COLOURS, STYLE
+from regard.evaluation.drawing import COLOURS, INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
 from regard.studies.study import study
 
@@ -120,12 +118,10 @@ def _vector(x: Tensor) -> str:
 
 
 def _drawn(scores: Tensor, weights: Tensor) -> Drawing:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 2.8), layout="constrained")
-        left, right = figure.subplots(1, 2)
+    with panels(2, height=2.8) as (figure, (left, right)):
         places = np.arange(1, len(scores) + 1)
         left.bar(places, scores.numpy(), color=COLOURS[0], width=0.6)
-        left.axhline(0, color=STYLE["text.color"], linewidth=0.8)
+        left.axhline(0, color=INK, linewidth=0.8)
         left.set(title="scores", xlabel="state", xticks=places)
         right.bar(places, weights.numpy(), color=COLOURS[1], width=0.6)
         right.set(title="weights by softmax", xlabel="state", xticks=places, ylim=(0, 1.05))

@@ -1,0 +1,7 @@
+"""The quiz: concepts, each checked by code."""
+
+from typing import Any
+
+from regard.studies.study import Study
+
+STUDIES: tuple[Study[Any], ...] = ()

@@ -1,0 +1,7 @@
+"""Scaling and cost: why products are divided by √d, and what a layer costs."""
+
+from typing import Any
+
+from regard.studies.study import Study
+
+STUDIES: tuple[Study[Any], ...] = ()
