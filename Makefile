@@ -6,10 +6,10 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH := $(VENV)/.bench
-BENCHMARKS ?= short_rows attention decoding_step training decoding gpu_attention world
+BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench figures format clean
+.PHONY: help setup demo test test-slow bench figures findings format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,12 @@ figures: setup ## Draw the docs' figures anew
 	$(BIN)/python docs/birthplaces_figures.py
 	$(BIN)/python docs/family_figures.py
 	$(BIN)/python docs/make_figures.py
+
+findings: setup ## Measure all studies anew, for the package and the docs (20 minutes)
+	$(BIN)/regard study book --train --out build/book
+	rm -f src/regard/studies/findings/*
+	cp build/book/findings/*.json build/book/findings/*.svg build/book/findings/*.png src/regard/studies/findings/
+	$(BIN)/python docs/study_pages.py
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

@@ -40,6 +40,7 @@ NEAR = 1
 
 _RNN = ["model.kind=rnn-encoder-decoder", "model.n_layers=1", "model.dropout=0"]
 _RNN += ["model.bidirectional=true", "model.block=64"]
+_RNN += ["training.lr=4e-3", "training.batch=32", "training.steps=700"]
 
 
 def recurrent(width: int, place: str, *settings: str) -> list[str]:
@@ -54,7 +55,7 @@ VARIANTS: dict[str, list[str]] = {
     "RNN without, width 64": recurrent(64, "first"),
     "RNN without, width 128": recurrent(128, "first"),
     "RNN without, width 256": recurrent(256, "first"),
-    "RNN without, width 128, token last": recurrent(128, "last"),
+    "RNN without, width 256, token last": recurrent(256, "last"),
     "Transformer": [],
 }
 """What is trained, and its settings."""

@@ -4,8 +4,8 @@ Generation: 32 tokens are continued by 64, alone and in a batch of 64, by a mode
 heads and width 256 in float32, and by Hugging Face's GPT-2 with the same weights, whose tokens are
 checked to be the same. Each new token needs all weights, so it can't take less than their bytes
 over the machine's memory bandwidth: the floor. The bandwidth is the better of a sum over a buffer
-as large as the weights and a copy of one, timed in the same rounds. Then the same with 4 beams in
-a batch of 16, whose best beams are checked to be the same.
+as large as the weights and a copy of one, timed in the same rounds. Beams and other families:
+decoding_families.py.
 
 Evaluation: 500 questions are answered with 32 characters each by `answer_questions`, signals
 included, and one by one by a full pass over the growing text for each character, as the course's
@@ -51,8 +51,7 @@ PROMPT, NEW = 32, 64
 BATCHES = (1, 64)
 QUESTIONS, SAMPLE, CHARACTERS = 500, 20, 32
 """Questions in all, those that the loop answers, and how long the answers are."""
-BEAMS, BEAM_ROWS = 4, 16
-GENERATION, SEARCH, EVALUATION = 4.0, 3.0, 20.0
+GENERATION, EVALUATION = 4.0, 20.0
 """What is claimed: how many times as fast."""
 OURS, LOOP = "Regard", "one by one, no cache"
 
@@ -62,8 +61,6 @@ class Generation:
     """The times of generating for so many rows."""
 
     rows: int
-    beams: int
-    """1: greedily."""
     times: dict[str, list[float]]
     """Seconds for all new tokens, by name."""
     bytes: int
@@ -135,14 +132,19 @@ def continued_by_peer(model: Any, prompts: Tensor, beams: int = 1) -> list[list[
 
 
 def generation(
-    config: DecoderConfig, rows: int, rounds: int, device: torch.device, beams: int = 1
+    config: DecoderConfig,
+    rows: int,
+    rounds: int,
+    device: torch.device,
+    beams: int = 1,
+    prompt: int = PROMPT,
 ) -> Generation:
     """Ours and Hugging Face's with the same weights; their tokens have to be the same."""
     ours = continued if beams == 1 else partial(searched, beams=beams)
     model = LanguageModel(config, VOCABULARY)
     scatter(model)
     model.to(device).eval()
-    prompts = torch.randint(MASK + 1, VOCABULARY, (rows, PROMPT), device=device)
+    prompts = torch.randint(MASK + 1, VOCABULARY, (rows, prompt), device=device)
     calls: dict[str, measure.Call] = {OURS: partial(ours, model, prompts)}
     if HUGGING_FACE.installed:
         theirs = HUGGING_FACE.make(config, VOCABULARY).to(device).eval()
@@ -155,7 +157,7 @@ def generation(
         calls[name], moved[name] = make(size, device)
     times = measure.interleaved(calls, rounds, device)
     bandwidth = max(moved[name] / statistics.median(times.pop(name)) for name in moved)
-    return Generation(rows=rows, beams=beams, times=times, bytes=size, bandwidth=bandwidth)
+    return Generation(rows=rows, times=times, bytes=size, bandwidth=bandwidth)
 
 
 def bytes_read(model: LanguageModel) -> int:
@@ -228,9 +230,9 @@ def claims(
 ) -> dict[str, tuple[float, float]]:
     """What is claimed: the figure, and what it is at least."""
     found = {
-        f"{named(g)}: Regard's speed / {HUGGING_FACE.name}'s": (
+        f"generation, batch {g.rows}: Regard's speed / {HUGGING_FACE.name}'s": (
             g.gain.median,
-            GENERATION if g.beams == 1 else SEARCH,
+            GENERATION,
         )
         for g in generations
         if g.gain
@@ -239,17 +241,11 @@ def claims(
     return found | {name: (evaluated.gain.median, EVALUATION)}
 
 
-def named(g: Generation) -> str:
-    """What was generated."""
-    return f"generation, batch {g.rows}" + (f", {g.beams} beams" if g.beams > 1 else "")
-
-
 def generation_table(generations: Sequence[Generation]) -> Table:
     """A row a batch and model."""
     made = Table(title=f"{NEW} new tokens after {PROMPT}, float32")
     columns = (
         "batch",
-        "beams",
         "new tokens/s",
         "Regard's / its",
         "quartiles",
@@ -265,7 +261,6 @@ def generation_table(generations: Sequence[Generation]) -> Table:
             made.add_row(
                 name,
                 str(g.rows),
-                str(g.beams),
                 f"{g.speed(name):.0f}",
                 f"{gain.median:.2f}",
                 f"{gain.low:.2f}–{gain.high:.2f}",
@@ -340,7 +335,6 @@ def main() -> None:
     arguments = measure.parse(measure.options(__doc__, rounds=7))
     device, rounds, console = torch.device(arguments.device), arguments.rounds, Console(width=140)
     generations = [generation(SIZE, rows, rounds, device) for rows in BATCHES]
-    generations.append(generation(SIZE, BEAM_ROWS, rounds, device, BEAMS))
     console.print(generation_table(generations))
     evaluated = evaluation(SIZE, made_up_questions(), SAMPLE, rounds, device)
     console.print(evaluation_table(evaluated))

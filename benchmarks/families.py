@@ -23,13 +23,12 @@ _STACK = [*_SIZE, "model.n_heads=4", "model.positions.kind=rotary", "model.block
 DECODER = ["model.kind=decoder", *_STACK]
 RNN = ["model.kind=rnn", *_SIZE, "model.bidirectional=true", "model.block=128"]
 RNN_PAIR = ["model.kind=rnn-encoder-decoder", *_SIZE, "model.bidirectional=true"]
-RNN_PAIR += ["model.attention.kind=softmax", "model.block=128", "training.optimizer.kind=adamw"]
+RNN_PAIR += ["model.attention.kind=softmax", "model.block=128"]
 PAIR = ["model.kind=encoder-decoder", "head.kind=language"] + [
     f"model.{side}.{setting}"
     for side in ("encoder", "decoder")
     for setting in ("block=128", "n_layers=2", "n_heads=4", "d_model=128", "dropout=0")
 ]
-ADAMW = "training.optimizer.kind=adamw"
 
 FAMILIES: dict[str, dict[str, list[str]]] = {
     "summaries": {"encoder–decoder": [], "decoder": DECODER, "RNNs with attention": RNN_PAIR},
@@ -39,9 +38,9 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
         "decoder, its last state": [*DECODER, "head.kind=classes"],
         "decoder, the label as a word": [*DECODER, "head.kind=language"],
         "encoder–decoder, the label as a word": PAIR,
-        "RNN, both ways": [*RNN, ADAMW],
+        "RNN, both ways": RNN,
     },
-    "retrieval": {"encoder": [], "decoder": DECODER, "RNN, both ways": [*RNN, ADAMW]},
+    "retrieval": {"encoder": [], "decoder": DECODER, "RNN, both ways": RNN},
 }
 """For each task: what is trained, and its settings beside the task's own recipe."""
 

@@ -20,7 +20,7 @@ from regard.evaluation.tasks import score_task
 from regard.runs.files import write_file
 from regard.runs.machine import Machine
 
-PAIRS = (4, 8, 12, 16)
+PAIRS = (4, 8, 16)
 MECHANISMS: dict[str, list[str]] = {
     "softmax": [],
     "elu": ["model.attention.kind=elu"],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from benchmark_files import decoding, measure, peers, training
+from benchmark_files import decoding, decoding_families, measure, peers, training
 
 from regard.models.config import DecoderConfig
 from regard.models.families import LanguageModel
@@ -175,7 +175,7 @@ def test_our_step_changes_every_weight() -> None:
 
 
 def test_decoding_measures_and_writes(tmp_path: Path) -> None:
-    generations = [decoding.generation(TINY, rows, 1, CPU, beams=rows) for rows in (1, 2)]
+    generations = [decoding.generation(TINY, rows, 1, CPU) for rows in (1, 2)]
     evaluated = decoding.evaluation(TINY, QUESTIONS, 2, 1, CPU)
     assert decoding.generation_table(generations).row_count >= len(generations)
     assert decoding.evaluation_table(evaluated).row_count == 2
@@ -214,3 +214,19 @@ def test_questions_are_some_thirty_characters_long() -> None:
     questions = decoding.made_up_questions()
     assert len(questions) == decoding.QUESTIONS
     assert 25 < sum(len(question.text) for question in questions) / len(questions) < 35
+
+
+def test_other_families_measure_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families = decoding_families
+    monkeypatch.setattr(families, "SIZE", TINY)
+    monkeypatch.setattr(families, "SIDE", msgspec.structs.replace(families.SIDE, d_model=16))
+    found = [
+        families.beams_after(40, 1, CPU),
+        families.pair(1, 1, CPU),
+        families.pair(2, 1, CPU),
+        families.recurrent(1, CPU),
+    ]
+    assert families.table(found).row_count == sum(len(one.peers) for one in found)
+    measure.save(tmp_path, "decoding-families", families.document(found, CPU))
+    written = json.loads((tmp_path / "decoding-families.json").read_text())
+    assert [one["rows"] for one in written["compared"]] == [one.rows for one in found]

@@ -1,14 +1,14 @@
 """The demo keeps its promises, and its page stands up in a browser."""
 
 import json
-import re
-import shutil
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from browser import open_page, scroll_width
 
 pytestmark = pytest.mark.slow
 
@@ -30,28 +30,6 @@ def test_the_figures_hold(demo: Path) -> None:
     assert figures["peak_memory_mb"] <= 2048
 
 
-def chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if shutil.which(name):
-            return name
-    pytest.skip("no Chromium on this machine")
-
-
-def open_page(page: Path, profile: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
-            *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-            *("--disable-sync", f"--user-data-dir={profile}", "--hide-scrollbars"),
-            *("--enable-logging=stderr", "--v=0", *flags, page.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-
-
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report_is_drawn_without_errors(
@@ -66,11 +44,4 @@ def test_the_report_is_drawn_without_errors(
 
 
 def test_the_report_does_not_scroll_sideways_on_a_phone(demo: Path, tmp_path: Path) -> None:
-    page = tmp_path / "measured.html"
-    script = "<script>document.title = document.documentElement.scrollWidth</script></body>"
-    text = (demo / "report.html").read_text(encoding="utf-8").replace("</body>", script)
-    page.write_text(text, encoding="utf-8")
-    dom = open_page(page, tmp_path / "p", "--dump-dom", "--window-size=500,900").stdout
-    title = re.search(r"<title>(\d+)</title>", dom)
-    assert title is not None
-    assert int(title[1]) <= 500
+    assert scroll_width(demo / "report.html", tmp_path, width=500) <= 500

@@ -110,17 +110,30 @@ def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> N
     click.echo(f"Book: {page.resolve()}")
 
 
+@study.command()
+def index() -> None:
+    """Print as Markdown what the courses ask, and which study answers what, as Regard found it."""
+    from regard.studies.catalogue import all_studies
+
+    click.echo("| asked in | question | study | claim | verdict |\n|---|---|---|---|---|")
+    asked = sorted(
+        ((place, study) for study in all_studies() for place in study.asked),
+        key=lambda pair: pair[0],
+    )
+    for place, study in asked:
+        cells = (place, study.question, f"`{study.name}`", study.claim, study.shipped().verdict)
+        click.echo(f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |")
+
+
 def _chapters(only: tuple[str, ...], *, train: bool) -> "list[Chapter]":
     """The findings of the themes asked for, with a progress bar."""
     from regard.studies.catalogue import choose_themes
     from regard.studies.pages import Chapter
-    from regard.studies.shipped import load_finding
 
     themes = choose_themes(only)
     found = {}
     for study in _tracked([study for theme in themes for study in theme.studies]):
-        stored = load_finding(study) if study.trains and not train else None
-        found[study.name] = stored or study()
+        found[study.name] = study.shipped() if study.trains and not train else study()
     return [Chapter(theme, tuple(found[study.name] for study in theme.studies)) for theme in themes]
 
 

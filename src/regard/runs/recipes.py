@@ -11,7 +11,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.config_heads import ClassesConfig, EmbeddingConfig, MaskedLanguageConfig
-from regard.models.config_positions import LearnedConfig, RotaryConfig
+from regard.models.config_positions import LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.config_tasks import (
     CasingConfig,
     ClassificationConfig,
@@ -102,31 +102,38 @@ _TEXT = Recipe(
 )
 
 
-def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
-    """A small encoder–decoder that is trained for some two minutes, unless it is told otherwise."""
-    side = TransformerConfig(
-        block=128, n_layers=2, n_heads=4, d_model=128, dropout=0.0, positions=RotaryConfig()
-    )
-    schedule = CosineConfig(final=0.02)
-    training = TrainingConfig(steps=1000, lr=2e-3, schedule=schedule, optimizer=MuonConfig())
-    usual: dict[str, Any] = {
-        "data": DataConfig(validation=0.0),
-        "tokenizer": WordsConfig(),
-        "model": EncoderDecoderConfig(encoder=side, decoder=side),
-        "training": training,
-    }
-    return Recipe(task=task, **usual | parts)
-
-
 def _small(kind: type[T], **settings: Any) -> T:
-    """One stack of the same size."""
+    """One small stack."""
     sizes = {"block": 128, "n_layers": 2, "n_heads": 4, "d_model": 128, "dropout": 0.0}
     return kind(**sizes | {"positions": RotaryConfig()} | settings)
 
 
-def _for_probe(task: TaskConfig) -> Recipe:
+def _pair(**settings: Any) -> EncoderDecoderConfig:
+    """Two of them, of which one reads and one writes."""
+    side = _small(TransformerConfig, **settings)
+    return EncoderDecoderConfig(encoder=side, decoder=side)
+
+
+def _steps(steps: int, lr: float) -> TrainingConfig:
+    """Some minutes of training."""
+    schedule = CosineConfig(final=0.02)
+    return TrainingConfig(steps=steps, lr=lr, schedule=schedule, optimizer=MuonConfig())
+
+
+def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
+    """An encoder–decoder, unless it is told otherwise."""
+    usual: dict[str, Any] = {
+        "data": DataConfig(validation=0.0),
+        "tokenizer": WordsConfig(),
+        "model": _pair(),
+        "training": _steps(1000, lr=2e-3),
+    }
+    return Recipe(task=task, **usual | parts)
+
+
+def _for_probe(task: TaskConfig, **parts: Any) -> Recipe:
     """A decoder of two layers."""
-    return _for_task(task, model=_small(DecoderConfig, d_model=64, n_heads=2))
+    return _for_task(task, model=_small(DecoderConfig, d_model=64, n_heads=2), **parts)
 
 
 _MASKED = msgspec.structs.replace(
@@ -138,14 +145,20 @@ _MASKED = msgspec.structs.replace(
 """An encoder that is pretrained by masked tokens (BERT)."""
 
 TASKS = {
-    "casing": _for_task(CasingConfig(), tokenizer=CharactersConfig()),
+    "casing": _for_task(
+        CasingConfig(),
+        tokenizer=CharactersConfig(),
+        # What is looked up is a place, which rotary positions don't tell across the two sides.
+        model=_pair(positions=SinusoidalConfig()),
+        training=_steps(600, lr=3e-3),
+    ),
     "summaries": _for_task(SummariesConfig()),
     "translation": _for_task(TranslationConfig()),
     "classification": _for_task(
         ClassificationConfig(), model=_small(EncoderConfig), head=ClassesConfig()
     ),
     "retrieval": _for_task(RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingConfig()),
-    "mqar": _for_probe(MqarConfig()),
+    "mqar": _for_probe(MqarConfig(), training=_steps(1500, lr=6e-3)),
     "copy": _for_probe(CopyConfig()),
     "selective-copy": _for_probe(SelectiveCopyConfig()),
     "induction": _for_probe(InductionConfig()),

@@ -1,6 +1,6 @@
 """Findings of all studies with their usual parameters, that come with Regard.
 
-So that reading the book needs no training. `regard study ship` makes them anew.
+So that reading the book needs no training. `make findings` makes them anew.
 """
 
 from importlib.resources import files
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from regard.errors import UserError
 from regard.runs.files import write_file
 from regard.studies.finding import Drawing, Evidence, Number, Table
 from regard.studies.study import Finding, Study
@@ -54,12 +55,16 @@ def save_finding(finding: Finding, folder: Path) -> list[Path]:
     return places
 
 
-def load_finding(study: Study[Any], folder: Traversable | None = None) -> Finding | None:
-    """A finding from a folder, else from those that come with Regard; None if it has none."""
+def load_finding(study: Study[Any], folder: Traversable | None = None) -> Finding:
+    """A finding from a folder, else from those that come with Regard.
+
+    Raises:
+        UserError: it isn't there.
+    """
     folder = folder or files("regard.studies") / "findings"
     place = folder / f"{study.name}.json"
     if not place.is_file():
-        return None
+        raise UserError(f"{place}: isn't there; `regard study run {study.name}` makes a finding")
     stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
     svg = (folder / f"{study.name}.svg").read_text(encoding="utf-8")
     figure = Drawing(

@@ -75,11 +75,16 @@ class Study(Generic[P]):
         """
         return self._measure(override(self._settings(), assignments, where=self.name))
 
+    def shipped(self) -> "Finding":
+        """What was found with the usual parameters when Regard was made: nothing is measured."""
+        from regard.studies.shipped import load_finding
+
+        return load_finding(self)
+
     @property
     def defaults(self) -> dict[str, Any]:
         """What the parameters are unless told otherwise."""
-        values: dict[str, Any] = msgspec.to_builtins(self._settings())
-        return values
+        return _plain(self._settings())
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -120,7 +125,7 @@ class Study(Generic[P]):
         seconds = time.perf_counter() - started
         return Finding(
             study=self,
-            parameters=msgspec.to_builtins(settings),
+            parameters=_plain(settings),
             evidence=evidence,
             seconds=seconds,
         )
@@ -206,6 +211,12 @@ def study(
         )
 
     return made
+
+
+def _plain(settings: msgspec.Struct) -> dict[str, Any]:
+    """The values as JSON has them."""
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return values
 
 
 def _range(described: Mapping[str, Any]) -> str:

@@ -1,0 +1,64 @@
+"""Write a notebook for each theme, and the index in docs/studies.md. `make findings`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from regard.cli.study import study as command
+from regard.studies.catalogue import THEMES, Theme
+
+DOCS = Path(__file__).parent
+INDEX = re.compile(r"(?<=<!-- index -->\n).*?(?=<!-- /index -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Write them all."""
+    (DOCS / "notebooks").mkdir(exist_ok=True)
+    for theme in THEMES:
+        text = json.dumps(notebook(theme), indent=1, ensure_ascii=False) + "\n"
+        (DOCS / "notebooks" / notebook_name(theme)).write_text(text, encoding="utf-8")
+    page = DOCS / "studies.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(INDEX.sub(lambda _: index(), text), encoding="utf-8")
+
+
+def index() -> str:
+    """What `regard study index` prints."""
+    return CliRunner().invoke(command, ["index"], catch_exceptions=False).stdout
+
+
+def notebook_name(theme: Theme) -> str:
+    """A theme's file."""
+    return theme.name.replace(" ", "-") + ".ipynb"
+
+
+def notebook(theme: Theme) -> dict[str, Any]:
+    """Its studies, one after the other: the question, then the finding."""
+    cells = [_text(f"# {theme.name.capitalize()}\n\n{theme.about}")]
+    for study in theme.studies:
+        name = study.name.replace("-", "_")
+        call = f"{name}.shipped()  # {name}() trains anew" if study.trains else f"{name}()"
+        cells += [
+            _text(f"## {study.question}\n\nAsked in {'; '.join(study.asked)}."),
+            _code(f"from regard.studies import {name}\n\n{call}"),
+        ]
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def _code(text: str) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"execution_count": None, "outputs": []}
+    return {"cell_type": "code", "metadata": {}, "source": text} | nothing
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The book of studies, as a reader opens it."""
+
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from browser import open_page, scroll_width
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("book")
+    subprocess.run([sys.executable, "-m", "regard", "study", "book", "--out", str(out)], check=True)
+    return out / "index.html"
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_drawn_without_errors(width: int, scheme: str, book: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    size = f"--window-size={width},2400"
+    opened = open_page(book, tmp_path / "p", f"--screenshot={picture}", size, *dark)
+    assert "CONSOLE" not in opened.stderr
+    assert struct.unpack(">I", picture.read_bytes()[16:20])[0] == width
+
+
+def test_it_does_not_scroll_sideways_on_a_phone(book: Path, tmp_path: Path) -> None:
+    assert scroll_width(book, tmp_path, width=500) <= 500
+
+
+def test_it_asks_the_network_for_nothing(book: Path, tmp_path: Path) -> None:
+    """Chromium keeps a log of all that it fetches."""
+    log = tmp_path / "network.json"
+    open_page(book, tmp_path / "p", "--dump-dom", f"--log-net-log={log}")
+    text = log.read_text(encoding="utf-8", errors="replace")
+    assert f'"{book.as_uri()}"' in text, "the log would show what was fetched"
+    fetched = set(re.findall(r'"url":"(https?://[^"]+)"', text))
+    assert not {url for url in fetched if "google" not in url and "gstatic" not in url}, fetched

@@ -1,0 +1,31 @@
+"""The docs' index and notebooks are those that the catalogue makes."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.studies.catalogue import THEMES, all_studies
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES: dict[str, Any] = runpy.run_path(str(DOCS / "study_pages.py"))
+
+
+def test_the_index_is_up_to_date() -> None:
+    assert PAGES["index"]() in (DOCS / "studies.md").read_text(encoding="utf-8"), "make findings"
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_the_notebooks_are_up_to_date(theme: Any) -> None:
+    place = DOCS / "notebooks" / PAGES["notebook_name"](theme)
+    assert json.loads(place.read_text(encoding="utf-8")) == PAGES["notebook"](theme)
+
+
+@pytest.mark.parametrize("study", list(all_studies()), ids=lambda study: study.name)
+def test_shipped_findings_are_those_of_the_usual_parameters(study: Any) -> None:
+    shipped = study.shipped()
+    assert dict(shipped.parameters) == study.defaults
+    assert "<svg" in shipped.figure.svg
+    assert shipped.figure.png.startswith(b"\x89PNG")
