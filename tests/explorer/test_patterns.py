@@ -1,0 +1,118 @@
+"""Patterns, on matrices in which they were planted."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.explorer.patterns import (
+    Read,
+    after_same_token,
+    at_distance,
+    distance,
+    entropy,
+    patterns,
+    repeated,
+    same_token,
+    sink,
+    value_norms,
+)
+
+N = 6
+TEXT = Read(
+    ids=torch.tensor([1, 5, 7, 5, 7, 2]),
+    separators=torch.tensor([False, False, False, False, False, True]),
+    punctuation=torch.tensor([False, False, True, False, True, False]),
+)
+
+
+def pointing(to: list[int]) -> Tensor:
+    """A head whose query i gives all its weight to key to[i]."""
+    return torch.eye(len(to), dtype=torch.float64)[to]
+
+
+def found(weights: Tensor) -> dict[str, float]:
+    return {name: float(score) for name, score in patterns(weights, TEXT).items()}
+
+
+def test_a_head_that_looks_back_by_one() -> None:
+    scores = found(pointing([0, 0, 1, 2, 3, 4]))
+    assert scores["previous"] == 1
+    assert scores["causal"] == 1
+    assert scores["next"] == 0
+    assert scores["self"] == pytest.approx(1 / N)
+    assert scores["first"] == pytest.approx(2 / N)
+
+
+def test_a_head_that_looks_ahead_at_itself_and_at_the_first() -> None:
+    assert found(pointing([1, 2, 3, 4, 5, 5]))["next"] == 1
+    assert found(pointing([0, 1, 2, 3, 4, 5]))["self"] == 1
+    assert found(pointing([0] * N))["first"] == 1
+
+
+def test_heads_that_look_at_kinds_of_tokens() -> None:
+    assert found(pointing([5] * N))["separators"] == 1
+    assert found(pointing([2, 4, 2, 4, 2, 4]))["punctuation"] == 1
+    # 5 stands at 1 and 3, 7 at 2 and 4; the others have no twin.
+    assert found(pointing([0, 3, 4, 1, 2, 0]))["same token"] == pytest.approx(4 / N)
+    # After the earlier 5 came 7, after the earlier 7 came 5.
+    assert found(pointing([0, 0, 0, 2, 3, 0]))["induction"] == pytest.approx(2 / N)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
+def test_places_of_tokens_by_their_definition(ids: list[int]) -> None:
+    same, after = same_token(torch.tensor(ids)), after_same_token(torch.tensor(ids))
+    for i, query in enumerate(ids):
+        for j, key in enumerate(ids):
+            assert same[i, j] == (i != j and query == key)
+            assert after[i, j] == (0 < j < i and ids[j - 1] == query)
+
+
+def test_a_text_twice() -> None:
+    half = 4
+    copies = torch.zeros(2, 2 * half, 2 * half)
+    for i in range(half, 2 * half):
+        copies[0, i, i - half] = 1
+        copies[1, i, i - half + 1] = 1
+    scores = repeated(copies)
+    assert scores["duplicate"].tolist() == [1, 0]
+    assert scores["induction"].tolist() == [0, 1]
+
+
+def test_a_sink_gets_the_weight_of_all_behind_it() -> None:
+    weights = pointing([0, 0, 2, 2, 2, 2])
+    assert sink(weights) == pytest.approx(2 / N)
+    assert sink(weights, key=2) == 1
+
+
+@given(st.integers(2, 12))
+def test_equal_weights_are_uniform(n: int) -> None:
+    assert entropy(torch.full((n, n), 1 / n, dtype=torch.float64), causal=False) == pytest.approx(1)
+    seen = torch.ones(n, n, dtype=torch.float64).tril()
+    assert entropy(seen / seen.sum(-1, keepdim=True), causal=True) == pytest.approx(1)
+    assert entropy(torch.eye(n, dtype=torch.float64), causal=False) == 0
+    half = torch.zeros(n, n, dtype=torch.float64)
+    half[:, :2] = 0.5
+    assert entropy(half, causal=False) == pytest.approx(math.log(2) / math.log(n))
+
+
+def test_how_far_a_head_looks() -> None:
+    assert distance(pointing([0, 1, 2])) == 0
+    assert distance(pointing([2, 1, 0])) == pytest.approx(4 / 3)
+    assert at_distance(torch.ones(1, 1), -1) == 0, "no query has such a key"
+
+
+def test_value_norms_are_those_of_what_is_added() -> None:
+    draw = torch.Generator().manual_seed(0)
+    heads, n, d, width = 3, 5, 4, 12
+    weights = torch.rand(heads, n, n, generator=draw, dtype=torch.float64)
+    values = torch.randn(heads, n, d, generator=draw, dtype=torch.float64)
+    projection = torch.randn(width, heads * d, generator=draw, dtype=torch.float64)
+    norms = value_norms(weights, values, projection)
+    for h in range(heads):
+        alone = torch.zeros(heads * d, dtype=torch.float64)
+        alone[h * d : (h + 1) * d] = weights[h, 1, 2] * values[h, 2]
+        assert norms[h, 1, 2] == pytest.approx(float((projection @ alone).norm()))
