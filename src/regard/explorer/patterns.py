@@ -118,4 +118,5 @@ def value_norms(
     heads, _, d = values.shape
     parts = projection.view(-1, heads, d)
     moved = torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
-    return weights.abs() * moved[:, None]
+    norms: Tensor = weights.abs() * moved[:, None]
+    return norms
