@@ -219,12 +219,12 @@ def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _drawn(bias: RelativeBias, beside: Tensor, weights: Tensor) -> Drawing:
-    places = torch.arange(beside.shape[-1])
+def _drawn(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
+    places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
     with panels(3, height=2.5) as (figure, axes):
         heat_map(axes[0], (numbers / numbers.max()).numpy())
-        heat_map(axes[1], beside[0, 0].numpy())
+        heat_map(axes[1], side_by_side[0, 0].numpy())
         heat_map(axes[2], weights[0, 0].numpy())
         for each, title in zip(
             axes, ("π", "weights, side by side", "weights, with π"), strict=True
@@ -234,6 +234,8 @@ def _drawn(bias: RelativeBias, beside: Tensor, weights: Tensor) -> Drawing:
             figure,
             "Three heat maps of queries against keys: the bias, one number along each diagonal; "
             "and the weights of a head with sinusoids side by side and with this bias, "
-            + ("which are the same." if _gap(beside, weights) < ROUNDING else "which differ."),
+            + (
+                "which are the same." if _gap(side_by_side, weights) < ROUNDING else "which differ."
+            ),
             name="relative-bias",
         )

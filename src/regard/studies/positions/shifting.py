@@ -22,7 +22,7 @@ TURN = 2 * math.pi
     rows=["S19"],
     asked=["003 §1 c", "004 §1 e"],
     question="Which matrix moves a sinusoidal position on, and which wavelengths does it turn?",
-    claim="p(t + s) = Mˢ p(t) for every t: M turns each pair of entries by ω_k. Wavelengths are "
+    claim="p(t + s) = Mˢ p(t) for every t: M turns each pair of entries by ω_k. Wavelengths are"
     " 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.",
     formula=r"\begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
     r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = "
@@ -146,9 +146,11 @@ def _drawn(d: int, steps: int) -> Drawing:
         heat_map(left, shift_matrix(d, steps)[:shown, :shown].numpy())
         left.set(title=f"M to the power {steps}", xlabel=f"entries 0 to {shown - 1} of p(t)")
         left.set_ylabel(f"of p(t + {steps})")
+        pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
         for first, mark in ((0, "o"), (1, "x")):
-            pair = np.arange(1, d // 2 + 1)
-            right.plot(pair, wavelengths(first, d), mark, markersize=4, label=f"k from {first}")
+            right.plot(
+                pair + 1, wavelengths(first, d)[pair], mark, markersize=4, label=f"k from {first}"
+            )
         for end in (TURN, BASE * TURN):
             right.axhline(end, linestyle=":", color=INK, linewidth=1)
         right.set(yscale="log", xlabel="pair", ylabel="wavelength", title="wavelengths")

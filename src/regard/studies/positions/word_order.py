@@ -48,8 +48,8 @@ def word_order(
 ) -> Evidence:
     """«The man chased the dog» and «the dog chased the man» have the same words, and the answer to
     «who did it?» is another. A Transformer without positions gives both the same mean state; so
-    whatever is made of that state, it is right on one of the two at most, and on half of a test
-    in which both always stand.
+    whatever is made of that state, it is right on one of the two at most, and on half at most of
+    a test in which both always stand.
 
     Here no weight of the Transformer is learned. Its layer is random, and a linear readout of its
     mean state is fitted by least squares to sentences that tell who did it. That is enough for

@@ -40,9 +40,9 @@ FATES = ("⁇", "another", "itself")
     r"\text{masked token: } \tilde{x} \to x_i",
 )
 def free_labels(
-    text: Annotated[str, Meta(min_length=40, max_length=20_000, description="raw text")] = TEXT,
+    text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
     masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
-    draws: Annotated[int, Meta(ge=10, le=1000, description="times that tokens are chosen")] = 200,
+    draws: Annotated[int, Meta(ge=10, le=400, description="times that tokens are chosen")] = 200,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the choices")] = 0,
 ) -> Evidence:
     """Nobody marks up a novel, but whoever hides a part of it knows what was there. Shifted by one,

@@ -37,6 +37,8 @@ KINDS: dict[Kind, PositionsConfig] = {
 }
 ROUNDING, SEEN = 1e-10, 0.01
 """More than float64 rounds off scores of about 1, and a difference that could be read off them."""
+DRAWN = 12
+"""Masks, at most."""
 
 
 @study(
@@ -83,7 +85,7 @@ def masked_autoencoder(
             at_most("the same in a causal model", sees_the_end(causal, row), ROUNDING),
             told("least loss a mask, positions dropped too, in nats", entropy(behind)),
         ),
-        figure=_drawn(kept, dropped, behind),
+        figure=_drawn(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
         table=table(
             ["place", "hidden word", "gap to the first mask", "the same, positions dropped too"],
             [
