@@ -1,0 +1,151 @@
+"""S16: the same tokens in another order."""
+
+from functools import partial
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention.registry import OWN, Mechanism
+from regard.evaluation.drawing import panels
+from regard.models.config import TransformerConfig
+from regard.models.config_positions import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
+from regard.models.transformer import Decoder, Encoder
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.study import study
+from regard.studies.untrained import untrained
+
+Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
+KINDS: dict[Kind, PositionsConfig] = {
+    "none": NoPositionsConfig(),
+    "learned": LearnedConfig(),
+    "sinusoidal": SinusoidalConfig(),
+    "rotary": RotaryConfig(),
+    "alibi": AlibiConfig(),
+}
+ROUNDING = 1e-10
+"""More than what float64 rounds off states of about 1 in six layers, and less than any effect."""
+SEEN = 0.01
+"""A difference that could be read off states of about 1."""
+
+
+@study(
+    rows=["S16"],
+    asked=["002 §1 a"],
+    question="What does a Transformer without positions know of the order of its tokens?",
+    claim="Nothing, if all tokens look at all others: in another order they give the same states "
+    "in that order. A causal mask tells the order even without positions.",
+    formula=r"f(P X) = P f(X) \quad \text{for every permutation matrix } P",
+)
+def permutation(
+    n: Annotated[int, Meta(ge=10, le=128, description="tokens")] = 12,
+    layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
+    positions: Annotated[Kind, Meta(description="positions of the one that should not know")] = (
+        "none"
+    ),
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and order")] = 0,
+) -> Evidence:
+    """Attention adds up values by products of queries and keys. A sum has no order, and all else
+    in a layer is done to each token by itself. So a Transformer without positions sees a bag of
+    tokens: whatever its weights, each token gets the same state wherever it stands.
+
+    Positions change that, and so does a causal mask: the first token sees one token, the second
+    two, and this difference is enough to tell their places. But it takes two layers until the
+    last token knows the order of those before. In one layer it looks at all of them with keys
+    that don't know their place, and gathers a sum once more.
+
+    The table tells which mechanisms treat all places alike. Linformer mixes the keys by place, and
+    a window or blocks are cut by place: there the mechanism itself tells the order.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=draw)
+    before = torch.cat([torch.randperm(n - 1, generator=draw), torch.tensor([n - 1])])
+    bag = order_error(encoder(n, layers, KINDS[positions], seed), order)
+    placed = order_error(encoder(n, layers, SinusoidalConfig(), seed), order)
+    causal = order_error(_causal(n, layers, seed), order)
+    named = "without positions" if positions == "none" else f"with {positions} positions"
+    return Evidence(
+        numbers=(
+            at_most(f"largest change of a state, {named}", bag.max(), ROUNDING),
+            at_least("with positions", placed.max(), SEEN),
+            at_least("causal, without positions", causal.max(), SEEN),
+            at_most(
+                "causal, last token after those before changed places, 1 layer",
+                order_error(_causal(n, 1, seed), before)[-1],
+                ROUNDING,
+            ),
+            at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN),
+        ),
+        figure=_drawn({named: bag, "with positions": placed, "causal mask alone": causal}),
+        table=table(
+            ["mechanism", "largest change of an output", "tells the order"],
+            [
+                (name, error, "no" if error < ROUNDING else "yes")
+                for name, error in (
+                    (mechanism.name, mechanism_error(mechanism, seed)) for mechanism in OWN.values()
+                )
+            ],
+        ),
+    )
+
+
+def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """How much each token's state changes when the tokens 0, 1, … change places."""
+    ids = torch.arange(len(order))[None]
+    moved: Tensor = model(ids[:, order]) - model(ids)[:, order]
+    return moved[0].abs().amax(-1)
+
+
+def mechanism_error(mechanism: Mechanism, seed: int) -> float:
+    """How much an output changes, at most, when 12 queries, keys and values change places."""
+    draw = torch.Generator().manual_seed(seed)
+    low, high = mechanism.inputs
+    inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
+    order = torch.randperm(12, generator=draw)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        attend = mechanism.example().double().eval()
+    with torch.no_grad():
+        changed = attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :]
+    return float(changed.abs().max())
+
+
+def _config(n: int, layers: int, positions: PositionsConfig) -> TransformerConfig:
+    return TransformerConfig(
+        block=n, n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+    )
+
+
+def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encoder:
+    return untrained(partial(Encoder, _config(n, layers, positions), n), seed)
+
+
+def _causal(n: int, layers: int, seed: int) -> Decoder:
+    return untrained(partial(Decoder, _config(n, layers, NoPositionsConfig()), n), seed)
+
+
+def _drawn(changes: dict[str, Float[Tensor, " n"]]) -> Drawing:
+    with panels() as (figure, (axes,)):
+        for i, (name, change) in enumerate(changes.items()):
+            places = np.arange(1, len(change) + 1)
+            axes.plot(places, change.clamp(min=1e-17), "o", color=f"C{i}", label=name)
+        axes.set(yscale="log", ylim=(1e-18, 1e3), xlabel="place", ylabel="change of the state")
+        axes.legend(loc="center right")
+        low, high = (float(change.max()) for change in list(changes.values())[:2])
+        return drawing(
+            figure,
+            "How much the state of each token changes when the tokens change places: by "
+            f"{low:.1g} at most {next(iter(changes))}, by up to {high:.1g} with positions, and as "
+            "visibly under a causal mask.",
+            name="permutation",
+        )

@@ -1,0 +1,241 @@
+"""S18: a bias on the scores in place of positions beside the words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from msgspec import Meta
+from torch import Tensor, nn
+
+from regard.attention import Softmax
+from regard.evaluation.drawing import heat_map, panels
+from regard.positions import RelativeBias, ShawVectors, Sinusoidal
+from regard.positions.frequencies import frequencies
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+    told,
+)
+from regard.studies.study import Correction, study
+
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True)
+class PairBias:
+    """A number for each head, query and key, which need not depend on their distance."""
+
+    values: Float[Tensor, "heads queries keys"]
+
+    def dense(
+        self, query_positions: Int[Tensor, " queries"], key_positions: Int[Tensor, " keys"]
+    ) -> Float[Tensor, "heads queries keys"]:
+        """The numbers of these queries and keys."""
+        return self.values[:, query_positions][:, :, key_positions]
+
+    def score_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+        """The same, added pair by pair."""
+
+        def add(score: Tensor, _row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return score + self.values[head, query, key]
+
+        return add
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values, and position vectors for queries and keys."""
+
+    query: Float[Tensor, "1 heads n d"]
+    key: Float[Tensor, "1 heads n d"]
+    value: Float[Tensor, "1 heads n d"]
+    query_position: Float[Tensor, "1 heads n d"]
+    key_position: Float[Tensor, "1 heads n d"]
+
+
+@study(
+    rows=["S18"],
+    asked=["002 §1 c i", "002 §1 c ii"],
+    question="Which bias on the scores does what positions beside queries and keys do?",
+    claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m heads "
+    "learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
+    formula=r"a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}"
+    r"{\sum_j e^{q_i^\top k_j + \pi_{ij}}}, \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos}",
+    corrections=[
+        Correction(
+            seed="002",
+            says="With a bias, a_ij = Σ_j e^(π_ij) e^(q_i·k_j) v_i.",
+            right="a_i = Σ_j e^(π_ij) e^(q_i·k_j) v_j, divided by the same sum without v_j. The "
+            "output belongs to the query alone, so it is a_i; the values are those of the keys. "
+            "With v_i, and divided, each token would get its own value, whatever the scores are.",
+        ),
+        Correction(
+            seed="002",
+            says="The biases are essentially the idea of Shaw et al. (2018), and (2(T − 1) + 1)m "
+            "embeddings take the place of the T position embeddings.",
+            right="They are numbers. Shaw's are vectors, a^K on the keys and a^V on the values, "
+            "which all heads share: 2(2k + 1)d numbers. What they add to a score depends on the "
+            "query too, and they add to the output. (Numbers are T5's and this library's way.)",
+        ),
+    ],
+)
+def relative_bias(
+    length: Annotated[int, Meta(ge=3, le=128, description="T, tokens")] = 16,
+    heads: Annotated[int, Meta(ge=1, le=16, description="m, heads")] = 4,
+    clip: Annotated[int, Meta(ge=1, le=128, description="k, farthest distance of its own")] = 4,
+    d: Annotated[int, Meta(ge=2, le=128, multiple_of=2, description="width of a head")] = 8,
+    scaled: Annotated[
+        bool, Meta(description="whether scores are divided by the root of the width")
+    ] = False,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
+    these numbers to the scores themselves gets the same weights, and needs no wider heads. With
+    sinusoids the number is Σ cos(ω_k(i − j)): it depends on the distance alone, so that one number
+    for each distance does it all, and these can as well be learned.
+
+    It is exact for scores as they are. Where they are divided by the root of the width, the wider
+    vectors divide by √(2d), and it takes other numbers.
+
+    Shaw's way is another one: a vector for each distance, multiplied with the query. A word can
+    then look farther than another one, which no bias by distance allows.
+    """
+    draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
+    given = Heads(*torch.randn(5, 1, heads, length, d, dtype=torch.float64, generator=draw))
+    attend = Softmax(scaled=scaled)
+    free = PairBias((given.query_position @ given.key_position.mT)[0])
+    biased = attend(given.query, given.key, given.value, bias=free)
+    distances = wave_bias(length, heads, d)
+    weights = attend.weights(given.query, given.key, bias=distances)
+    weights_beside = attend.weights(*beside(with_waves(given)))
+    shaw = shaw_vectors(d, clip, draw)
+    return Evidence(
+        numbers=(
+            at_most(
+                "outputs with a bias, less those side by side",
+                _gap(biased, attend(*beside(given), given.value)),
+                ROUNDING,
+            ),
+            at_most(
+                "weights with a number a distance, less those of sinusoids side by side",
+                _gap(weights, weights_beside),
+                ROUNDING,
+            ),
+            equal(
+                "numbers learned, (2(T − 1) + 1)m",
+                count(RelativeBias(heads=heads, length=length)),
+                (2 * (length - 1) + 1) * heads,
+            ),
+            equal(
+                "clipped, (2k + 1)m",
+                count(RelativeBias(heads=heads, clip=clip)),
+                (2 * clip + 1) * heads,
+            ),
+            equal("in Shaw's vectors, 2(2k + 1)d", count(shaw), 2 * (2 * clip + 1) * d),
+            at_most(
+                "what a bias adds to the next key: from query to query",
+                spread(distances.dense(places, places)),
+                0.0,
+            ),
+            at_least(
+                "what Shaw's vectors add to it: from query to query",
+                spread(shaw.scores(given.query, places, places)),
+                0.01,
+            ),
+            told("gap to the sum as document 002 prints it", _gap(biased, as_printed(given, free))),
+            told("gap to that sum, divided: v_i", _gap(biased, given.value)),
+        ),
+        figure=_drawn(distances, weights_beside, weights),
+        table=table(
+            ["T", "position vectors, T·m·d", "a bias, (2(T − 1) + 1)m", "clipped", "Shaw's"],
+            [
+                (
+                    t,
+                    t * heads * d,
+                    count(RelativeBias(heads=heads, length=t)),
+                    count(RelativeBias(heads=heads, clip=clip)),
+                    count(shaw),
+                )
+                for t in (16, 128, 1024)
+            ],
+        ),
+    )
+
+
+def beside(given: Heads) -> tuple[Float[Tensor, "1 heads n e"], Float[Tensor, "1 heads n e"]]:
+    """Queries and keys with their position vectors beside them."""
+    return (
+        torch.cat([given.query, given.query_position], -1),
+        torch.cat([given.key, given.key_position], -1),
+    )
+
+
+def with_waves(given: Heads) -> Heads:
+    """The same with sinusoids as position vectors."""
+    length, d = given.query.shape[2:]
+    waves = Sinusoidal(length=length, d=d).vectors.expand_as(given.query)
+    return given._replace(query_position=waves, key_position=waves)
+
+
+def wave_bias(length: int, heads: int, d: int) -> RelativeBias:
+    """Σ_k cos(ω_k(j − i)), the product of sinusoids, as a number for each distance."""
+    bias = RelativeBias(heads=heads, length=length).double().requires_grad_(False)
+    distances = torch.arange(1 - length, length, dtype=torch.float64)
+    bias.values.copy_(torch.outer(distances, frequencies(d, 10_000.0)).cos().sum(-1))
+    return bias
+
+
+def shaw_vectors(d: int, clip: int, draw: torch.Generator) -> ShawVectors:
+    """Some of entries N(0, 1)."""
+    shaw = ShawVectors(d=d, clip=clip).double().requires_grad_(False)
+    for vectors in shaw.parameters():
+        nn.init.normal_(vectors, generator=draw)
+    return shaw
+
+
+def as_printed(given: Heads, bias: PairBias) -> Float[Tensor, "1 heads n d"]:
+    """The sum of document 002: Σ_j e^(q_i·k_j + π_ij) v_i."""
+    return (given.query @ given.key.mT + bias.values).exp().sum(-1, keepdim=True) * given.value
+
+
+def count(module: nn.Module) -> int:
+    """How many numbers it learns."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
+    """How far apart what a head adds to the score of the next key is, from query to query."""
+    following = added.diagonal(1, -2, -1)
+    return float((following.amax(-1) - following.amin(-1)).max())
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max())
+
+
+def _drawn(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
+    places = torch.arange(side_by_side.shape[-1])
+    numbers = bias.dense(places, places)[0]
+    with panels(3, height=2.5) as (figure, axes):
+        heat_map(axes[0], (numbers / numbers.max()).numpy())
+        heat_map(axes[1], side_by_side[0, 0].numpy())
+        heat_map(axes[2], weights[0, 0].numpy())
+        for each, title in zip(
+            axes, ("π", "weights, side by side", "weights, with π"), strict=True
+        ):
+            each.set(title=title, xlabel="key", ylabel="query" if each is axes[0] else "")
+        return drawing(
+            figure,
+            "Three heat maps of queries against keys: the bias, one number along each diagonal; "
+            "and the weights of a head with sinusoids side by side and with this bias, "
+            + (
+                "which are the same." if _gap(side_by_side, weights) < ROUNDING else "which differ."
+            ),
+            name="relative-bias",
+        )

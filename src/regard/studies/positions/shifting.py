@@ -1,0 +1,164 @@
+"""S19: one matrix for each step."""
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from msgspec import Meta
+from torch import Tensor
+
+from regard.evaluation.drawing import INK, heat_map, panels
+from regard.positions import Sinusoidal, shift_matrix
+from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
+from regard.studies.study import Correction, study
+
+BASE = 10_000.0
+TURN = 2 * math.pi
+
+
+@study(
+    rows=["S19"],
+    asked=["003 §1 c", "004 §1 e"],
+    question="Which matrix moves a sinusoidal position on, and which wavelengths does it turn?",
+    claim="p(t + s) = Mˢ p(t) for every t: M turns each pair of entries by ω_k. Wavelengths are"
+    " 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.",
+    formula=r"\begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
+    r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = "
+    r"\begin{pmatrix} \sin \omega_k (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad "
+    r"\omega_k = 10000^{-2k/d}",
+    corrections=[
+        Correction(
+            seed="004",
+            says="With ω_k = 10000^(−2k/d), beginning at ω_1, wavelengths go from 2π to 10000·2π.",
+            right="The d/2 pairs reach one of the two ends only. With k from 1 the shortest is "
+            "2π·10000^(2/d), which is 15 % too long at d = 128. With k from 0, as in Vaswani et "
+            "al. (2017), the shortest is 2π and the longest 10000^(2/d) times too short. Only as d "
+            "grows do both come near.",
+        )
+    ],
+)
+def shifting(
+    d: Annotated[int, Meta(ge=4, le=512, multiple_of=2, description="width")] = 64,
+    steps: Annotated[int, Meta(ge=1, le=1000, description="s, positions to move on")] = 3,
+    length: Annotated[int, Meta(ge=2, le=4096, description="positions t to try")] = 512,
+    encoding: Annotated[
+        Literal["sinusoidal", "random"],
+        Meta(description="position vectors; random ones stand for learned ones"),
+    ] = "sinusoidal",
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random vectors")] = 0,
+) -> Evidence:
+    """A pair (sin ωt, cos ωt) is a hand on a clock, and s steps turn it by sω, wherever it stands.
+    So a head can look s positions back by one fixed matrix between queries and keys, and the
+    product of two positions is Σ cos(ω_k s), whatever t is. Random vectors, as learned positions
+    are at first, know no such matrix.
+
+    The clocks' hands differ in speed by the same ratio from pair to pair. A row of d/2 speeds that
+    begins with 1 ends one step short of 1/10000, and one that ends there begins one step late: a
+    factor of 10000^(2/d), which is 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
+    """
+    vectors = position_vectors(encoding, length + steps, d, seed)
+    rounding = 4 * torch.finfo(torch.float64).eps * (length + steps)
+    products = (vectors[:length] * vectors[steps:]).sum(-1)
+    from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
+    ratio = BASE ** (2 / d)
+    return Evidence(
+        numbers=(
+            at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding),
+            at_most(
+                "Mˢ less s times M, one after the other",
+                _gap(torch.linalg.matrix_power(shift_matrix(d), steps), shift_matrix(d, steps)),
+                rounding,
+            ),
+            at_most("M less its blocks by the formula", _gap(shift_matrix(d), blocks(d)), 1e-15),
+            at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding),
+            equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9),
+            equal(
+                "longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9
+            ),
+            equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9),
+            equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
+            told("shortest / 2π and longest / (10000·2π) by document 004, both", 1),
+        ),
+        figure=_drawn(d, steps),
+        table=table(
+            ["d", "k from 0: 2π times", "to", "k from 1: 2π times", "to", "off by"],
+            [_spanned(width) for width in sorted({8, 32, 64, 128, 256, 512, d})],
+        ),
+    )
+
+
+def position_vectors(
+    encoding: Literal["sinusoidal", "random"], n: int, d: int, seed: int
+) -> Float[Tensor, "n d"]:
+    """Of the positions 0 to n − 1."""
+    if encoding == "sinusoidal":
+        return Sinusoidal(length=n, d=d).vectors
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(n, d, dtype=torch.float64, generator=draw)
+
+
+def moved_gap(vectors: Float[Tensor, "n d"], steps: int) -> float:
+    """How far Mˢ leads from the position that is `steps` on."""
+    moved = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
+    return _gap(vectors[steps:], moved)
+
+
+def blocks(d: int) -> Float64[Tensor, "d d"]:
+    """M, block by block."""
+    matrix = torch.zeros(d, d, dtype=torch.float64)
+    for k in range(d // 2):
+        angle = BASE ** (-2 * k / d)
+        cos, sin = math.cos(angle), math.sin(angle)
+        matrix[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = torch.tensor(
+            [[cos, sin], [-sin, cos]], dtype=torch.float64
+        )
+    return matrix
+
+
+def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
+    """Of d/2 pairs from k = first on: a whole turn over the angle of a step.
+
+    The angles are read off the library's vectors where k counts from 0. The next pair of a
+    wider row, whose frequencies fall by the same ratio, is the one that counting from 1 adds.
+    """
+    half = d // 2
+    step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]
+    angles = torch.atan2(step[0::2], step[1::2])[first : first + half]
+    return TURN / angles.numpy()
+
+
+def _spanned(d: int) -> tuple[int, float, float, float, float, str]:
+    """What wavelengths are between, counted from 0 and from 1, and how far off an end is."""
+    from_0, from_1 = wavelengths(0, d) / TURN, wavelengths(1, d) / TURN
+    off = f"{BASE ** (2 / d) - 1:.1%}"
+    return d, float(from_0[0]), float(from_0[-1]), float(from_1[0]), float(from_1[-1]), off
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max())
+
+
+def _drawn(d: int, steps: int) -> Drawing:
+    with panels(2, height=3.0) as (figure, (left, right)):
+        shown = min(d, 32)
+        heat_map(left, shift_matrix(d, steps)[:shown, :shown].numpy())
+        left.set(title=f"M to the power {steps}", xlabel=f"entries 0 to {shown - 1} of p(t)")
+        left.set_ylabel(f"of p(t + {steps})")
+        pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+        for first, mark in ((0, "o"), (1, "x")):
+            right.plot(
+                pair + 1, wavelengths(first, d)[pair], mark, markersize=4, label=f"k from {first}"
+            )
+        for end in (TURN, BASE * TURN):
+            right.axhline(end, linestyle=":", color=INK, linewidth=1)
+        right.set(yscale="log", xlabel="pair", ylabel="wavelength", title="wavelengths")
+        right.legend()
+        return drawing(
+            figure,
+            "Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. Right: "
+            "wavelengths grow by a factor from pair to pair; counted from 0 they begin at 2π and "
+            "end below 10000·2π, counted from 1 they begin above 2π and end there. Dotted: both.",
+            name="shifting",
+        )

@@ -1,0 +1,173 @@
+"""S22: labels that a text brings along."""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Float
+from msgspec import Meta
+
+from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.studies.study import study
+from regard.text.batches import TextBatch, make_batch
+from regard.text.config import CharactersConfig
+from regard.text.objectives import IGNORE, continuation, masked_tokens
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.vocabulary import MASK, SPECIAL
+
+TEXT = (
+    "The harbour lay still when the old boat came home. Nobody had seen it leave, and nobody "
+    "knew the woman who stood at its bow. She threw a rope over the nearest post, looked up at "
+    "the houses above the harbour, and laughed. The children were the first to come down the "
+    "steps. They asked where she had been, and she told them of a town behind the sea in which "
+    "the streets were made of water and the people slept in the afternoon. The old men did not "
+    "believe her. But the children went home and drew the town behind the sea, and in the "
+    "evening the whole harbour was full of little boats made of paper."
+)
+FATES = ("⁇", "another", "itself")
+"""What stands where a token was chosen."""
+
+
+@study(
+    rows=["S22"],
+    asked=["002 §1 h", "000 §1.1"],
+    question="Are novels of use for pretraining, though they have no labels?",
+    claim="Yes: the text is its own labels. Each token but the first is one for those before; each "
+    "hidden token is one for those around it. And what is learned from these predicts the part "
+    "of the text that was kept back better than a guess.",
+    formula=r"\text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad "
+    r"\text{masked token: } \tilde{x} \to x_i",
+)
+def free_labels(
+    text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
+    masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
+    draws: Annotated[int, Meta(ge=10, le=400, description="times that tokens are chosen")] = 200,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the choices")] = 0,
+) -> Evidence:
+    """Nobody marks up a novel, but whoever hides a part of it knows what was there. Shifted by one,
+    the text is the list of right answers for a model that reads from the left: n tokens give
+    n − 1 labels. For a model that reads from both sides, some tokens are chosen; of these, four
+    fifths become ⁇, a tenth becomes a token drawn at random (which may happen to be the right
+    one), and a tenth stays, so that no token can be trusted as it stands (Devlin et al., 2019).
+
+    That the labels teach something is seen by the simplest of models: it counts which character
+    follows which in three quarters of the text, and predicts the last quarter. A text of random
+    letters has labels too, but there is nothing to learn from them.
+    """
+    tokenizer = train_tokenizer(CharactersConfig(), [text])
+    document = tokenizer.encode(text)
+    examples = next_tokens(document)
+    chosen = max(1, round(masking * len(document)))
+    draw = np.random.default_rng(seed)
+    masked = [masked_tokens(document, tokenizer.size, draw, masking) for _ in range(draws)]
+    labels = np.array([row for _, row in masked])
+    losses = unseen_losses(document, tokenizer.size - len(SPECIAL))
+    return Evidence(
+        numbers=(
+            equal("next-token labels", examples.n_targets, len(document) - 1),
+            equal(
+                "of them the token that follows in the text",
+                np.mean(examples.labels[0].numpy() == document[1:]),
+                1,
+            ),
+            equal("masked-token labels a draw", (labels != IGNORE).sum() / draws, chosen),
+            equal(
+                "of them the token that stood there",
+                np.mean((labels == document)[labels != IGNORE]),
+                1,
+            ),
+            *_fates(document, masked, tokenizer.size),
+            at_most(
+                "loss on what was kept back, against a guess", losses["pairs"], losses["guess"]
+            ),
+        ),
+        figure=_drawn(losses),
+        table=table(["objective", "reads", "is to tell"], _shown(tokenizer, document, masked[0])),
+    )
+
+
+def next_tokens(document: list[int]) -> TextBatch:
+    """The next-token labels of a document, all in one row."""
+    return make_batch([continuation(document)], len(document))
+
+
+def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) -> list[float]:
+    """The shares of chosen tokens that became ⁇, another token, or stayed."""
+    ids, labels = (np.array(rows) for rows in zip(*masked, strict=True))
+    shown = ids[labels != IGNORE]
+    there = np.broadcast_to(document, ids.shape)[labels != IGNORE]
+    hidden, stayed = np.mean(shown == MASK), np.mean(shown == there)
+    return [float(hidden), float(1 - hidden - stayed), float(stayed)]
+
+
+def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
+    """Mean loss in nats on the last quarter, of guessing and of counts in what comes before."""
+    cut = len(document) * 3 // 4
+    seen, unseen = next_tokens(document[:cut]), next_tokens(document[cut:])
+    follows = _counts(seen, vocabulary)
+    return {
+        "guess": math.log(vocabulary),
+        "single tokens": _loss(np.broadcast_to(follows.sum(0), follows.shape), unseen),
+        "pairs": _loss(follows, unseen),
+    }
+
+
+def _counts(batch: TextBatch, vocabulary: int) -> Float[np.ndarray, "before after"]:
+    """How often a token follows another."""
+    counts = np.zeros((vocabulary, vocabulary))
+    np.add.at(counts, _places(batch), 1)
+    return counts
+
+
+def _loss(counts: Float[np.ndarray, "before after"], batch: TextBatch) -> float:
+    """Of predicting by counts, of which each has one added."""
+    chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
+    return float(-np.log(chances[_places(batch)]).mean())
+
+
+def _places(batch: TextBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and their labels, numbered without the special ones."""
+    return batch.ids[0].numpy() - len(SPECIAL), batch.labels[0].numpy() - len(SPECIAL)
+
+
+def _fates(
+    document: list[int], masked: list[tuple[list[int], list[int]]], size: int
+) -> list[Number]:
+    """The shares of what stands where a token was chosen, and what they should be."""
+    n = sum(label != IGNORE for _, labels in masked for label in labels)
+    lucky = 0.1 / (size - len(SPECIAL))
+    shares = (0.8, 0.1 - lucky, 0.1 + lucky)
+    errors = [math.sqrt(share * (1 - share) / n) for share in shares]
+    return [
+        equal(f"shown there: {fate}", measured, share, within=4 * error + 1e-12)
+        for fate, measured, share, error in zip(
+            FATES, fate_shares(document, masked), shares, errors, strict=True
+        )
+    ]
+
+
+def _shown(
+    tokenizer: Tokenizer, document: list[int], masked: tuple[list[int], list[int]], n: int = 40
+) -> list[tuple[str, str, str]]:
+    """The beginning of an example of each kind."""
+    ids, labels = masked
+    told = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in labels[:n])
+    return [
+        ("next token", tokenizer.decode(document[:n]), tokenizer.decode(document[1 : n + 1])),
+        ("masked tokens", tokenizer.decode(ids[:n]), told),
+    ]
+
+
+def _drawn(losses: dict[str, float]) -> Drawing:
+    with panels(height=2.6) as (figure, (axes,)):
+        axes.bar(list(losses), list(losses.values()), color=COLOURS[0], width=0.5)
+        axes.axhline(losses["guess"], linestyle=":", color=INK, linewidth=1)
+        axes.set(ylabel="loss a character, in nats")
+        shown = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())
+        return drawing(
+            figure,
+            f"Bars of the loss on the last quarter of the text, which was kept back: {shown}. "
+            "Single tokens: by how often each occurs before; pairs: by what follows what.",
+            name="free-labels",
+        )

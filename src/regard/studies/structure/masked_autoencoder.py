@@ -1,0 +1,191 @@
+"""S21: masks that keep their place, and masks that don't."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.evaluation.drawing import heat_map, panels
+from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.config_positions import (
+    LearnedConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
+from regard.models.families import LanguageModel, MaskedLanguageModel
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table, told
+from regard.studies.study import study
+from regard.studies.untrained import untrained
+from regard.text.config import WordsConfig
+from regard.text.objectives import IGNORE, hidden_tokens
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.vocabulary import MASK
+
+Kind = Literal["sinusoidal", "learned", "rotary"]
+KINDS: dict[Kind, PositionsConfig] = {
+    "sinusoidal": SinusoidalConfig(),
+    "learned": LearnedConfig(),
+    "rotary": RotaryConfig(),
+}
+ROUNDING, SEEN = 1e-10, 0.01
+"""More than float64 rounds off scores of about 1, and a difference that could be read off them."""
+DRAWN = 12
+"""Masks, at most."""
+
+
+@study(
+    rows=["S21"],
+    asked=["002 §1 g"],
+    question="Does a mask replace a token's position too?",
+    claim="No. If it did, all masks of a text would get the same output, whatever the weights and "
+    "whatever is behind them. With positions each mask has its own, made of both sides.",
+    formula=r"z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad "
+    r"z_i = e_{mask} + p_i \ne z_j",
+)
+def masked_autoencoder(
+    text: Annotated[str, Meta(min_length=1, max_length=1000, description="what is read")] = (
+        "the man chased the dog and the dog chased the cat"
+    ),
+    masking: Annotated[float, Meta(gt=0, lt=1, description="share of words to hide")] = 0.4,
+    positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
+    layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and masks")] = 0,
+) -> Evidence:
+    """A masked autoencoder looks at both sides of each mask and tells what is behind it. Masks have
+    one embedding, so that only their position tells one from another. Take that away too, and all
+    masks bring the same query, gather the same from all others, and end as the same vector.
+
+    The best that one vector can say of all masks is how often each of the hidden words occurs:
+    its loss is never below their entropy, however long it is trained.
+
+    Rotary positions can't be masked in this way. They are in no token's vector but in the products
+    of queries and keys, and a mask keeps its place among the others.
+    """
+    tokenizer, ids, labels = _hidden(text, masking, seed)
+    row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
+    model = bidirectional(tokenizer.size, len(ids), layers, KINDS[positions], seed)
+    causal = _causal(tokenizer.size, len(ids), layers, KINDS[positions], seed)
+    kept = model(row)[0, hidden]
+    with no_places(model, hidden):
+        dropped = model(row)[0, hidden]
+    behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
+    return Evidence(
+        numbers=(
+            at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING),
+            at_least("gap between masks, positions kept", gap(kept), SEEN),
+            at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
+            at_most("the same in a causal model", sees_the_end(causal, row), ROUNDING),
+            told("least loss a mask, positions dropped too, in nats", entropy(behind)),
+        ),
+        figure=_drawn(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
+        table=table(
+            ["place", "hidden word", "gap to the first mask", "the same, positions dropped too"],
+            [
+                (place + 1, word, gap(kept[[0, i]]), gap(dropped[[0, i]]))
+                for i, (place, word) in enumerate(
+                    zip(torch.nonzero(hidden).flatten().tolist(), behind, strict=True)
+                )
+            ],
+        ),
+    )
+
+
+@contextmanager
+def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterator[None]:
+    """Hidden tokens get no position vector, if the model has any."""
+    if model.body.absolute is None:
+        yield
+        return
+
+    def drop(_module: object, _read: object, vectors: Tensor) -> Tensor:
+        return vectors.masked_fill(hidden[:, None], 0.0)
+
+    handle = model.body.absolute.register_forward_hook(drop)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def gap(scores: Float[Tensor, "masks vocabulary"]) -> float:
+    """How far apart the scores of one token are, at most, from mask to mask."""
+    return float((scores.amax(0) - scores.amin(0)).max())
+
+
+def sees_the_end(model: MaskedLanguageModel | LanguageModel, row: Int[Tensor, "1 n"]) -> float:
+    """How much the first output changes where the last word does."""
+    other = row.clone()
+    other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
+    return float((model(other) - model(row))[0, 0].abs().max())
+
+
+def entropy(words: list[str]) -> float:
+    """Of how often each word occurs, in nats."""
+    shares = np.unique(words, return_counts=True)[1] / len(words)
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int], list[int]]:
+    """A text's words, some of them hidden, and what is behind the masks.
+
+    Raises:
+        UserError: fewer than two words are hidden.
+    """
+    tokenizer = train_tokenizer(WordsConfig(), [text])
+    document = tokenizer.encode(text)
+    ids, labels = hidden_tokens(document, np.random.default_rng(seed), masking)
+    if ids.count(MASK) < 2:
+        raise UserError(
+            f"masked-autoencoder: a share of {masking:g} of {len(ids)} words hides "
+            f"{ids.count(MASK)}, and two are to be compared: take a larger share, or a longer text"
+        )
+    return tokenizer, ids, labels
+
+
+def bidirectional(
+    vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
+) -> MaskedLanguageModel:
+    config = EncoderConfig(
+        block=max(n, 8), n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+    )
+    return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
+
+
+def _causal(
+    vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
+) -> LanguageModel:
+    config = DecoderConfig(
+        block=max(n, 8), n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+    )
+    return untrained(partial(LanguageModel, config, vocabulary), seed)
+
+
+def _drawn(
+    kept: Float[Tensor, "masks vocabulary"],
+    dropped: Float[Tensor, "masks vocabulary"],
+    behind: list[str],
+) -> Drawing:
+    with panels(2, height=2.6) as (figure, axes):
+        for each, scores, title in zip(
+            axes, (kept, dropped), ("positions kept", "positions dropped too"), strict=True
+        ):
+            chances = scores.softmax(-1)
+            heat_map(each, (chances / chances.max()).numpy())
+            each.set(title=title, xlabel="token")
+            each.set_yticks(range(len(behind)), behind)
+        axes[0].set_ylabel("mask of")
+        same = "the same" if gap(dropped) < ROUNDING else "not the same"
+        return drawing(
+            figure,
+            "Two heat maps of what is predicted for each mask, a row a mask. With positions the "
+            f"rows differ; with the positions dropped too they are {same}.",
+            name="masked-autoencoder",
+        )

@@ -1,0 +1,47 @@
+"""S16, first half."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.attention.registry import OWN
+from regard.models.config_positions import NoPositionsConfig
+from regard.studies.finding import Verdict
+from regard.studies.positions.permutation import (
+    KINDS,
+    ROUNDING,
+    SEEN,
+    Kind,
+    encoder,
+    mechanism_error,
+    order_error,
+    permutation,
+)
+
+
+def test_the_verdict() -> None:
+    assert permutation().verdict is Verdict.HOLDS
+    assert permutation(positions="learned").verdict is Verdict.FAILS, "positions tell the order"
+
+
+@settings(max_examples=20)
+@given(st.permutations(range(10)), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_any_order_gives_the_same_states(order: list[int], layers: int, seed: int) -> None:
+    model = encoder(10, layers, NoPositionsConfig(), seed)
+    assert order_error(model, torch.tensor(order)).max() < ROUNDING
+
+
+@pytest.mark.parametrize("positions", [kind for kind in KINDS if kind != "none"])
+def test_any_positions_break_the_symmetry(positions: Kind) -> None:
+    model = encoder(10, 2, KINDS[positions], seed=0)
+    assert order_error(model, torch.arange(10).roll(3)).max() > SEEN
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_mechanisms_that_cut_or_mix_by_place_tell_the_order(name: str) -> None:
+    error = mechanism_error(OWN[name], seed=1)
+    if name in {"linformer", "bigbird", "sliding-window"}:
+        assert error > SEEN
+    else:
+        assert error < ROUNDING

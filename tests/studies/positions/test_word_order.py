@@ -1,0 +1,23 @@
+"""S16, second half."""
+
+from regard.studies.finding import Verdict
+from regard.studies.positions.word_order import sentences, word_order
+
+
+def test_the_verdict() -> None:
+    assert word_order().verdict is Verdict.HOLDS
+
+
+def test_the_premises() -> None:
+    assert word_order(positions="none").verdict is Verdict.FAILS
+    assert word_order(training=20).verdict is Verdict.FAILS, "too little to learn from"
+
+
+def test_pairs_stand_together_and_were_never_seen() -> None:
+    learned, asked = sentences(400, seed=5)
+    turned = asked.ids[:, [0, 4, 2, 3, 1]]
+    assert turned[0::2].equal(asked.ids[1::2])
+    assert not learned.doer.equal(asked.doer[: len(learned.doer)])
+    seen = {tuple(row) for row in learned.ids.tolist()}
+    assert len(seen) == 400
+    assert not seen & {tuple(row) for row in asked.ids.tolist()}

@@ -1,0 +1,63 @@
+"""S21."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.models.config_positions import LearnedConfig, PositionsConfig, SinusoidalConfig
+from regard.studies.finding import Verdict
+from regard.studies.structure.masked_autoencoder import (
+    ROUNDING,
+    SEEN,
+    bidirectional,
+    entropy,
+    gap,
+    masked_autoencoder,
+    no_places,
+)
+from regard.text.vocabulary import MASK
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 3),
+    st.sampled_from([SinusoidalConfig(), LearnedConfig()]),
+    st.lists(st.booleans(), min_size=10, max_size=10).filter(lambda hidden: sum(hidden) > 1),
+)
+def test_masks_without_a_place_are_one(
+    seed: int, layers: int, positions: PositionsConfig, hidden: list[bool]
+) -> None:
+    masks = torch.tensor(hidden)
+    row = torch.arange(2, 12).masked_fill(masks, MASK)[None]
+    model = bidirectional(12, 10, layers, positions, seed)
+    with no_places(model, masks):
+        assert gap(model(row)[0, masks]) < ROUNDING
+    assert gap(model(row)[0, masks]) > SEEN, "and get their places back"
+
+
+def test_the_verdict() -> None:
+    assert masked_autoencoder().verdict is Verdict.HOLDS
+
+
+def test_a_place_that_is_in_no_vector_is_not_dropped() -> None:
+    assert masked_autoencoder(positions="rotary").verdict is Verdict.FAILS
+
+
+def test_two_masks_are_needed() -> None:
+    with pytest.raises(UserError, match="hides 1"):
+        masked_autoencoder(masking=0.01)
+
+
+def test_the_gap_is_between_masks() -> None:
+    scores = torch.tensor([[1.0, 5.0], [1.0, 2.0], [1.0, 4.0]])
+    assert gap(scores) == 3
+
+
+def test_the_entropy_of_hidden_words() -> None:
+    assert entropy(["dog", "cat"]) == pytest.approx(math.log(2))
+    assert entropy(["dog", "dog"]) == 0
