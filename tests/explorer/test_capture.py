@@ -9,11 +9,16 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.explorer.capture import MismatchError, capture_attention
-from regard.models.config import DecoderConfig
+from regard.models.config import DecoderConfig, ModelConfig
+from regard.models.config_attention import SoftmaxConfig
+from regard.models.config_heads import LanguageConfig
 from regard.models.config_positions import RotaryConfig
-from regard.models.families import LanguageModel
+from regard.models.config_recurrent import RecurrentEncoderDecoderConfig
+from regard.models.families import LanguageModel, make_model
 from regard.models.transformer import Decoder
+from tiny_families import FAMILIES
 from tiny_models import tiny_model
+from tiny_recurrent import TINY, sharp
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -197,3 +202,33 @@ def test_an_untrained_model_of_the_default_size_has_pictures(text: str) -> None:
         model = LanguageModel(DecoderConfig(), 256).eval()
     ids = torch.randint(256 if text == "random" else 1, (2, 128), generator=generator)
     assert len(capture_attention(model, ids)) == 4
+
+
+# Sources and memories
+
+PAIRS: dict[str, ModelConfig] = {
+    "transformer": FAMILIES["encoder-decoder"],
+    "recurrent": RecurrentEncoderDecoderConfig(**TINY, attention=SoftmaxConfig()),
+}
+
+
+def pair(kind: str) -> nn.Module:
+    return sharp(make_model(PAIRS[kind], LanguageConfig(), 11))
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_attention_to_a_source_is_captured(kind: str) -> None:
+    found = capture_attention(pair(kind), IDS, torch.tensor([8, 5]), IDS[:, :6])
+    across = [one for one in found if one.weights.shape[-2:] == (6, 8)]
+    assert across
+    for one in across:
+        assert not one.weights[1, :, :, 5:].any(), "nobody looks at padding"
+        torch.testing.assert_close(one.weights.sum(-1), torch.ones_like(one.weights[..., 0]))
+        assert "read" not in vars(one.mechanism), "the model is as it was"
+
+
+def test_a_memory_that_is_not_what_was_read_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Softmax.read
+    monkeypatch.setattr(Softmax, "read", lambda *args: 1.01 * whole(*args))
+    with pytest.raises(MismatchError):
+        capture_attention(pair("recurrent"), IDS, torch.tensor([8, 8]), IDS)

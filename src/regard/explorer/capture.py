@@ -1,74 +1,136 @@
 """The attention that a model applied to a text, taken from a run on its own fast path."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import Attention, Bias, Mask, RelativeVectors
+from regard.attention import Attention, Bias, Mask, RelativeVectors, State
 from regard.errors import RegardError
+
+AnyBias: TypeAlias = Bias | RelativeVectors | None
 
 
 class MismatchError(RegardError):
     """The weights recomputed from queries and keys don't give the output of the kernel."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Captured:
-    """The matrix that one layer applied."""
+    """What one layer did: the matrix that it applied, and what it was made of."""
 
     layer: str
+    mechanism: Attention
+    query: Float[Tensor, "batch heads queries d"]
+    """As the mechanism received them: rotated, where positions are."""
+    key: Float[Tensor, "batch kv_heads keys d"]
+    value: Float[Tensor, "batch kv_heads keys e"]
+    mask: Mask | None
+    bias: AnyBias
     weights: Float[Tensor, "batch heads queries keys"]
 
 
 @torch.inference_mode()
-def capture_attention(model: nn.Module, ids: Int[Tensor, "batch n"]) -> list[Captured]:
-    """Run the model on some ids and return the attention of each layer, first to last.
+def capture_attention(model: nn.Module, *inputs: Tensor) -> list[Captured]:
+    """Run the model on its inputs and return the attention of each layer, first to last.
 
     Raises:
         MismatchError: weights · values isn't what the kernel gave: the picture would be wrong.
     """
-    with _recorded(model) as captured:
-        model(ids)
+    with recorded(model) as captured:
+        model(*inputs)
     return captured
 
 
 @contextmanager
-def _recorded(model: nn.Module) -> Iterator[list[Captured]]:
+def recorded(model: nn.Module) -> Iterator[list[Captured]]:
+    """What the attention of a model does in the with block, in the order in which it does it.
+
+    Raises:
+        MismatchError: weights · values isn't what the kernel gave.
+    """
     captured: list[Captured] = []
-
-    def hook_for(name: str) -> Any:
-        def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, out: Tensor) -> None:
-            query, key, value = args
-            weights = module.weights(query, key, **kwargs)
-            added = _added(query, key, weights, **kwargs)
-            _check(name, query, key, value, weights, added, out)
-            captured.append(Captured(name, weights))
-
-        return hook
-
-    hooks = [
-        module.register_forward_hook(hook_for(name), with_kwargs=True)
-        for name, module in model.named_modules()
-        if isinstance(module, Attention)
-    ]
-    try:
+    with ExitStack() as watched:
+        for name, module in _mechanisms(model):
+            watched.enter_context(_watched(name, module, captured))
         yield captured
+
+
+def _mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
+    """Those that the model calls itself, not those within another."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, Attention) and not any(name.startswith(f"{n}.") for n in found):
+            found.append(name)
+            yield name, module
+
+
+@contextmanager
+def _watched(name: str, module: Attention, captured: list[Captured]) -> Iterator[None]:
+    """Take note of all that a mechanism does: whole sequences, and reading from a memory."""
+    memories: dict[int, tuple[State, Tensor, Tensor, Mask | None]] = {}
+    remember, read = module.memory, module.read
+
+    def hook(
+        _: nn.Module, args: tuple[Tensor, Tensor, Tensor], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
+        captured.append(_checked(name, module, *args, out, **kwargs))
+
+    def remembering(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
+        state = remember(key, value, mask=mask)
+        memories[id(state)] = (state, key, value, mask)
+        return state
+
+    def reading(query: Tensor, memory: State) -> Tensor:
+        out = read(query, memory)
+        _, key, value, mask = memories[id(memory)]
+        captured.append(_checked(name, module, query, key, value, out, mask=mask))
+        return out
+
+    hooked = module.register_forward_hook(hook, with_kwargs=True)
+    vars(module).update(memory=remembering, read=reading)
+    try:
+        yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        hooked.remove()
+        del module.memory, module.read
+
+
+def _checked(
+    name: str,
+    mechanism: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    mask: Mask | None = None,
+    bias: AnyBias = None,
+) -> Captured:
+    """A call, with the weights that it must have applied."""
+    weights = mechanism.weights(query, key, mask=mask, bias=bias)
+    _check(name, query, key, value, weights, _added(query, key, weights, mask, bias), out)
+    return Captured(
+        layer=name,
+        mechanism=mechanism,
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        bias=bias,
+        weights=weights,
+    )
 
 
 def _added(
     query: Tensor,
     key: Tensor,
     weights: Tensor,
-    mask: Mask | None = None,
-    bias: Bias | RelativeVectors | None = None,
+    mask: Mask | None,
+    bias: AnyBias,
 ) -> Tensor | float:
     """What the output holds beside weights · values: vectors added to the values."""
     if not isinstance(bias, RelativeVectors):
