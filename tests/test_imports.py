@@ -14,14 +14,15 @@ import regard
 SOURCE = Path(regard.__file__).parent
 RANKS = {
     "errors": 0,
+    "drawing": 0,
     "attention": 1,
     "positions": 1,
     "metrics": 2,
     "models": 2,
     "text": 2,
     "runs": 3,
-    "explorer": 3,
     "decoding": 4,
+    "explorer": 4,
     "tasks": 4,
     "evaluation": 5,
     "training": 6,
@@ -85,12 +86,19 @@ def test_a_room_imports_only_what_lies_below(file: Path) -> None:
         assert RANKS[room_of(name)] <= RANKS[room], f"{room} imports {name}"
 
 
-@pytest.mark.parametrize("room", ["attention", "positions", "explorer", "errors"])
+@pytest.mark.parametrize("room", ["attention", "positions", "errors", "drawing"])
 def test_the_lowest_rooms_know_almost_nothing(room: str) -> None:
     allowed = {"attention", "errors", room}
     for module, file in MODULES.items():
         if room_of(module) == room:
             assert {room_of(name) for name in own_imports(file, lazily=True)} <= allowed
+
+
+@pytest.mark.parametrize("name", ["capture", "patterns", "steps"])
+def test_what_looks_at_attention_knows_nothing_of_models(name: str) -> None:
+    allowed = {"attention", "errors", "explorer"}
+    names = own_imports(MODULES[f"regard.explorer.{name}"], lazily=True)
+    assert {room_of(name) for name in names} <= allowed
 
 
 def test_no_module_waits_for_itself() -> None:

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 
-from regard.evaluation import drawing, figures
+from regard import drawing
+from regard.evaluation import figures
 from regard.metrics import Interval
 
 

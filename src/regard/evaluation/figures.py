@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from regard.evaluation.drawing import COLOURS, INK, STYLE, heat_map, panels, to_svg
+from regard.drawing import COLOURS, INK, STYLE, heat_map, panels, to_svg
 from regard.metrics import Interval
 
 Curve = tuple[Sequence[float], Sequence[float]]

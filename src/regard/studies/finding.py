@@ -9,7 +9,7 @@ from typing import Any, SupportsFloat
 import msgspec
 from matplotlib.figure import Figure
 
-from regard.evaluation.drawing import to_png, to_svg
+from regard.drawing import to_png, to_svg
 
 
 class Verdict(StrEnum):
@@ -101,7 +101,7 @@ class Drawing(msgspec.Struct, frozen=True):
 
 
 def drawing(figure: Figure, alt: str, *, name: str) -> Drawing:
-    """A figure of matplotlib, drawn with `regard.evaluation.drawing.STYLE`."""
+    """A figure of matplotlib, drawn with `regard.drawing.STYLE`."""
     return Drawing(svg=to_svg(figure, alt, name=name), png=to_png(figure), alt=alt)
 
 

@@ -51,6 +51,19 @@ class Tokenizer(ABC):
         Special tokens show as □ and ⁇, or by the names that an imported vocabulary has for them.
         """
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Two texts as one, and for each id which of them it belongs to.
+
+        Raises:
+            OutOfVocabularyError: names the part of a text that it has no token for.
+        """
+        one, other = self.encode(first), self.encode(second)
+        return [*one, *other], [0] * len(one) + [1] * len(other)
+
+    def show(self, token: int) -> str:
+        """A token as a reader sees it, special ones too."""
+        return self.decode([token])
+
     @abstractmethod
     def _data(self) -> Any:
         """What the vocabulary is, as JSON values."""
@@ -202,8 +215,17 @@ class ForeignPieces(Pieces):
                 raise OutOfVocabularyError(f"the text holds {name}, which is reserved")
         return ids
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        for text in (first, second):
+            self.encode(text)  # refuses what can't be encoded
+        pair = self._pieces.encode(first, second)
+        return list(pair.ids), list(pair.type_ids)
+
     def decode(self, ids: Sequence[int]) -> str:
         return super().decode([i for i in ids if i not in self._around])
+
+    def show(self, token: int) -> str:
+        return super().decode([token])
 
 
 _UNKNOWN = "<unknown>"

@@ -8,8 +8,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
+from regard.drawing import COLOURS, INK, panels
 from regard.errors import UserError
-from regard.evaluation.drawing import COLOURS, INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
 from regard.studies.study import study
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import panels
+from regard.drawing import panels
 from regard.positions import Sinusoidal
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table, told
 from regard.studies.study import study

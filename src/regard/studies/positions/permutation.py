@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention.registry import OWN, Mechanism
-from regard.evaluation.drawing import panels
+from regard.drawing import panels
 from regard.models.config import TransformerConfig
 from regard.models.config_positions import (
     AlibiConfig,

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.frequencies import frequencies
 from regard.studies.finding import (

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from msgspec import Meta
 from torch import Tensor
 
-from regard.evaluation.drawing import INK, heat_map, panels
+from regard.drawing import INK, heat_map, panels
 from regard.positions import Sinusoidal, shift_matrix
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
 from regard.studies.study import Correction, study

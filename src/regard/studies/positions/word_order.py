@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.models.config import TransformerConfig
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder

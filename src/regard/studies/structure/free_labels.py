@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from msgspec import Meta
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
 from regard.studies.study import study
 from regard.text.batches import TextBatch, make_batch

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from regard.drawing import heat_map, panels
 from regard.errors import UserError
-from regard.evaluation.drawing import heat_map, panels
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.config_positions import (
     LearnedConfig,

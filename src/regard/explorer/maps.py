@@ -1,0 +1,105 @@
+"""The attention of a model, as it is shown: tokens, and matrices layer by layer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from regard.errors import UserError
+from regard.explorer.capture import Captured
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What is shown of a layer, on one text."""
+
+    name: str
+    captured: Captured
+    heads: tuple[int, ...]
+    """Which heads are shown, from 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """One kind of attention of a model: of a text to itself, or of a target to its source."""
+
+    name: str
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    second: int | None = None
+    """Where the second of two texts begins, if they are read as one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A model that read a text."""
+
+    name: str
+    maps: tuple[Map, ...]
+
+
+def gather_maps(
+    captured: Sequence[Captured],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+) -> tuple[Map, ...]:
+    """What was captured, by kind, in the order in which it was first seen.
+
+    `target` is empty where a model reads one text. Which texts a layer looks from and to follows
+    from where it stands in the model.
+    """
+    kinds: dict[str, list[Captured]] = {}
+    for one in captured:
+        kinds.setdefault(_kind(one.layer, bool(target)), []).append(one)
+    return tuple(
+        Map(
+            name=kind,
+            queries=tuple(source if kind in ("self-attention", "encoder") else target),
+            keys=tuple(target if kind == "decoder" else source),
+            layers=tuple(_layer(one, place) for place, one in enumerate(found, 1)),
+            second=second,
+        )
+        for kind, found in kinds.items()
+    )
+
+
+def choose(
+    one: Map, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> Map:
+    """Some layers and heads of a map, from 0.
+
+    Raises:
+        UserError: there are no such layers or heads.
+    """
+    kept = _chosen(one.layers, layers, f"layers of {one.name}")
+    shown = [replace(layer, heads=_chosen(layer.heads, heads, "heads")) for layer in kept]
+    return replace(one, layers=tuple(shown))
+
+
+def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tuple[T, ...]:
+    if wanted is None:
+        return there
+    for i in wanted:
+        if i not in range(len(there)):
+            raise UserError(f"{i}: there are {what} 0 to {len(there) - 1}; choose among them")
+    return tuple(there[i] for i in wanted)
+
+
+def _layer(captured: Captured, place: int) -> Layer:
+    """A layer with its number, from 1: the last one in its name, else its place."""
+    numbers = re.findall(r"\.(\d+)\.", captured.layer)
+    name = str(int(numbers[-1]) + 1) if numbers else str(place)
+    return Layer(name, captured, tuple(range(captured.weights.shape[1])))
+
+
+def _kind(layer: str, has_target: bool) -> str:
+    """What a layer's attention is called."""
+    if not has_target:
+        return "self-attention"
+    if "cross" in layer or not re.search(r"\bself_attention\b", layer):
+        return "decoder to source"
+    return "encoder" if ".encoder." in f".{layer}." else "decoder"
