@@ -54,6 +54,7 @@ def test_wishes_of_ones_own() -> None:
         (["x=[[1,2],[3],[4]]"], "x: rows of 2, 1, 1"),
         (["wishes=[[1],[1,2],[]]"], "wishes: rows of 1, 2"),
         (["x=[[],[],[]]"], "x: rows of 0, 0, 0"),
+        (["x=[[1],[2],[nan]]"], "not all numbers are finite"),
         (["x=[[1],[1]]", "wishes=[[1],[2]]"], "inputs 1 and 2 are equal"),
         (["x=[[1],[2]]", "wishes=[[1,0],[0,1]]"], "span 2 dimensions"),
     ],

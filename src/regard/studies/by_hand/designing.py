@@ -160,6 +160,8 @@ def _own(x: Rows, wishes: Rows) -> tuple[Float[Tensor, "n d"], dict[int, Float[T
                 f"designing: {name}: rows of {', '.join(str(len(row)) for row in rows)} numbers; "
                 "write 1 to 8 in each, equally many"
             )
+    if not all(math.isfinite(entry) for row in (*x, *wishes) for entry in row):
+        raise UserError("designing: x and wishes: not all numbers are finite; write finite ones")
     tensors = {i: torch.tensor(wish, dtype=torch.float64) for i, wish in wished.items()}
     return torch.tensor(x, dtype=torch.float64), tensors
 

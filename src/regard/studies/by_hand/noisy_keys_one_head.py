@@ -86,7 +86,7 @@ def noisy_keys_one_head(
             at_most(
                 "largest difference of s from sigmoid(t(γ − 1))",
                 (s - limit).abs().max(),
-                6 / 4 * t * math.sqrt(3 * alpha),
+                6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
             ),
             share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch)),
             at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),

@@ -64,9 +64,9 @@ def random_heads(
 
     If Q = K, a query's product with its own key is ‖q‖², about h, and so its score is about √h. Its
     scores with the other keys are normal with variance 1, and the mean of e^s is then √e. So the
-    own key weighs e^√h against (n − 1)√e. That is the formula; it puts the mean of a length for
-    the length, and is off by up to 0.07. What follows it in the list is closer: the average over
-    ‖q‖², which is χ² distributed with h degrees of freedom, and varies by √(2h).
+    own key weighs e^√h against (n − 1)√e. That is the formula; it takes all queries for equally
+    long, and is off by up to 0.07. What follows it in the list is closer: the average over ‖q‖²,
+    which is χ² distributed with h degrees of freedom and deviates by √(2h) from h.
 
     With h = 64 and 20 tokens the map is nearly the identity, and the outputs are nearly the values.
     It isn't for short queries or many tokens: √h has to grow like ln n.
