@@ -39,5 +39,6 @@ def test_the_queries_lead_by_one() -> None:
 def test_the_verdict() -> None:
     assert copying().verdict is Verdict.HOLDS
     assert verdict(copying, "m=1") is Verdict.FAILS, "too small a margin"
-    assert verdict(copying, "m=5") is Verdict.FAILS, "too small for ten keys"
-    assert verdict(copying, "m=5", "n=3") is Verdict.HOLDS
+    assert verdict(copying, "m=6") is Verdict.FAILS, "too small for ten keys"
+    assert verdict(copying, "m=6", "n=4") is Verdict.HOLDS
+    assert verdict(copying, "n=1024") is Verdict.FAILS, "too many keys for a margin of 8"

@@ -42,12 +42,13 @@ def copying(
     the same product. The output is off by that share of the way to the farthest other value, or by
     less. So the margin has to grow like the logarithm of the number of keys: m = ln n + 5 will do.
     """
-    bound = least_weight(n, m)
+    bound, alike = least_weight(n, m), weight_among_equals(n, m)
     drawn = draw_heads(n, d, seed)
     weights, errors = copied(drawn, m)
     return Evidence(
         numbers=(
-            equal("weight of v_j, the others alike", weight_among_equals(n, m), bound, 1e-12),
+            equal("weight of v_j, the others alike", alike, bound, within=1e-12),
+            at_most("weight of all others, the others alike", 1 - alike, 0.01),
             at_least("least weight of v_j, random keys", weights.min(), bound - 1e-8),
             at_most(
                 "largest ‖c − v_j‖, random keys, over the distance of the farthest value",
