@@ -37,7 +37,7 @@ def test_each_study_says_what_it_is_about(study: Study[object]) -> None:
 
 
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(UserError, match="there are: averaging"):
+    with pytest.raises(UserError, match="there are: copying"):
         find_study("nonsense")
     with pytest.raises(UserError, match="there are: attention by hand"):
         choose_themes(["nonsense"])

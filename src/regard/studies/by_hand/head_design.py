@@ -1,0 +1,149 @@
+"""A head made to order: matrices K, Q and V that give the wished outputs for given inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import nnls
+from torch import Tensor
+
+from regard.attention import Softmax
+from regard.errors import UserError
+
+LENGTH = 40.0
+"""Of the queries that outer products make: other keys get e^−40 of the weight, next to nothing."""
+STARTS = 4
+"""From how many random matrices the search begins, where outer products won't do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The matrices of one head of self-attention, whose products aren't scaled."""
+
+    query: Float[Tensor, "k d"]
+    key: Float[Tensor, "k d"]
+    value: Float[Tensor, "e d"]
+
+    def __call__(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+        """c_i = Σ_j α_ij V x_j, α_ij = softmax_j of (K x_j)·(Q x_i)."""
+        query, key, value = (
+            (inputs @ matrix.mT)[None, None] for matrix in (self.query, self.key, self.value)
+        )
+        outputs: Tensor = Softmax(scaled=False)(query, key, value)
+        return outputs[0, 0]
+
+
+def design(
+    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]], seed: int = 0
+) -> Head:
+    """A head whose output for input i is wishes[i]; what it gives for other inputs is free.
+
+    By outer products, up to rounding, where the inputs that differ are linearly independent. Else
+    by a search, which need not succeed: measure what the head gives.
+
+    Raises:
+        UserError: no head can do it; says why.
+    """
+    _refuse_impossible(inputs, wishes)
+    distinct, places = torch.unique(inputs, dim=0, return_inverse=True)
+    if torch.linalg.matrix_rank(distinct) == len(distinct):
+        return _by_outer_products(distinct, places, wishes)
+    return _by_search(inputs, wishes, seed)
+
+
+def error(
+    head: Head, inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]]
+) -> float:
+    """The farthest that an output is from its wish."""
+    outputs = head(inputs)
+    return max(float((outputs[i] - wish).norm()) for i, wish in wishes.items())
+
+
+def nearest_average(points: Float[Tensor, "n d"], wish: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """The weighted average of the points that is nearest to a wish.
+
+    No attention whose values are the points can come nearer. For weights w = sα ≥ 0, ‖Σ w_j
+    (p_j − wish)‖² is s² times what α is to minimise; the row of ones only keeps s from 0.
+    """
+    system = np.vstack([(points - wish).numpy().T, np.ones(len(points))])
+    target = np.zeros(len(system))
+    target[-1] = 1
+    weights = torch.from_numpy(nnls(system, target)[0])
+    return weights / weights.sum() @ points
+
+
+def _refuse_impossible(
+    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]]
+) -> None:
+    for i, first in wishes.items():
+        for j, second in wishes.items():
+            if i < j and inputs[i].equal(inputs[j]) and not first.equal(second):
+                raise UserError(
+                    f"inputs {i + 1} and {j + 1} are equal, so that their queries and outputs are, "
+                    "but other outputs are wished; wish for the same, or tell the inputs apart"
+                )
+    wished = torch.stack(list(wishes.values()))
+    given, asked = (int(torch.linalg.matrix_rank(x)) for x in (inputs, wished))
+    if asked > given:
+        raise UserError(
+            f"the wishes span {asked} dimensions and the inputs {given}, which is the most that V "
+            "can make of averages of them; let the inputs span more, or wish for less"
+        )
+
+
+def _by_outer_products(
+    distinct: Float[Tensor, "m d"],
+    places: Int[Tensor, " n"],
+    wishes: Mapping[int, Float[Tensor, " e"]],
+) -> Head:
+    """Every input looks at itself, and V makes of it what is wished.
+
+    With vectors p_j that have the product 1 with input j and 0 with the others, K = I and
+    Q = t Σ p_j p_jᵀ give score t to the input itself and 0 to the others, and V = Σ y_j p_jᵀ turns
+    input j into y_j.
+    """
+    duals = torch.linalg.pinv(distinct).mT
+    wished = {int(places[i]): wish for i, wish in wishes.items()}
+    values = torch.stack(list(wished.values()))
+    return Head(
+        query=LENGTH * duals.mT @ duals,
+        key=torch.eye(distinct.shape[1], dtype=distinct.dtype),
+        value=values.mT @ duals[list(wished)],
+    )
+
+
+def _by_search(
+    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]], seed: int
+) -> Head:
+    """The best of several descents from random matrices, with inputs and wishes of size 1."""
+    size = float(inputs.abs().max()) or 1.0
+    wished = max(float(wish.abs().max()) for wish in wishes.values()) or 1.0
+    small = {i: wish / wished for i, wish in wishes.items()}
+    generator = torch.Generator().manual_seed(seed)
+    heads = [_descent(inputs / size, small, generator) for _ in range(STARTS)]
+    best = min(heads, key=lambda head: error(head, inputs / size, small))
+    return Head(best.query / size, best.key / size, best.value * wished / size)
+
+
+def _descent(
+    inputs: Float[Tensor, "n d"],
+    wishes: Mapping[int, Float[Tensor, " e"]],
+    generator: torch.Generator,
+) -> Head:
+    d, wished = inputs.shape[1], torch.stack(list(wishes.values()))
+    shapes = ((d, d), (d, d), (wished.shape[1], d))
+    matrices = [torch.randn(s, generator=generator, dtype=inputs.dtype) for s in shapes]
+    for matrix in matrices:
+        matrix.requires_grad_()
+    optimizer = torch.optim.LBFGS(matrices, max_iter=300, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        off = (Head(*matrices)(inputs)[list(wishes)] - wished).square().sum()
+        off.backward()
+        return off
+
+    optimizer.step(loss)
+    return Head(*(matrix.detach() for matrix in matrices))
