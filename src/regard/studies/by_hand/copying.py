@@ -9,7 +9,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
 from regard.studies.study import study
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.by_hand.noisy_keys import (
     A,
     B,

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,
