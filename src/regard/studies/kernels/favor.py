@@ -37,7 +37,7 @@ COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
 DIRECTIONS = (16, 64, 256, 1024)
 SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-HEADS = 20
+HEADS = 10
 """Heads of each kind."""
 WAVES = 128
 """Trigonometric directions."""

@@ -219,7 +219,7 @@ def _kernel_numbers(
 
 def _output_numbers(outputs: Mapping[tuple[int, int], Outputs]) -> list[Number]:
     numbers = [
-        _about(f"output, D = {d}, {m} waves", outputs[d, m].typical, expected, 0.25)
+        _about(f"output, D = {d}, {m} waves", outputs[d, m].typical, expected, 0.3)
         for d, row in OUTPUT.items()
         for m, expected in zip(WAVES, row, strict=True)
     ]
