@@ -25,7 +25,6 @@ def test_the_exponents_add_up_to_the_score(d: int, spread: float, seed: int) -> 
 def test_the_verdict() -> None:
     assert gaussian_identity().verdict is Verdict.HOLDS
     assert gaussian_identity(d=1, n=2, spread=4).verdict is Verdict.HOLDS
-    assert gaussian_identity(d=256, n=128, spread=4).verdict is Verdict.HOLDS
     assert gaussian_identity(width=1.01).verdict is Verdict.FAILS, "another σ"
 
 

@@ -261,12 +261,15 @@ def _drawn(
                 color=f"C{i}",
                 label=name,
             )
-            for marker, found in zip("os", draws, strict=True):
-                measured = [found[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
+            for marker, errors_of in zip("os", draws, strict=True):
+                measured = [errors_of[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
                 errors.plot(COSINES, measured, marker, color=f"C{i}", markersize=4)
         errors.set(
-            title=f"relative error of {m} directions", xlabel="cosine of x and y", yscale="log"
+            title=f"relative error of {m} directions",
+            xlabel="cosine of x and y",
+            yscale="log",
         )
+        errors.set_ylim(bottom=1e-3)
         for i, d in enumerate(WIDTHS):
             signs.plot(SPREADS, shares[d], "o-", color=f"C{i}", markersize=4, label=f"d = {d}")
             found = [outputs[d, n].median for n in DIRECTIONS]
