@@ -1,0 +1,236 @@
+"""S29: causal kernel attention by running sums."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.attention import Attention, KernelAttention, Mask, Softmax
+from regard.attention.base import State
+from regard.attention.features import Elu, FavorPositive, FeatureMap, Polynomial
+from regard.evaluation.drawing import panels
+from regard.studies.finding import Drawing, Evidence, drawing, equal, table, told
+from regard.studies.study import study
+
+SHORTEST = 512
+"""Tokens of the shortest row that is counted and timed."""
+MAPS: Mapping[str, Callable[[int], FeatureMap]] = {
+    "elu": lambda d: Elu(),
+    "polynomial": lambda d: Polynomial(degree=2),
+    "favor-positive": lambda d: FavorPositive(d=d, features=4 * d),
+}
+
+
+@study(
+    rows=["S29"],
+    asked=["003 §3 b"],
+    question="What does causal masking cost in kernel attention?",
+    claim="Nothing but a running sum: S_i and Z_i, token by token or in chunks, give what the "
+    "masked matrix gives, with operations linear in the length and a state of constant size.",
+    formula=r"c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad "
+    r"S_i = S_{i-1} + \phi(k_i) v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i)",
+)
+def causal_sums(
+    features: Annotated[
+        Literal["elu", "polynomial", "favor-positive"], Meta(description="the feature map φ")
+    ] = "elu",
+    d: Annotated[int, Meta(ge=2, le=32, description="width of queries, keys and values")] = 16,
+    n: Annotated[int, Meta(ge=2, le=400, description="tokens of the row that is compared")] = 200,
+    chunk: Annotated[
+        Literal[1, 16, 64, 256, 4096], Meta(description="tokens whose weights are made one by one")
+    ] = 64,
+    doublings: Annotated[
+        int, Meta(ge=1, le=3, description=f"how often {SHORTEST} tokens are doubled, to be timed")
+    ] = 2,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
+    term more. So a step costs the same however long the row is, and needs nothing of the past but
+    the sums. A cache of keys and values, as softmax attention keeps it, grows with each token.
+
+    In training all tokens are there at once, and one by one is slow. In chunks, the tokens of a
+    chunk look at one another through a small matrix, and at all before through the sums up to
+    there. A chunk as long as the row is the whole matrix again, and quadratic.
+    """
+    attend = KernelAttention(MAPS[features](d), chunk=chunk)
+    row = draw_row(n, d, seed)
+    exact, within = by_matrix(attend, row), rounding(attend, row)
+    lengths = [SHORTEST * 2**i for i in range(doublings + 1)]
+    rows = [draw_row(length, d, seed) for length in lengths]
+    ways = {"in chunks": in_chunks, "by the matrix": by_matrix}
+    operations = {name: [count(way, attend, x) for x in rows] for name, way in ways.items()}
+    seconds = {name: [clock(way, attend, x) for x in rows] for name, way in ways.items()}
+    states = {
+        name: [after(one, x) for x in rows]
+        for name, one in {"S and Z": attend, "keys and values": Softmax()}.items()
+    }
+    step, cache = states["S and Z"], states["keys and values"]
+    return Evidence(
+        numbers=(
+            equal(
+                "outputs token by token and by the matrix, furthest apart",
+                (token_by_token(attend, row) - exact).abs().max(),
+                0,
+                within,
+            ),
+            equal(
+                "outputs in chunks and by the matrix, furthest apart",
+                (in_chunks(attend, row) - exact).abs().max(),
+                0,
+                within,
+            ),
+            *(
+                equal(f"power of N that operations {name} follow", power(lengths, counts), to, 0.05)
+                for (name, counts), to in zip(operations.items(), (1, 2), strict=True)
+            ),
+            equal(
+                f"operations of a step after {lengths[-1]} tokens",
+                step[-1].operations,
+                step[0].operations,
+            ),
+            equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes),
+            told(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes),
+            *(
+                told(f"power of N that time {name} follows here", power(lengths, times))
+                for name, times in seconds.items()
+            ),
+        ),
+        figure=_drawn(lengths, seconds, {name: [s.bytes for s in x] for name, x in states.items()}),
+        table=table(
+            ["tokens", *(f"{what} {name}" for what in ("operations", "ms") for name in ways)],
+            [
+                (
+                    length,
+                    *(counts[i] for counts in operations.values()),
+                    *(1e3 * times[i] for times in seconds.values()),
+                )
+                for i, length in enumerate(lengths)
+            ],
+        ),
+    )
+
+
+class Row(NamedTuple):
+    """Queries, keys and values of one head."""
+
+    query: Float[Tensor, "1 1 n d"]
+    key: Float[Tensor, "1 1 n d"]
+    value: Float[Tensor, "1 1 n d"]
+
+    def part(self, start: int, stop: int) -> "Row":
+        """Some of its tokens."""
+        return Row(*(x[:, :, start:stop] for x in self))
+
+
+Way = Callable[[KernelAttention, Row], Float[Tensor, "1 1 n d"]]
+
+
+class Step(NamedTuple):
+    """What a token after so many others takes."""
+
+    operations: int
+    bytes: int
+    """Of all that is remembered of those before."""
+
+
+def draw_row(n: int, d: int, seed: int) -> Row:
+    """Normal vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    return Row(*torch.randn(3, 1, 1, n, d, generator=generator, dtype=torch.float64))
+
+
+def by_matrix(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
+    """All weights, masked, times the values."""
+    out: Tensor = attend.weights(row.query, row.key, mask=Mask.causal()) @ row.value
+    return out
+
+
+def in_chunks(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
+    """All tokens at once, without their matrix."""
+    return attend(*row, mask=Mask.causal())  # type: ignore[no-any-return]
+
+
+def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
+    """The recurrence."""
+    state, outputs = start(attend, row), []
+    for i in range(row.query.shape[2]):
+        output, state = attend.extend(*row.part(i, i + 1), state)
+        outputs.append(output)
+    return torch.cat(outputs, 2)
+
+
+def after(attend: Attention, row: Row) -> Step:
+    """What the last token of the row takes."""
+    n = row.query.shape[2]
+    _, state = attend.extend(*row.part(0, n - 1), start(attend, row))
+    with FlopCounterMode(display=False) as counter:
+        _, state = attend.extend(*row.part(n - 1, n), state)
+    return Step(counter.get_total_flops(), state.bytes)
+
+
+def start(attend: Attention, row: Row) -> State:
+    """The state before the first token."""
+    query = row.query
+    n, d = query.shape[2:]
+    return attend.start(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
+
+
+def count(way: Way, attend: KernelAttention, row: Row) -> int:
+    """Floating-point operations of its matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        way(attend, row)
+    return int(counter.get_total_flops())
+
+
+def clock(way: Way, attend: KernelAttention, row: Row) -> float:
+    """Seconds that it takes, at best."""
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        way(attend, row)
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def power(lengths: Sequence[int], amounts: Sequence[float]) -> float:
+    """The power of the length that amounts follow."""
+    return float(np.polyfit(np.log(lengths), np.log(amounts), 1)[0])
+
+
+def rounding(attend: KernelAttention, row: Row) -> float:
+    """How far two ways may differ: sums over features and over tokens, of one sign."""
+    n, d = row.query.shape[2:]
+    terms = n + attend.features.size(d) + d
+    return float(8 * terms * torch.finfo(row.value.dtype).eps * row.value.abs().max())
+
+
+def _drawn(
+    lengths: Sequence[int],
+    seconds: Mapping[str, Sequence[float]],
+    remembered: Mapping[str, Sequence[int]],
+) -> Drawing:
+    with panels(2) as (figure, (left, right)):
+        for name, times in seconds.items():
+            left.plot(lengths, [1e3 * x for x in times], "o-", markersize=4, label=name)
+        for name, sizes in remembered.items():
+            right.plot(lengths, [x / 1024 for x in sizes], "o-", markersize=4, label=name)
+        left.set(title="time of a row, ms", yscale="log")
+        right.set(title="remembered for the next token, KiB", yscale="log")
+        for axes in (left, right):
+            axes.set(xscale="log", xlabel="tokens N")
+            axes.set_xticks(lengths, [str(length) for length in lengths])
+            axes.minorticks_off()
+            axes.legend()
+        return drawing(
+            figure,
+            "Left: the time of a row grows with its length in chunks, and with the square of it by "
+            "the matrix. Right: S and Z have one size whatever the length; a cache of keys and "
+            "values grows with it.",
+            name="causal-sums",
+        )

@@ -1,0 +1,295 @@
+"""S30: what the Performer's features estimate, and how well."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import torch
+from msgspec import Meta
+
+from regard.attention import KernelAttention, Shape, Softmax
+from regard.attention.features import FavorPositive, FavorTrigonometric, RandomFeatures
+from regard.evaluation.drawing import INK, panels
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+    told,
+)
+from regard.studies.kernels.estimates import (
+    BATCH,
+    KINDS,
+    Errors,
+    Pair,
+    measure,
+    orthogonal_bound,
+    predicted,
+)
+from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative
+from regard.studies.study import Correction, study
+
+COSINES = (-0.8, 0.0, 0.8)
+WIDTHS = (4, 16, 64)
+DIRECTIONS = (16, 64, 256, 1024)
+SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+HEADS = 10
+"""Heads of each kind."""
+WAVES = 128
+"""Trigonometric directions."""
+
+
+@study(
+    rows=["S30"],
+    asked=["001 §3 h 1", "001 §3 h 2", "001 §3 h 3", "001 §3 h 4"],
+    question="What do the Performer's random features estimate, why must they be positive, and "
+    "what is gained by orthogonal directions?",
+    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions "
+    "have smaller ones. Trigonometric weights may add up to less than zero, positive ones never "
+    "do. For heads of width 64 and unit variance no common number of directions will do: positive "
+    "features are further from softmax attention than the plain mean of the values is.",
+    formula=r"\mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad "
+    r"\mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad "
+    r"\mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2}",
+    corrections=[
+        Correction(
+            seed="001",
+            says="that attention is exp(QKᵀ)/√d, before it is normalised.",
+            right="It is exp(QKᵀ/√d): the root scales the scores. Outside of the exponential it "
+            "would cancel in the normalisation, and do nothing.",
+        ),
+        Correction(
+            seed="001",
+            says="that the features' attention is exp(Q′K′ᵀ).",
+            right="It is Q′K′ᵀ: the product of the features is the estimate of the exponential "
+            "itself. With another exponential around it, it would estimate something else, and "
+            "the products could not be taken in another order, which is what saves time.",
+        ),
+    ],
+)
+def favor(
+    length: Annotated[
+        float, Meta(ge=0.05, le=1.5, description="of x = q/d^¼ and of y = k/d^¼")
+    ] = 0.5,
+    m: Annotated[int, Meta(ge=2, le=8, description="directions of an estimate")] = 8,
+    d: Annotated[int, Meta(ge=8, le=16, description="width of its queries and keys")] = 8,
+    count: Annotated[
+        int, Meta(ge=20_000, le=400_000, multiple_of=BATCH, description="estimates of each kernel")
+    ] = 200_000,
+    spread: Annotated[
+        float, Meta(ge=0.1, le=1.5, description="standard deviation of the entries in whole heads")
+    ] = 1.0,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
+) -> Evidence:
+    """With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
+    Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations in place of N²·d.
+
+    Waves are exact where q = k, and poor where the kernel is small: their error is the same
+    everywhere, and a weight that should be almost 0 may be negative, and so may the sum that
+    attention divides by. Exponentials e^(w·x − ‖x‖²/2) are positive, and exact where the kernel is
+    smallest. Their errors follow its size, and hyperbolic pairs e^(±w·x) have less than half.
+    Orthogonal directions don't look twice where they have looked before.
+
+    But all of this has e^a in it, a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64: the
+    estimate's tail is so heavy that almost all draws are far too small, and a few far too large. A
+    model that is trained with such features learns to live with short queries and keys.
+    """
+    pairs = [Pair.of(length, cosine) for cosine in COSINES]
+    draws = Draws(
+        *(
+            measure(pairs, d=d, m=m, orthogonal=choice, count=count, seed=seed)
+            for choice in (False, True)
+        )
+    )
+    heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
+    outputs = {
+        (width, n): by_features(FavorPositive, n, heads[width])
+        for width in WIDTHS
+        for n in DIRECTIONS
+    }
+    means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
+    shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
+    return Evidence(
+        numbers=(
+            *_of_kernels(pairs, draws, m, d),
+            *_of_notation(pairs[-1], draws.independent, d, count),
+            *_of_signs(heads[64], outputs),
+            *_of_outputs(outputs, means),
+            told("operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()),
+        ),
+        figure=_drawn(length, m, pairs, draws, shares, outputs, means),
+        table=table(
+            ["features", "cosine of x and y", "MSE by formula", "independent", "orthogonal"],
+            [
+                (name, cosine, predicted(name, pair, m), *(x[name, pair].square for x in draws))
+                for name in KINDS
+                for cosine, pair in zip(COSINES, pairs, strict=True)
+            ],
+        ),
+    )
+
+
+class Draws(NamedTuple):
+    """Errors by kind of features and pair."""
+
+    independent: Mapping[tuple[str, Pair], Errors]
+    orthogonal: Mapping[tuple[str, Pair], Errors]
+
+
+def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
+    """Attention by as many orthogonal directions."""
+    d = heads[0].query.shape[-1]
+    return compare(lambda seed: kind(d=d, features=directions, seed=seed), heads)
+
+
+def plain_mean_error(heads: Sequence[Head]) -> float:
+    """The same where all weights are equal, whatever the query: a guess to be beaten."""
+    errors = [
+        relative(head.value.mean(2, keepdim=True), Softmax()(head.query, head.key, head.value))
+        for head in heads
+    ]
+    return float(torch.cat(errors).median())
+
+
+def negative_share(d: int, spread: float, seed: int) -> float:
+    """How many queries' trigonometric weights add up to zero or less."""
+    heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
+    return by_features(FavorTrigonometric, WAVES, heads).nonpositive
+
+
+def saved() -> float:
+    """How many operations softmax attention takes for one of FAVOR+."""
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
+    attend = KernelAttention(FavorPositive(d=64, features=256))
+    return Softmax().cost(shape).operations / attend.cost(shape).operations
+
+
+def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> list[Number]:
+    numbers = [
+        equal(
+            f"MSE of {name} features, cosine {cosine:g}",
+            draws.independent[name, pair].square,
+            predicted(name, pair, m),
+            4 * draws.independent[name, pair].uncertainty,
+        )
+        for name in KINDS
+        for cosine, pair in zip(COSINES, pairs, strict=True)
+    ]
+    numbers += [
+        at_most(
+            f"MSE of orthogonal positive features, cosine {cosine:g}",
+            draws.orthogonal["positive", pair].square,
+            orthogonal_bound(pair, m, d) + 4 * draws.orthogonal["positive", pair].uncertainty,
+        )
+        for cosine, pair in zip(COSINES, pairs, strict=True)
+    ]
+    return numbers
+
+
+def _of_notation(
+    pair: Pair, found: Mapping[tuple[str, Pair], Errors], d: int, count: int
+) -> tuple[Number, ...]:
+    """What the products are of the kernel; what they would be as the document writes them."""
+    exact, of = pair.kernel, found["positive", pair]
+    unscaled = exact ** (d**0.5) / d**0.5
+    return (
+        equal(
+            "mean of φ(q)·φ(k), over the kernel",
+            of.mean / exact,
+            1,
+            4 * (of.square / count) ** 0.5 / exact,
+        ),
+        told("e to that mean, over the kernel, as document 001 has it", math.exp(of.mean) / exact),
+        told("e^(q·k)/√d over the kernel, as document 001 has it", unscaled / exact),
+    )
+
+
+def _of_signs(
+    heads: Sequence[Head], outputs: Mapping[tuple[int, int], Outputs]
+) -> tuple[Number, ...]:
+    quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
+    most = max(of.nonpositive for of in outputs.values())
+    unit, short = (
+        by_features(FavorTrigonometric, WAVES, some).nonpositive for some in (heads, quarter)
+    )
+    return (
+        at_least(f"sums of weights ≤ 0, {WAVES} waves, d = 64", unit, 0.25),
+        at_most("the same, queries and keys a quarter as long", short, 0),
+        at_most("the same of positive features, at most", most, 0),
+    )
+
+
+def _of_outputs(
+    outputs: Mapping[tuple[int, int], Outputs], means: Mapping[int, float]
+) -> tuple[Number, ...]:
+    return (
+        *(
+            at_least(
+                f"error of FAVOR+, d = 64, {n} directions, over the mean's", of.median / means[d], 1
+            )
+            for (d, n), of in outputs.items()
+            if d == 64
+        ),
+        *(
+            told(f"the same, d = {d}, {n} directions", of.median / means[d])
+            for (d, n), of in outputs.items()
+            if d != 64 and n == DIRECTIONS[-1]
+        ),
+    )
+
+
+def _drawn(
+    length: float,
+    m: int,
+    pairs: Sequence[Pair],
+    draws: Draws,
+    shares: Mapping[int, Sequence[float]],
+    outputs: Mapping[tuple[int, int], Outputs],
+    means: Mapping[int, float],
+) -> Drawing:
+    with panels(3, width=9.6) as (figure, (errors, signs, heads)):
+        cosines = [i / 20 - 1 for i in range(41)]
+        along = [Pair.of(length, cosine) for cosine in cosines]
+        for i, name in enumerate(KINDS):
+            errors.plot(
+                cosines,
+                [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along],
+                color=f"C{i}",
+                label=name,
+            )
+            for marker, errors_of in zip("os", draws, strict=True):
+                measured = [errors_of[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
+                errors.plot(COSINES, measured, marker, color=f"C{i}", markersize=4)
+        errors.set(
+            title=f"relative error of {m} directions",
+            xlabel="cosine of x and y",
+            yscale="log",
+        )
+        errors.set_ylim(bottom=1e-3)
+        for i, d in enumerate(WIDTHS):
+            signs.plot(SPREADS, shares[d], "o-", color=f"C{i}", markersize=4, label=f"d = {d}")
+            found = [outputs[d, n].median for n in DIRECTIONS]
+            heads.plot(DIRECTIONS, found, "o-", color=f"C{i}", markersize=4, label=f"d = {d}")
+            heads.axhline(means[d], linestyle=":", color=f"C{i}", linewidth=1)
+        signs.axhline(0, color=INK, linewidth=0.8)
+        signs.set(title="sums of weights ≤ 0", xlabel="standard deviation of q and k")
+        heads.set(title="FAVOR+ beside softmax", xlabel="directions", xscale="log", ylim=0)
+        heads.set_xticks(DIRECTIONS, [str(n) for n in DIRECTIONS])
+        heads.minorticks_off()
+        for axes in (errors, signs, heads):
+            axes.legend(fontsize=8)
+        return drawing(
+            figure,
+            "Left: relative error of the kernel. Waves are worst where x and y are opposite, "
+            "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
+            "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
+            f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
+            "with their length, sooner where they are wider. Right: median relative error of "
+            "FAVOR+'s output; at d = 64 it stays above the dotted line, which is that of the plain "
+            "mean of the values.",
+            name="favor",
+        )

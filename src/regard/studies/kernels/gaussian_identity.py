@@ -1,0 +1,143 @@
+"""S27: the softmax kernel is the Gaussian kernel and two norms."""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Softmax
+from regard.attention.features import FavorTrigonometric, Fourier
+from regard.evaluation.drawing import INK, panels
+from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal
+from regard.studies.study import study
+
+DRAWN = 14
+"""Queries, and keys, of whose pairs there are dots."""
+
+
+@study(
+    rows=["S27"],
+    asked=["003 §3 a i"],
+    question="What has softmax attention to do with the Gaussian kernel?",
+    claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
+    "alone and a factor of k alone.",
+    formula=r"e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, "
+    r"e^{-\lVert q - k \rVert^2 / 2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, "
+    r"\quad \sigma^2 = \sqrt{d}",
+)
+def gaussian_identity(
+    d: Annotated[int, Meta(ge=1, le=256, description="width of queries and keys")] = 16,
+    n: Annotated[int, Meta(ge=2, le=128, description="queries, and keys")] = 64,
+    spread: Annotated[
+        float, Meta(ge=0.1, le=4, description="standard deviation of their entries")
+    ] = 1.0,
+    width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
+    the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.
+
+    A factor of the query is in the numerator and in the normaliser of its row, and cancels. That
+    of a key does not: it gives long keys more weight. Only where all keys are of one length,
+    attention by the Gaussian kernel is softmax attention.
+
+    It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
+    Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    query, key = spread * torch.randn(2, n, d, generator=generator, dtype=torch.float64)
+    variance = width * d**0.5
+    gauss, of_query, of_key = parts(query, key, variance)
+    exact = Softmax().weights(query[None, None], key[None, None])[0, 0]
+    sides = query @ key.mT / d**0.5 - (of_query + gauss + of_key)
+    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
+    level_exact = Softmax().weights(query[None, None], level[None, None])[0, 0]
+    level_gauss = parts(query, level, variance)[0].softmax(1)
+    within = rounding(query, key, variance)
+    return Evidence(
+        numbers=(
+            equal("the logarithms of both sides, furthest apart", furthest(sides), 0, within),
+            equal(
+                "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart",
+                furthest((gauss + of_key).softmax(1) - exact),
+                0,
+                2 * within,
+            ),
+            equal(
+                "weights by K alone, all keys of one length",
+                furthest(level_gauss - level_exact),
+                0,
+                2 * rounding(query, level, variance),
+            ),
+            equal(
+                "logarithms of random waves' lengths, furthest apart",
+                features_apart(query, variance),
+                0,
+                within,
+            ),
+            at_least(
+                "weights by K alone, keys as they are", furthest(gauss.softmax(1) - exact), 1e-6
+            ),
+        ),
+        figure=_drawn(query[:DRAWN], key[:DRAWN], variance),
+    )
+
+
+def parts(
+    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
+) -> tuple[Float[Tensor, "queries keys"], Float[Tensor, "queries 1"], Float[Tensor, " keys"]]:
+    """The logarithms of the Gaussian kernel, of the query's factor and of the key's."""
+    distances = (query[:, None] - key).square().sum(-1)
+    of_query, of_key = (x.square().sum(1) / (2 * variance) for x in (query, key))
+    return -distances / (2 * variance), of_query[:, None], of_key
+
+
+def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
+    """How far ln‖φ(x)‖ of the softmax kernel's waves is from that of the Gaussian's and the factor.
+
+    The waves themselves are the same; `tests/attention/test_features.py` compares them one by one.
+    """
+    d = x.shape[1]
+    gauss = Fourier(d=d, features=32, sigma=variance**0.5).double()
+    softmax = FavorTrigonometric(d=d, features=32).double()
+    (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
+    expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
+    return furthest(other_waves.norm(dim=1).log() + other_scale - expected)
+
+
+def rounding(
+    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
+) -> float:
+    """How far rounding may take the exponents: they are sums of d terms, and this large at most."""
+    largest = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
+    return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
+
+
+def furthest(x: Tensor) -> float:
+    """The largest absolute value."""
+    return float(x.abs().max())
+
+
+def _drawn(
+    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
+) -> Drawing:
+    scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
+    gauss, of_query, of_key = parts(query, key, variance)
+    ends = [float(scores.min()), float(scores.max())]
+    with panels(2) as (figure, (left, right)):
+        left.plot(scores, gauss.flatten(), ".", color="C1", markersize=3)
+        left.set(title="the Gaussian kernel alone", ylabel="−‖q − k‖²/2σ²")
+        right.plot(ends, ends, color=INK, linewidth=1)
+        right.plot(scores, (gauss + of_query + of_key).flatten(), ".", color="C0", markersize=3)
+        right.set(title="with both factors", ylabel="(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²")
+        for axes in (left, right):
+            axes.set_xlabel("q·k/√d")
+        return drawing(
+            figure,
+            "Two panels, a dot for each pair of a query and a key. Left: the exponent of the "
+            "Gaussian kernel against that of softmax is a cloud. Right: with the two norms added, "
+            "all dots are on the diagonal.",
+            name="gaussian-identity",
+        )

@@ -1,0 +1,223 @@
+"""S32: the Performer beside softmax attention, trained on the same task."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from matplotlib.axes import Axes
+from msgspec import Meta
+
+from regard.errors import NormaliserError
+from regard.evaluation.drawing import INK, panels
+from regard.evaluation.tasks import score_task
+from regard.metrics.intervals import Interval
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.study import study
+from regard.studies.trained import trained
+from regard.training.progress import read_metrics
+from regard.training.task_stages import plan_task
+
+HEADS = (2, 8)
+DIRECTIONS = (4, 16, 64)
+NEAR = 0.1
+"""By how much of the tokens one model may do worse than another that does about as well."""
+
+
+class Performer(NamedTuple):
+    """Hyperparameters of a model with FAVOR+."""
+
+    heads: int
+    directions: int
+
+    def __str__(self) -> str:
+        return f"{self.heads} heads, {self.directions} directions"
+
+
+PERFORMERS = tuple(Performer(heads, directions) for heads in HEADS for directions in DIRECTIONS)
+
+
+class Result(NamedTuple):
+    """How a model does after training."""
+
+    accuracy: Interval
+    """Share of the tokens of new rows that it predicts."""
+    losses: Sequence[tuple[int, float]]
+    """Step and loss."""
+
+
+class Results(NamedTuple):
+    """Of all models."""
+
+    softmax: Mapping[int, Result]
+    """By number of heads."""
+    performers: Mapping[Performer, Result]
+    exchanged: Mapping[Performer, float]
+    """Accuracy of the softmax model, with FAVOR+ put in its place after training."""
+
+
+@study(
+    rows=["S32"],
+    asked=["003 §1 g"],
+    question="Does a Performer do as well as a model with softmax attention?",
+    claim="It does about as well after as many steps, with few directions or many, wide heads or "
+    f"narrow: it predicts at most {NEAR:.0%} of the tokens less than softmax at its best.",
+    formula=r"e^{q \cdot k / \sqrt{d}} \approx \phi(q) \cdot \phi(k), \quad "
+    r"\phi(x) = \frac{1}{\sqrt{m}} \, e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad "
+    r"x' = \frac{x}{d^{1/4}}",
+    trains=True,
+)
+def performer(
+    steps: Annotated[int, Meta(ge=1, le=2000, description="of training")] = 400,
+    length: Annotated[int, Meta(ge=2, le=24, description="tokens to be reversed")] = 16,
+    lr: Annotated[float, Meta(ge=1e-5, le=0.1, description="highest learning rate")] = 2e-3,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="of weights, features and rows")] = 0,
+) -> Evidence:
+    """Decoders of two layers learn to write a row of tokens in reverse, for which each position has
+    to look at exactly one other. Those with FAVOR+ never see softmax: they learn queries and keys
+    that serve with the directions that they happened to be drawn with, and a few directions
+    will do. With eight narrow heads, softmax itself takes more steps to learn the task.
+
+    That is not because the features approximate softmax attention. The queries and keys that
+    softmax learns have about unit variance or more, and for such no common number of directions is
+    enough: put FAVOR+ in the place of softmax after training, with the very same weights, and most
+    predictions are wrong.
+    """
+    softmax = {heads: trained_on(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
+    performers = {
+        of: trained_on(recipe(steps, length, lr, seed, of.heads, directions=of.directions))
+        for of in PERFORMERS
+    }
+    results = Results(
+        {heads: measured(run) for heads, run in softmax.items()},
+        {of: measured(run) for of, run in performers.items()},
+        {of: accuracy_with(softmax[of.heads], run.recipe) for of, run in performers.items()},
+    )
+    return judged(results)
+
+
+def recipe(
+    steps: int, length: int, lr: float, seed: int, heads: int, directions: int | None = None
+) -> Recipe:
+    """A model for the task, with softmax attention or with so many directions."""
+    settings = [
+        f"seed={seed}",
+        "task.vocabulary=16",
+        f"task.length={length}",
+        f"training.steps={steps}",
+        f"training.lr={lr}",
+        "training.batch=32",
+        f"model.n_heads={heads}",
+    ]
+    if directions is not None:
+        settings += [
+            "model.attention.kind=favor-positive",
+            f"model.attention.features={directions}",
+        ]
+    return override(RECIPES["reverse"], settings)
+
+
+def trained_on(chosen: Recipe) -> Run:
+    """The model that the recipe makes."""
+    return trained(plan_task(Path("unused"), chosen))
+
+
+def measured(run: Run) -> Result:
+    """A run's accuracy on new rows, and how it came there."""
+    records = read_metrics(run.path / "metrics.jsonl")
+    return Result(accuracy(run), [(record["step"], record["loss"]) for record in records])
+
+
+def accuracy(run: Run) -> Interval:
+    """Share of the tokens of new rows that the model predicts."""
+    scores = score_task(run, Machine.choose("auto", "float32")).scores
+    return scores["accuracy"]
+
+
+def accuracy_with(run: Run, other: Recipe) -> float:
+    """What is left of a model's accuracy with the attention of another recipe: 0 if none works."""
+    exchanged = Run.new(run.path, other, run.tokenizer, run.origin)
+    # All weights fit; the directions, which the run doesn't have, stay as they are drawn.
+    exchanged.model.load_state_dict(run.model.state_dict(), strict=False)
+    exchanged.model.eval()
+    try:
+        return accuracy(exchanged).value
+    except NormaliserError:
+        return 0.0
+
+
+def judged(results: Results) -> Evidence:
+    """What the accuracies say."""
+    own = {heads: result.accuracy.value for heads, result in results.softmax.items()}
+    best = max(own.values())
+    return Evidence(
+        numbers=(
+            at_least("accuracy of softmax at its best", best, 0.9),
+            *(
+                at_most(f"less than that by FAVOR+, {of}", best - result.accuracy.value, NEAR)
+                for of, result in results.performers.items()
+            ),
+        ),
+        figure=_drawn(results),
+        table=table(
+            ["attention", "accuracy", "put in place of softmax"],
+            [
+                *(
+                    (f"softmax, {heads} heads", of.accuracy, "")
+                    for heads, of in results.softmax.items()
+                ),
+                *(
+                    (f"FAVOR+, {of}", result.accuracy, results.exchanged[of])
+                    for of, result in results.performers.items()
+                ),
+            ],
+        ),
+        condition="the model is trained with these features; put in place of softmax after "
+        "training, they fail",
+        beyond=tuple(
+            at_most(f"lost where softmax is exchanged for it, {of}", own[of.heads] - left, NEAR)
+            for of, left in results.exchanged.items()
+        ),
+    )
+
+
+def _drawn(results: Results) -> Drawing:
+    with panels(3, width=9.6) as (figure, (*curves, bars)):
+        for axes, heads in zip(curves, HEADS, strict=True):
+            axes.plot(*zip(*results.softmax[heads].losses, strict=True), color=INK, label="softmax")
+            for i, directions in enumerate(DIRECTIONS):
+                losses = results.performers[Performer(heads, directions)].losses
+                axes.plot(
+                    *zip(*losses, strict=True), color=f"C{i}", label=f"{directions} directions"
+                )
+            axes.set(title=f"loss, {heads} heads", xlabel="step", ylim=0)
+            axes.legend(fontsize=8)
+        for i, of in enumerate(PERFORMERS):
+            interval = results.performers[of].accuracy
+            off = [[interval.value - interval.low], [interval.high - interval.value]]
+            bars.errorbar([i], [interval.value], off, fmt="o", color="C0", markersize=4)
+            bars.plot([i], [results.exchanged[of]], "s", color="C1", markersize=4)
+            exact = results.softmax[of.heads].accuracy.value
+            bars.plot([i - 0.4, i + 0.4], [exact, exact], color=INK, linewidth=1)
+        names = [f"{of.heads} × {of.directions}" for of in PERFORMERS]
+        bars.set_xticks(range(len(names)), names, rotation=60, fontsize=8)
+        bars.set(title="accuracy", xlabel="heads × directions", ylim=(0, 1.05))
+        worst = min(result.accuracy.value for result in results.performers.values())
+        best = max(results.exchanged.values())
+        return drawing(
+            figure,
+            "Left and middle: the loss over the steps of training, of softmax and of FAVOR+ with "
+            "4, 16 and 64 directions, for 2 and for 8 heads. Right: accuracy on new rows. Dots, "
+            f"trained with FAVOR+, are at {worst:.2f} or above; squares, softmax models with "
+            f"FAVOR+ put in afterwards, at {best:.2f} or below; lines are softmax.",
+            name="performer",
+        )
+
+
+def _curve(axes: Axes, result: Result, colour: str, label: str) -> None:
+    steps, losses = zip(*result.losses, strict=True)
+    axes.plot(steps, losses, color=colour, label=label)

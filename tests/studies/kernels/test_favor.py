@@ -1,0 +1,57 @@
+"""S30."""
+
+import pytest
+
+from regard.studies.finding import Verdict
+from regard.studies.kernels.estimates import KINDS
+from regard.studies.kernels.favor import COSINES, favor
+from regard.studies.study import Finding
+
+SMALL = 20_000
+
+
+@pytest.fixture(scope="module")
+def finding() -> Finding:
+    return favor(count=SMALL)
+
+
+def test_the_verdict(finding: Finding) -> None:
+    assert finding.verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_the_verdict_of_two_hundred_thousand_estimates() -> None:
+    assert favor().verdict is Verdict.HOLDS
+
+
+def test_all_kinds_are_measured_where_the_sum_is_at_most_one_long(finding: Finding) -> None:
+    names = [number.name for number in finding.numbers]
+    for cosine in COSINES:
+        assert 2 * 0.5**2 * (1 + cosine) <= 1
+        assert f"MSE of orthogonal positive features, cosine {cosine:g}" in names
+        for name in KINDS:
+            assert f"MSE of {name} features, cosine {cosine:g}" in names
+
+
+def test_tails_are_too_heavy_where_vectors_are_long() -> None:
+    found = favor(count=SMALL, length=1.5)
+    assert found.verdict is Verdict.FAILS
+    wrong = [number.name for number in found.numbers if not number.holds]
+    assert any(name.endswith("features, cosine 0.8") for name in wrong)
+    assert not any("trigonometric" in name for name in wrong), "cosines have no tails"
+
+
+def test_short_queries_and_keys_are_approximated() -> None:
+    found = favor(count=SMALL, spread=0.25)
+    assert found.verdict is Verdict.FAILS
+    wrong = [number.name for number in found.numbers if not number.holds]
+    assert "error of FAVOR+, d = 64, 1024 directions, over the mean's" in wrong
+    assert any(name.startswith("sums of weights ≤ 0") for name in wrong)
+    assert not any(name.startswith("MSE") for name in wrong)
+
+
+def test_what_the_document_writes_is_not_the_kernel(finding: Finding) -> None:
+    ratios = {n.name: n.measured for n in finding.numbers if "over the kernel" in n.name}
+    right, *wrong = ratios.values()
+    assert right == pytest.approx(1, abs=0.02)
+    assert all(abs(ratio - 1) > 0.3 for ratio in wrong)

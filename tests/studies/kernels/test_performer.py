@@ -1,0 +1,72 @@
+"""S32."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.metrics import Interval
+from regard.studies.finding import Evidence, Verdict
+from regard.studies.kernels.performer import (
+    HEADS,
+    PERFORMERS,
+    Result,
+    Results,
+    accuracy_with,
+    judged,
+    measured,
+    performer,
+    recipe,
+    trained_on,
+)
+
+
+def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
+    def result(accuracy: float) -> Result:
+        return Result(Interval(accuracy, accuracy, accuracy), [(20, 2.0), (40, 1.0)])
+
+    return judged(
+        Results(
+            {heads: result(softmax) for heads in HEADS},
+            {of: result(trained) for of in PERFORMERS},
+            dict.fromkeys(PERFORMERS, exchanged),
+        )
+    )
+
+
+def test_the_judgement() -> None:
+    usual = evidence(softmax=0.97, trained=0.93, exchanged=0.2)
+    assert usual.verdict is Verdict.CONDITIONAL
+    assert evidence(softmax=0.97, trained=0.93, exchanged=0.9).verdict is Verdict.HOLDS
+    assert evidence(softmax=0.97, trained=0.86, exchanged=0.2).verdict is Verdict.FAILS
+    assert evidence(softmax=0.89, trained=0.89, exchanged=0.2).verdict is Verdict.FAILS
+    assert usual.table is not None
+    assert len(usual.table.rows) == len(HEADS) + len(PERFORMERS)
+
+
+@pytest.fixture
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_cache")
+def test_a_model_keeps_its_weights_when_its_attention_is_exchanged() -> None:
+    softmax, other = (recipe(2, 4, 2e-3, 0, 2, directions) for directions in (None, 4))
+    run = trained_on(softmax)
+    result = measured(run)
+    assert [step for step, _ in result.losses] == [2]
+    assert accuracy_with(run, softmax) == result.accuracy.value
+    assert 0 <= accuracy_with(run, other) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cache")
+def test_without_training_there_is_nothing_to_compare() -> None:
+    assert performer(steps=5, length=4).verdict is Verdict.FAILS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_cache")
+def test_the_verdict() -> None:
+    found = performer()
+    assert found.verdict is Verdict.CONDITIONAL
+    assert not any(number.holds for number in found.evidence.beyond)
