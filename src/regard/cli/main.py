@@ -23,6 +23,7 @@ _COMMANDS = {
     "evaluate": ("regard.cli.evaluate", "Score a run's answers and write a report."),
     "generate": ("regard.cli.generate", "Continue texts."),
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
+    "look": ("regard.cli.look", "See the attention of a run while it reads a text."),
     "study": ("regard.cli.study", "Questions about attention, run, drawn and answered."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
     "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),

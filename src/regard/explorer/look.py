@@ -69,6 +69,10 @@ class View:
         )
         return View(self.title, sides, self.detailed)
 
+    def in_steps(self, chosen: Sequence[Chosen]) -> "View":
+        """The same with other heads step by step."""
+        return View(self.title, self.sides, tuple(chosen))
+
     def _repr_html_(self) -> str:
         return in_notebook(self.data)
 
@@ -108,16 +112,16 @@ Read = tuple[Sequence[Any], list[int], list[int], int | None]
 def _text(run: Run, text: str, second: str | None) -> Read:
     """One sequence, of one text or of two."""
     if second is None:
-        ids, segments = run.tokenizer.encode(text), None
+        ids, parts = run.tokenizer.encode(text), []
     else:
-        ids, segments = run.tokenizer.encode_pair(text, second)
-    ids = [*run.prefix, *ids]
+        ids, parts = run.tokenizer.encode_pair(text, second)
+    ids, parts = [*run.prefix, *ids], [*[0] * len(run.prefix), *parts]
     _require(ids, run.recipe.model.block, "the text")
     rows = _tensor(run, ids)
     inputs = [rows, lengths_of([ids]).to(rows.device)]
-    if segments and getattr(run.recipe.model, "segments", 0) > 1:
-        inputs.append(_tensor(run, segments))
-    return inputs, ids, [], segments.index(1) + len(run.prefix) if segments else None
+    if second is not None and getattr(run.recipe.model, "segments", 0) > 1:
+        inputs.append(_tensor(run, parts))
+    return inputs, ids, [], parts.index(1) if second else None
 
 
 def _pair(run: Run, text: str, second: str | None) -> Read:

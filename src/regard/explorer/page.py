@@ -15,11 +15,11 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ margin: 0; }}
+body {{ margin: 0; min-height: 100vh; }}
 {style}
 </style>
 </head>
-<body>
+<body class="regard-look">
 <main id="look"></main>
 <script type="application/json" id="data">{data}</script>
 <script type="module">

@@ -81,8 +81,9 @@ def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:
     Zero, the commonest weight, is one of them unless a row goes below.
     """
     low = np.minimum(weights.min(1, keepdims=True), 0)
-    high = np.maximum(weights.max(1, keepdims=True), low + 1e-30)
-    values = np.rint((weights - low) / (high - low) * 255).astype(np.uint8)
+    high = np.maximum(weights.max(1, keepdims=True), low)
+    span = np.where(high > low, high - low, 1)
+    values = np.rint((weights - low) / span * 255).astype(np.uint8)
     return {"scales": _base64(np.concatenate([low, high], 1)), "values": _text(values.tobytes())}
 
 

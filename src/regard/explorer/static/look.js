@@ -8,12 +8,14 @@ const COLOURS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d
 export function render({ model, el }) {
   const data = model.get("data");
   const state = { view: "model", side: 0, map: 0, layer: 0, head: 0, shown: null, locked: null };
-  const root = make("section", { class: "regard-look", "aria-label": data.title });
+  const root = make("div", { class: "regard-look" });
+  const section = make("section", { "aria-label": data.title });
+  root.append(section);
   const heading = make("h2", {}, data.title);
   const bar = make("div", { class: "bar" });
   const view = make("div", { class: "view", tabindex: "0", "aria-label": "attention" });
   const said = make("p", { class: "said", role: "status" });
-  root.append(heading, bar, view, said);
+  section.append(heading, bar, view, said);
   el.append(root);
   const say = (text) => { said.textContent = text; };
 
@@ -53,9 +55,8 @@ function controls(data, state, update) {
   const names = data.sides[state.side].maps.map((map) => map.name);
   const maps = names.length > 1 ? [choice("attention", names, state.map, (map) => update({ map, layer: 0, head: 0 }))] : [];
   const map = current(data, state);
-  const count = (n) => Array.from({ length: n }, (_, i) => String(i + 1));
   const layer = choice("layer", map.layers.map((one) => one.name), state.layer, (layer) => update({ layer }));
-  const head = choice("head", count(map.layers[0].heads.length), state.head, (head) => update({ head }));
+  const head = choice("head", map.layers[state.layer].heads.map((one) => one.name), state.head, (head) => update({ head }));
   return [...views, ...sides, ...maps, ...(state.view === "model" ? [] : [layer]), ...(state.view === "matrix" || state.view === "neuron" ? [head] : [])];
 }
 
@@ -73,12 +74,12 @@ function drawModel(data, state, update, say) {
   const heads = map.layers[0].heads.length;
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
-  for (let h = 0; h < heads; h++) grid.append(make("span", { class: "label" }, `head ${h + 1}`));
+  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, `head ${head.name}`));
   const size = Math.max(36, Math.min(96, map.queries.length, Math.floor(900 / heads)));
   map.layers.forEach((layer, l) => {
     grid.append(make("span", { class: "label" }, layer.name));
     layer.heads.forEach((head, h) => {
-      const name = `layer ${layer.name}, head ${h + 1}`;
+      const name = `layer ${layer.name}, head ${head.name}`;
       const open = make("button", { "aria-label": `open ${name}` }, picture(map, head, size, size));
       open.addEventListener("click", () => update({ view: "matrix", layer: l, head: h }));
       open.addEventListener("mouseenter", () => say(name));
@@ -95,7 +96,7 @@ function drawMatrix(data, state, update, say) {
   const cell = Math.max(4, Math.min(22, Math.floor(720 / Math.max(rows, columns))));
   const canvas = picture(map, head, columns * cell, rows * cell);
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${state.head + 1}; rows are queries`);
+  canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries`);
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
     const at = (x, low, size, n) => Math.min(Math.max(Math.floor(((x - low) / size) * n), 0), n - 1);
@@ -108,6 +109,7 @@ function drawMatrix(data, state, update, say) {
     tell(...place(event));
   });
   if (state.locked) tell(...state.locked);
+  const framed = parted(canvas, map.second, cell);
   const box = make("div", { class: "grid", style: "grid-template-columns: auto auto; align-items: start" });
   const names = (tokens, style) => tokens.map((token) => make("div", { class: "token", style }, token));
   if (cell >= 11) {
@@ -115,9 +117,17 @@ function drawMatrix(data, state, update, say) {
     left.append(...names(map.queries, `height: ${cell}px; line-height: ${cell}px; font-size: ${Math.min(cell, 13)}px`));
     const below = make("div", { style: `display: flex; height: 7em` });
     below.append(...names(map.keys, `width: ${cell}px; line-height: ${cell}px; writing-mode: vertical-rl; font-size: ${Math.min(cell, 13)}px`));
-    box.append(left, canvas, make("span", {}), below);
-  } else box.append(make("span", {}), canvas);
+    box.append(left, framed, make("span", {}), below);
+  } else box.append(make("span", {}), framed);
   return box;
+}
+
+// Of two texts read as one, lines between the four blocks.
+function parted(canvas, second, cell) {
+  const frame = make("div", { style: "position: relative; width: max-content; line-height: 0" }, canvas);
+  if (second) for (const [edge, other] of [["left", "top: 0; bottom: 0; border-left"], ["top", "left: 0; right: 0; border-top"]])
+    frame.append(make("div", { style: `position: absolute; pointer-events: none; ${edge}: ${second * cell}px; ${other}: 1px dashed currentColor` }));
+  return frame;
 }
 
 function drawHeads(data, state, update, say) {
@@ -126,13 +136,13 @@ function drawHeads(data, state, update, say) {
   const chosen = state.shown ?? new Set(layer.heads.map((_, h) => h));
   const box = make("div", {});
   const chips = make("div", { class: "bar" });
-  layer.heads.forEach((_, h) => {
-    const chip = pressed(`${h + 1}`, chosen.has(h), () => {
+  layer.heads.forEach((head, h) => {
+    const chip = pressed(head.name, chosen.has(h), () => {
       const next = new Set(chosen);
       next.has(h) ? next.delete(h) : next.add(h);
       update({ shown: next });
     });
-    chip.setAttribute("aria-label", `head ${h + 1}`);
+    chip.setAttribute("aria-label", `head ${head.name}`);
     chip.style.borderLeft = `6px solid ${COLOURS[h % COLOURS.length]}`;
     chips.append(chip);
   });
@@ -207,7 +217,8 @@ function drawNeuron(data, state, update, say) {
   const detail = details.find((one) => one.layer === state.layer && one.head === state.head);
   const box = make("div", {});
   if (!detail) {
-    const where = details.map((one) => pressed(`layer ${one.layer + 1}, head ${one.head + 1}`, false, () => update({ layer: one.layer, head: one.head })));
+    const named = (one) => `layer ${current(data, state).layers[one.layer].name}, head ${current(data, state).layers[one.layer].heads[one.head].name}`;
+    const where = details.map((one) => pressed(named(one), false, () => update({ layer: one.layer, head: one.head })));
     box.append(make("p", {}, "Exact steps were kept for:"), ...where);
     return box;
   }

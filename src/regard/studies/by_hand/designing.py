@@ -9,8 +9,8 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.drawing import heat_map, panels
+from regard.errors import UserError
 from regard.studies.by_hand.head_design import Head, design, error, nearest_average
 from regard.studies.finding import Drawing, Evidence, Table, at_most, drawing, equal, table, told
 from regard.studies.study import study

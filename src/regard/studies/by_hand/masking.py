@@ -10,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Mask, Softmax
-from regard.errors import UserError
 from regard.drawing import INK, heat_map, panels
+from regard.errors import UserError
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
 from regard.studies.study import study
 

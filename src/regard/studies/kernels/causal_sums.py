@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
 from regard.attention.features import Elu, FavorPositive, FeatureMap, Polynomial
-from regard.evaluation.drawing import panels
+from regard.drawing import panels
 from regard.studies.finding import Drawing, Evidence, drawing, equal, table, told
 from regard.studies.study import study
 

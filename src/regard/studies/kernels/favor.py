@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.features import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,

@@ -12,7 +12,7 @@ from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
 from regard.attention.features import FavorTrigonometric, Fourier, RandomFeatures
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.features import FavorTrigonometric, Fourier
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal
 from regard.studies.study import study
 

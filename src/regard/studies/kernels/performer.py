@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 from matplotlib.axes import Axes
 from msgspec import Meta
 
+from regard.drawing import INK, panels
 from regard.errors import NormaliserError
-from regard.evaluation.drawing import INK, panels
 from regard.evaluation.tasks import score_task
 from regard.metrics.intervals import Interval
 from regard.runs.machine import Machine

@@ -1,0 +1,101 @@
+"""regard look"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regard.cli import options
+
+if TYPE_CHECKING:
+    from regard.explorer.look import View
+
+
+@click.command()
+@options.RUN
+@click.argument("text")
+@click.argument("second", required=False)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Page to write, or a .png or .svg [look.html]."
+)
+@click.option("--layers", metavar="1,3-4", help="Only these layers, from 1.")
+@click.option("--heads", metavar="1,3-4", help="Only these heads, from 1.")
+@click.option("--steps", metavar="LAYER.HEAD", multiple=True, help="Shown step by step [1.1].")
+@click.option("--vs", type=click.Path(path_type=Path), help="Another run, side by side.")
+@click.option("--vs-untrained", is_flag=True, help="The same model before its training, beside it.")
+@click.option("--vs-text", help="Another text, side by side.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+def look(
+    run: Path,
+    text: str,
+    second: str | None,
+    out: Path | None,
+    layers: str | None,
+    heads: str | None,
+    steps: tuple[str, ...],
+    vs: Path | None,
+    vs_untrained: bool,
+    vs_text: str | None,
+    device: str,
+) -> None:
+    """Write a page that shows the attention of RUN while it reads TEXT.
+
+    SECOND is what an encoder–decoder writes about the text, or the second sentence of a pair.
+    """
+    from regard.explorer.look import look as look_at
+    from regard.explorer.look import untrained
+    from regard.runs.machine import Machine
+    from regard.runs.run import Run
+
+    options.check_places(out)
+    chosen = Machine.choose(device).device
+    this = Run.load(run, device=chosen)
+    view = look_at(this, text, second)
+    others: list[tuple[Run, str]] = [(this, vs_text)] if vs_text else []
+    others += [(Run.load(vs, device=chosen), text)] if vs else []
+    others += [(untrained(this), text)] if vs_untrained else []
+    for other, its_text in others:
+        view = view.beside(look_at(other, its_text, second))
+    view = view.only(_numbers("--layers", layers), _numbers("--heads", heads))
+    place = _save(view.in_steps([_step(step) for step in steps or ("1.1",)]), out)
+    click.echo(f"Look: {place.resolve()}")
+
+
+def _save(view: "View", out: Path | None) -> Path:
+    """A page; by its ending, a picture of the first layer and head that are shown."""
+    place = out or Path("look.html")
+    return view.png(place) if place.suffix in (".png", ".svg") else view.save(place)
+
+
+def _numbers(flag: str, text: str | None) -> list[int] | None:
+    """`1,3-4` → [0, 2, 3].
+
+    Raises:
+        UserError: it isn't such a list.
+    """
+    from regard.errors import UserError
+
+    if text is None:
+        return None
+    try:
+        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        found = [i for part in ends for i in range(part[0] - 1, part[-1])]
+        if not found or min(found) < 0 or any(len(part) > 2 for part in ends):
+            raise ValueError
+    except ValueError:
+        raise UserError(f"{flag} {text}: is no list of numbers such as 1,3-4") from None
+    return found
+
+
+def _step(text: str) -> tuple[int, int, int]:
+    """`LAYER.HEAD` → map, layer and head, from 0.
+
+    Raises:
+        UserError: it isn't that.
+    """
+    from regard.errors import UserError
+
+    layer, _, head = text.partition(".")
+    if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
+        raise UserError(f"--steps {text}: is no layer and head such as 2.1")
+    return 0, int(layer) - 1, int(head) - 1

@@ -1,0 +1,123 @@
+"""Runs of every family, looked at."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import UserError
+from regard.explorer.look import look, untrained
+from regard.explorer.page import inert, page
+from regard.explorer.patterns import entropy
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.text.tokenizer import Characters
+
+TEXT = "the dog ran"
+TINY = [f"model.{setting}" for setting in ("n_layers=2", "n_heads=2", "d_model=16", "block=32")]
+BOTH = [
+    f"model.{side}.{setting}"
+    for side in ("encoder", "decoder")
+    for setting in ("n_layers=2", "n_heads=2", "d_model=16", "block=32")
+]
+FAMILIES: dict[str, list[str]] = {
+    "decoder": ["text", *TINY],
+    "encoder": ["masked", *TINY, "model.segments=2"],
+    "encoder-decoder": ["translation", *BOTH],
+    "recurrent": [
+        "translation",
+        *("model.kind=rnn-encoder-decoder", "model.d_model=16", "model.block=32"),
+        *("model.n_layers=1", "model.attention.kind=softmax"),
+    ],
+}
+
+
+def run(family: str) -> Run:
+    recipe, *settings = FAMILIES[family]
+    tokenizer = Characters.train([TEXT + "<>/script"])
+    made = Run.new(Path("runs/tiny"), override(RECIPES[recipe], settings), tokenizer, {})
+    made.model.eval()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("decoder", ["self-attention"]),
+        ("encoder", ["self-attention"]),
+        ("encoder-decoder", ["encoder", "decoder", "decoder to source"]),
+        ("recurrent", ["decoder to source"]),
+    ],
+)
+def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path: Path) -> None:
+    pair = family in ("encoder-decoder", "recurrent")
+    view = look(run(family), TEXT, "tan" if pair else None)
+    (side,) = view.sides
+    assert [one.name for one in side.maps] == names
+    for one in side.maps:
+        for layer in one.layers:
+            shape = layer.captured.weights.shape
+            assert shape[-2:] == (len(one.queries), len(one.keys))
+    source, target = tuple(TEXT), ("⁇", *"tan")
+    shown = {one.name: ("".join(one.queries), "".join(one.keys)) for one in side.maps}
+    if pair:
+        assert shown["decoder to source"] == ("".join(target), "".join(source))
+    assert view.save(tmp_path / "x.html").read_text().startswith("<!doctype html>")
+    assert view.png(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert view.png(tmp_path / "x.svg").read_text().startswith("<svg")
+    assert view._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_an_encoder_decoder_writes_its_own_target() -> None:
+    (side,) = look(run("encoder-decoder"), TEXT).sides
+    assert side.maps[1].queries[0] == "⁇"
+
+
+def test_two_sentences_are_read_as_one() -> None:
+    (one,) = look(run("encoder"), "the dog", "ran").sides[0].maps
+    assert "".join(one.queries) == "⁇the dogran"
+    assert one.second == len("⁇the dog")
+    apart = look(run("encoder"), "the dogran").sides[0].maps[0]
+    second = one.layers[0].captured.weights
+    assert not torch.allclose(second, apart.layers[0].captured.weights), "segments tell them apart"
+
+
+def test_models_and_texts_side_by_side() -> None:
+    trained = run("decoder")
+    view = look(trained, TEXT).beside(look(untrained(trained), "dog"))
+    assert [side.name for side in view.sides] == ["tiny", "tiny, untrained"]
+    assert len(view.data["sides"]) == 2
+
+
+def test_an_untrained_model_looks_everywhere_alike() -> None:
+    (one,) = look(untrained(run("decoder")), TEXT).sides[0].maps
+    for layer in one.layers:
+        assert (entropy(layer.captured.weights[0], causal=True) >= 0.95).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "is empty"), ("the dog ran" * 9, "block of 32"), ("x", "has no 'x'")],
+)
+def test_texts_that_cannot_be_read_are_refused(text: str, message: str) -> None:
+    for family in ("decoder", "encoder-decoder"):
+        with pytest.raises(UserError, match=message):
+            look(run(family), text)
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    settings = ["model.kind=rnn", "model.d_model=16", "model.block=32"]
+    recipe = override(RECIPES["text"], settings)
+    made = Run.new(Path("runs/rnn"), recipe, Characters.train([TEXT]), {})
+    with pytest.raises(UserError, match="no attention to look at"):
+        look(made, TEXT)
+
+
+def test_no_token_can_leave_its_place() -> None:
+    hostile = {"title": "</title><script>", "text": "</script><img onerror=alert(1)> \u2028"}
+    written = page(hostile)
+    assert written.count("</script>") == 2, "the data's and the module's own"
+    assert written.count("<script") == 2
+    assert "<img" not in written
+    assert "\u2028" not in inert(hostile)
