@@ -111,10 +111,9 @@ Read = tuple[Sequence[Any], list[int], list[int], int | None]
 
 def _text(run: Run, text: str, second: str | None) -> Read:
     """One sequence, of one text or of two."""
-    if second is None:
-        ids, parts = run.tokenizer.encode(text), []
-    else:
-        ids, parts = run.tokenizer.encode_pair(text, second)
+    ids, parts = (
+        run.tokenizer.encode_pair(text, second) if second else (run.tokenizer.encode(text), [])
+    )
     ids, parts = [*run.prefix, *ids], [*[0] * len(run.prefix), *parts]
     _require(ids, run.recipe.model.block, "the text")
     rows = _tensor(run, ids)
