@@ -76,7 +76,7 @@ def all_studies() -> Iterator[Study[Any]]:
 
 
 def find_study(name: str) -> Study[Any]:
-    """A study by its name, or by a row of the specification that it covers.
+    """A study by its name, or the first that covers a row of the specification.
 
     Raises:
         UserError: there is none; names those that there are.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from regard.studies.scaling.complexity import complexity
+from regard.studies.scaling.scale import scale
 from regard.studies.study import Study
 
-STUDIES: tuple[Study[Any], ...] = ()
+STUDIES: tuple[Study[Any], ...] = (scale, complexity)

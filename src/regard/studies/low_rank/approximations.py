@@ -1,0 +1,260 @@
+"""S31: Linformer, BigBird and Performer against softmax."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
+from regard.attention.features import FavorPositive
+from regard.evaluation.drawing import panels
+from regard.studies.costs import exponent, peak_bytes, seconds
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+    told,
+)
+from regard.studies.low_rank.slow_walks import slow_walks
+from regard.studies.study import study
+
+FEATURES = (64, 128, 256, 512)
+LENGTHS = (512, 1024, 2048)
+_BLOCK, _WINDOW, _GLOBAL = 16, 3, 1
+_D = 16
+_DRAWS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Tokens that change slowly, queries and keys at once; and what softmax makes of them."""
+
+    states: Float[Tensor, "1 1 n d"]
+    values: Float[Tensor, "1 1 n d"]
+    exact: Float[Tensor, "1 1 n d"]
+
+    @staticmethod
+    def drawn(n: int, spread: float, reach: float, seed: tuple[int, int]) -> "Sample":
+        """Queries and keys have entries of so large a deviation, values of 1."""
+        both = slow_walks(1, n, 2 * _D, reach=reach, seed=seed)
+        states, values = spread * both[..., :_D], both[..., _D:]
+        return Sample(states, values, Softmax()(states, states, values))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mechanism at one length."""
+
+    error: float
+    operations: int
+    milliseconds: float
+    bytes: int
+
+
+@study(
+    rows=["S31"],
+    asked=["001 §3 g", "001 §3 h"],
+    question="How near do Linformer, BigBird and Performer come to softmax, and what do they save?",
+    claim="Their operations and their memory grow in proportion to the length, those of softmax "
+    "with its square (its memory only if all weights are written out); and each comes nearer to "
+    "softmax the more features it has.",
+    formula=r"\mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad "
+    r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V",
+)
+def approximations(
+    n: Annotated[int, Meta(ge=512, le=2048, description="tokens where features vary")] = 1024,
+    features: Annotated[
+        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="features where the length varies")
+    ] = 128,
+    spread: Annotated[
+        float, Meta(gt=0, le=3, description="deviation of the entries of queries and keys")
+    ] = 0.35,
+    reach: Annotated[
+        float, Meta(ge=0, le=512, description="tokens over which the inputs change")
+    ] = 32.0,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
+    et al., 2020, section 4, name as one way), BigBird looks at a few blocks of keys, and Performer
+    puts a product of m random features in place of e^(q·k/√d). "Features" are k, m, and the number
+    of keys that BigBird looks at.
+
+    Each bets on something. Linformer bets that keys change slowly along the text: with reach=0 its
+    means blur what differs. BigBird bets that what matters is near, and the rest can be told from a
+    sample: of soft weights over all keys it loses most. Performer bets on short queries and keys:
+    at unit variance (spread=1) its random products are so uneven that 512 features are more
+    than half off.
+
+    What softmax costs depends on how it is done. Written product by product it holds n² weights at
+    once; the fused kernel never does, and its memory is as linear as the others'. Its time is not.
+    """
+    samples = [Sample.drawn(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
+    errors = {
+        name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
+    }
+    lengths: dict[str, list[Measured]] = {name: [] for name in EXACT | MECHANISMS}
+    for length in LENGTHS:
+        sample = Sample.drawn(length, spread, reach, (seed, 0))
+        for name, make in (EXACT | MECHANISMS).items():
+            lengths[name].append(measured(make, features, sample))
+    return Evidence(
+        numbers=(*grown(lengths), *nearer(errors)),
+        figure=_drawn(errors, lengths),
+        table=table(
+            ["mechanism", "tokens", "error", "million operations", "kB", "ms"],
+            [
+                (name, length, x.error, x.operations / 1e6, x.bytes / 1e3, x.milliseconds)
+                for name, row in lengths.items()
+                for length, x in zip(LENGTHS, row, strict=True)
+            ],
+        ),
+    )
+
+
+class Composed(Softmax):
+    """Softmax attention product by product, with all its weights at once."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **rest: object) -> Tensor:
+        return self.weights(query, key) @ value
+
+
+def pooled(n: int, k: int, _seed: int) -> Linformer:
+    """A Linformer whose k rows are the means of as many stretches of n tokens."""
+    attention = Linformer(length=n, k=k)
+    row, token = torch.arange(n) * k // n, torch.arange(n)
+    with torch.no_grad():
+        for projection in (attention.project_key, attention.project_value):
+            projection.zero_()
+            projection[0, row, token] = 1 / row.bincount()[row].float()
+    return attention
+
+
+def blocks(n: int, keys: int, seed: int) -> BigBird:
+    """A BigBird that looks at so many keys: one global block, a window of three, random ones."""
+    random = max(keys // _BLOCK - _WINDOW - _GLOBAL, 0)
+    return BigBird(
+        block=_BLOCK,
+        window=_WINDOW,
+        random=random,
+        global_blocks=_GLOBAL,
+        max_keys=n,
+        seed=seed,
+    )
+
+
+def performer(_n: int, m: int, seed: int) -> KernelAttention:
+    """Performer with m positive random features."""
+    return KernelAttention(FavorPositive(d=_D, features=m, seed=seed))
+
+
+Maker = Callable[[int, int, int], Attention]
+"""A mechanism for so many tokens, with so many features, from a seed."""
+EXACT: dict[str, Maker] = {
+    "softmax, written out": lambda *_: Composed(),
+    "softmax, fused": lambda *_: Softmax(),
+}
+MECHANISMS: dict[str, Maker] = {"Linformer": pooled, "BigBird": blocks, "Performer": performer}
+
+
+@torch.inference_mode()
+def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
+    """‖out − exact‖/‖exact‖ over all rows of the samples, each with random features of its own."""
+    off = size = 0.0
+    for seed, x in enumerate(samples):
+        attention = make(x.states.shape[2], features, seed).double()
+        off += float((attention(x.states, x.states, x.values) - x.exact).square().sum())
+        size += float(x.exact.square().sum())
+    return math.sqrt(off / size)
+
+
+def measured(make: Maker, features: int, sample: Sample) -> Measured:
+    """Error, and cost, time and memory in float32."""
+    n = sample.states.shape[2]
+    attention, states, values = make(n, features, 0), sample.states.float(), sample.values.float()
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
+
+    def call() -> object:
+        return attention(states, states, values)
+
+    return Measured(
+        error=error(make, features, [sample]),
+        operations=attention.cost(shape).operations,
+        milliseconds=1e3 * seconds(call),
+        bytes=peak_bytes(call),
+    )
+
+
+def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Number]:
+    """How operations, memory and time grow with the length, as exponents."""
+    numbers = []
+    for name, row in lengths.items():
+        operations = exponent(LENGTHS, [x.operations for x in row])
+        memory = exponent(LENGTHS, [x.bytes for x in row])
+        quadratic = name in EXACT
+        numbers += [
+            equal(f"operations, {name}", operations, 2 if quadratic else 1, within=0.1),
+            at_least(f"memory, {name}", memory, 1.8)
+            if name == "softmax, written out"
+            else at_most(f"memory, {name}", memory, 1.2),
+            told(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row])),
+        ]
+    return numbers
+
+
+def nearer(errors: Mapping[str, Sequence[float]]) -> list[Number]:
+    """How much of the error the most features leave of that of the fewest."""
+    first, last = FEATURES[0], FEATURES[-1]
+    return [
+        number
+        for name, row in errors.items()
+        for number in (
+            told(f"error of {name} with {last} features", row[-1]),
+            at_most(f"error of {name}, with {last} features / with {first}", row[-1] / row[0], 0.7),
+        )
+    ]
+
+
+def _drawn(
+    errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
+) -> Drawing:
+    colours = {name: f"C{i}" for i, name in enumerate(MECHANISMS)}
+    colours |= {name: f"C{i + 3}" for i, name in enumerate(EXACT)}
+    with panels(3, height=3.4, width=8.4) as (figure, (left, middle, right)):
+        for name, row in errors.items():
+            left.loglog(FEATURES, row, "o-", color=colours[name])
+        for name, points in lengths.items():
+            middle.loglog(
+                LENGTHS, [x.milliseconds for x in points], "o-", color=colours[name], label=name
+            )
+            right.loglog(LENGTHS, [x.bytes / 1e6 for x in points], "o-", color=colours[name])
+        _label(left, "relative error", "features", FEATURES)
+        _label(middle, "milliseconds", "tokens", LENGTHS)
+        _label(right, "megabytes", "tokens", LENGTHS)
+        figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        return drawing(
+            figure,
+            "Left: the errors of Linformer, BigBird and Performer fall as features are added. "
+            "Middle: the time of both ways of softmax rises with the square of the length, that "
+            "of the three in proportion. Right: so does the memory, but fused softmax is as "
+            "linear as the three.",
+            name="approximations",
+        )
+
+
+def _label(axes: Axes, title: str, xlabel: str, ticks: Sequence[int]) -> None:
+    axes.set(title=title, xlabel=xlabel)
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.yaxis.set(major_locator=LogLocator(subs=(1, 3)), major_formatter="{x:g}")

@@ -1,0 +1,153 @@
+"""S31: why BigBird's blocks suffice to reach everything."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from msgspec import Meta
+from scipy.sparse.csgraph import shortest_path
+
+from regard.attention import BigBird
+from regard.evaluation.drawing import heat_map, panels
+from regard.studies.costs import exponent
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
+from regard.studies.study import study
+
+Graph = Bool[np.ndarray, "queries keys"]
+SIZES = (32, 64, 128, 256)
+"""Blocks of the graphs whose gaps are compared."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a graph is like."""
+
+    mean_path: float
+    diameter: int
+    """Layers until every block may have heard of every other."""
+    gap: float
+    edges: int
+
+
+@study(
+    rows=["S31"],
+    asked=["001 §3 g"],
+    question="How do the blocks of BigBird hear of one another, if each looks at only a few?",
+    claim="By windows alone word travels step by step: the longest path has (n − 1)/side steps, "
+    "and the spectral gap falls as n⁻². Random blocks bring paths down to the logarithm of n, a "
+    "global block to 2, and either keeps the gap from falling.",
+    formula=r"\mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right)",
+)
+def block_graph(
+    n: Annotated[int, Meta(ge=32, le=512, description="blocks")] = 128,
+    side: Annotated[int, Meta(ge=1, le=4, description="blocks of the window to either side")] = 1,
+    random: Annotated[int, Meta(ge=0, le=8, description="random blocks of each block")] = 3,
+    global_blocks: Annotated[int, Meta(ge=0, le=4, description="global blocks")] = 1,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the random blocks")] = 0,
+) -> Evidence:
+    """Take blocks for points, with an edge from each to those that it looks at. A layer of
+    attention carries word along one edge, so that the longest of all shortest paths is the number
+    of layers until everything can depend on everything.
+
+    A window makes a chain, and a chain is slow. A few random edges make it a small world: the
+    number of points that can be reached is multiplied with each step, until there are no more. A
+    global block is one step from all, so that no path is longer than 2; but everything has to pass
+    through its one vector.
+
+    The spectral gap says how fast a random walk along the edges, taken both ways, forgets where it
+    began: after about 1/gap steps. Zaheer et al., 2020, section 2, choose random blocks because
+    random graphs are known for a wide gap. All this costs n times a constant number of edges
+    instead of n².
+    """
+    makes = {
+        "window": (0, 0),
+        "window, random": (random, 0),
+        "window, global": (0, global_blocks),
+        "all three": (random, global_blocks),
+    }
+
+    def gaps(name: str) -> list[float]:
+        return [gap(graph(size, side, *makes[name], seed)) for size in SIZES]
+
+    graphs = {name: graph(n, side, *kinds, seed) for name, kinds in makes.items()}
+    shapes = {name: shape(edges) for name, edges in graphs.items()}
+    by_size = {name: gaps(name) for name in makes}
+    slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
+    return Evidence(
+        numbers=(
+            equal("longest path, window", shapes["window"].diameter, math.ceil((n - 1) / side)),
+            equal("longest path, with a global block", shapes["window, global"].diameter, 2),
+            at_most(
+                "longest path, with random blocks",
+                shapes["window, random"].diameter,
+                2 * math.log2(n),
+            ),
+            equal("exponent of the gap, window", slopes["window"], -2, within=0.25),
+            at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5),
+            at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5),
+            at_least("gap, all three", shapes["all three"].gap, 0.1),
+        ),
+        figure=_drawn(graphs["all three"], by_size),
+        table=table(
+            ["looks at", "edges", "mean path", "longest path", "gap"],
+            [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
+        ),
+    )
+
+
+def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
+    """Which block looks at which, as BigBird has it."""
+    attention = BigBird(
+        block=1,
+        window=2 * side + 1,
+        random=random,
+        global_blocks=global_blocks,
+        max_keys=n,
+        seed=seed,
+    )
+    pattern = attention.pattern(1, n, causal=False, device=torch.device("cpu"))
+    edges: Graph = pattern.to_dense(n, n, torch.device("cpu"))[0, 0].numpy()
+    return edges
+
+
+def shape(edges: Graph) -> Shape:
+    """Paths and gap of a graph."""
+    steps = shortest_path(edges, unweighted=True)
+    others = ~np.eye(len(edges), dtype=bool)
+    return Shape(
+        mean_path=float(steps[others].mean()),
+        diameter=int(steps.max()),
+        gap=gap(edges),
+        edges=int((edges & others).sum()),
+    )
+
+
+def gap(edges: Graph) -> float:
+    """1 − λ₂ of the random walk along the edges, taken both ways, each point on its own as well."""
+    both = (edges | edges.T).astype(float)
+    root = both.sum(1) ** -0.5
+    return float(1 - np.linalg.eigvalsh(root[:, None] * both * root)[-2])
+
+
+def _drawn(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Drawing:
+    with panels(2) as (figure, (left, right)):
+        heat_map(left, edges[:64, :64].astype(float))
+        left.set(title="who looks at whom", xlabel="block of keys", ylabel="block of queries")
+        for name, row in gaps.items():
+            right.loglog(SIZES, row, "o-", label=name)
+        right.set(title="spectral gap", xlabel="blocks", ylim=(1e-6, 2))
+        right.set_xticks(SIZES, [str(size) for size in SIZES])
+        right.minorticks_off()
+        right.legend(loc="lower left")
+        return drawing(
+            figure,
+            "Left: the first blocks, and which of them look at which: a diagonal band, random "
+            "dots, and for a global block a full row and column. Right: the spectral gap against "
+            "the number of blocks. It falls with the square where there is only a window, and "
+            "stays level with random or global blocks.",
+            name="block-graph",
+        )

@@ -1,0 +1,150 @@
+"""S31: the task that needs full attention."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Argmax, BigBird, Mask
+from regard.evaluation.drawing import panels
+from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.studies.study import study
+
+_BLOCK, _SIDE, _GLOBAL = 8, 1, 1
+LAYERS = (1, 2, 4, 8, 16, 32)
+
+
+@study(
+    rows=["S31"],
+    asked=["001 §3 g"],
+    question="Is there anything that full attention does in a layer and sparse attention can't?",
+    claim="One layer of full attention finds, for each of n vectors, the one furthest from it. "
+    "BigBird finds it only for those who happen to look at it: the share that it looks at, and "
+    "more only layer by layer.",
+    formula=r"j^*(i) = \arg\max_j \|u_j - u_i\|^2 = \arg\max_j \left(-u_i \cdot u_j\right), "
+    r"\quad \|u_j\| = 1",
+)
+def furthest(
+    n: Annotated[
+        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="vectors, on the unit sphere")
+    ] = 256,
+    d: Annotated[int, Meta(ge=2, le=64, description="their width")] = 16,
+    random: Annotated[int, Meta(ge=0, le=64, description="random blocks of each block")] = 3,
+    draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """The vectors have length 1, so that the furthest is the one with the smallest product. A head
+    with the query −u, the key u and the value u finds it if it sees all: here by argmax, which
+    softmax nears as queries grow.
+
+    BigBird sees the blocks beside a query, the global one and a few random ones. The furthest
+    vector may be anywhere, and is found with the probability that its block is looked at. With
+    more layers, each with random blocks of its own and the best so far kept, the rest is found as
+    1 − (1 − r)^layers, where r is the share of the rest that a layer shows. That paths are short
+    is no help: word of each vector gets through in two steps, but a vector has no room for word of
+    all n.
+
+    That is no weakness of this scheme alone. Zaheer et al., 2020, section 3.4, prove that with
+    about n edges any attention needs about n layers for this task, if the orthogonal vectors
+    conjecture is true. Given enough layers BigBird is as powerful as full attention: it can
+    approximate any continuous function of a sequence, and is Turing complete (sections 3.2, 3.3).
+    """
+    vectors = unit_vectors(n, d, draws, seed)
+    best = (vectors @ vectors.mT).amin(-1)
+    full = found_share(best, least_products(vectors, Mask()))
+    carried = torch.full_like(best, math.inf)
+    shares = []
+    for layer in range(LAYERS[-1]):
+        pattern = blocks(random, n, seed + layer).pattern(1, n, causal=False, device=best.device)
+        carried = torch.minimum(carried, least_products(vectors, pattern))
+        shares.append(found_share(best, carried))
+    reached = [shares[layer - 1] for layer in LAYERS]
+    expected = [by_chance(n, random, layer) for layer in LAYERS]
+    return Evidence(
+        numbers=(
+            equal("found by full attention in one layer", full, 1),
+            at_most("found by BigBird in one layer", reached[0], 0.5),
+            *(
+                close(f"found by BigBird, layers: {layer}", share, predicted, best.numel())
+                for layer, share, predicted in zip(LAYERS, reached, expected, strict=True)
+            ),
+        ),
+        figure=_drawn(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
+        table=table(
+            ["layers", "found", "by the formula"], zip(LAYERS, reached, expected, strict=True)
+        ),
+    )
+
+
+def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
+    """Uniform on the sphere."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(draws, 1, n, d, generator=generator, dtype=torch.float64)
+    unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True)
+    return unit
+
+
+def blocks(random: int, n: int, seed: int) -> BigBird:
+    """A layer's blocks: one to either side, a global one, and so many random ones."""
+    return BigBird(
+        block=_BLOCK,
+        window=2 * _SIDE + 1,
+        random=random,
+        global_blocks=_GLOBAL,
+        max_keys=n,
+        seed=seed,
+    )
+
+
+def least_products(vectors: Float[Tensor, "draws 1 n d"], mask: Mask) -> Float[Tensor, "draws 1 n"]:
+    """The product of each vector with the one that attention finds furthest under a mask."""
+    gathered: Tensor = Argmax()(-vectors, vectors, vectors, mask=mask)
+    return (vectors * gathered).sum(-1)
+
+
+def found_share(best: Float[Tensor, "draws 1 n"], products: Float[Tensor, "draws 1 n"]) -> float:
+    """The share of vectors whose furthest was found, up to rounding of the product."""
+    return float((products <= best + 1e-12).double().mean())
+
+
+def by_chance(n: int, random: int, layers: int) -> float:
+    """The share expected, where the furthest is any of the n − 1 others alike."""
+    count = -(-n // _BLOCK)
+    place = np.arange(count)
+    fixed = np.minimum(place + _SIDE + 1, count) - np.maximum(place - _SIDE, 0)
+    fixed += place - _SIDE > 0  # the global block, where the window doesn't show it
+    fixed[0] = count  # and looks at all
+    rest = count - fixed
+    shown = np.minimum(random / np.maximum(rest, 1), 1)
+    looked_at = fixed + rest * (1 - (1 - shown) ** layers)
+    return float((looked_at * _BLOCK - 1).mean() / (n - 1))
+
+
+def close(name: str, share: float, predicted: float, count: int) -> Number:
+    """A share of `count`, within six standard errors.
+
+    They are those of independent draws, which neighbours in a block aren't quite.
+    """
+    return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
+
+
+def _drawn(shares: Sequence[float], expected: Sequence[float]) -> Drawing:
+    with panels() as (figure, (axes,)):
+        layers = range(1, len(shares) + 1)
+        axes.plot(layers, [1] * len(shares), color="C1", label="full attention")
+        axes.plot(layers, expected, color="C0", label="BigBird")
+        axes.plot(layers, shares, "o", color="C0", markersize=4)
+        axes.set(xlabel="layers", ylabel="furthest vectors found", ylim=(0, 1.05))
+        axes.legend(loc="lower right")
+        return drawing(
+            figure,
+            "The share of vectors whose furthest is found, against the number of layers: 1 from "
+            "the first layer on with full attention; with BigBird a small share at first, that "
+            "creeps up to 1. Line: formula; dots: measured.",
+            name="furthest",
+        )

@@ -1,0 +1,219 @@
+"""S11: attention of low rank by projecting keys and values."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Linformer, Softmax
+from regard.errors import UserError
+from regard.evaluation.drawing import INK, panels
+from regard.studies.costs import multiplications
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_most,
+    drawing,
+    equal,
+    told,
+)
+from regard.studies.low_rank.slow_walks import slow_walks
+from regard.studies.study import Correction, study
+
+_TEXTS = 64
+"""Sequences that a Linformer is fitted to, and as many that it is judged by."""
+
+
+@study(
+    rows=["S11"],
+    asked=["000 §3.3", "001 §3 g"],
+    question="Can keys and values be projected to a few rows, so that attention becomes linear?",
+    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h, "
+    "of k rows, give PV = Q(CK)ᵀDV. With softmax, nearly: projections that are learned "
+    "(Linformer) leave a fraction of the error of drawn ones.",
+    formula=r"Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V",
+    corrections=[
+        Correction(
+            seed="000",
+            says="P without softmax is assumed to have rank k, and projections are to bring the "
+            "time down to O(nkd).",
+            right="The rank of QKᵀ is never above the width h of Q and K. And without softmax no "
+            "projection is needed at all: Q(KᵀV)/√h takes 2nh² multiplications, which is fewer "
+            "than the 4nkh with C and D unless k < h/2. (d is h there.)",
+        )
+    ],
+)
+def projection(
+    n: Annotated[int, Meta(ge=16, le=128, description="tokens")] = 64,
+    h: Annotated[int, Meta(ge=2, le=32, description="width")] = 16,
+    rank: Annotated[int, Meta(ge=1, le=32, description="rank of QKᵀ")] = 6,
+    rows: Annotated[int, Meta(ge=1, le=32, description="rows k of C and D")] = 6,
+    reach: Annotated[
+        float, Meta(ge=0, le=512, description="tokens over which Linformer's inputs change")
+    ] = 16.0,
+    steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
+    as it is; and P·WWᵀ can be done from the right, a few rows at a time. Rows fewer than the rank
+    lose the smallest singular values, and nothing else.
+
+    But C and D come from P itself. They are no good for the next text, and the SVD of P costs more
+    than the attention that it is to spare. And in a Transformer softmax stands between QKᵀ and V:
+    put inside it, the same C and D are far off.
+
+    Linformer keeps the form and gives up exactness: E and F are parameters of the layer, the same
+    for all texts, learned together with the rest. Here they learn to imitate softmax attention and
+    are judged by other sequences. What they can learn is which positions go together. If tokens
+    change slowly, as with reach=16, that is a lot. If each is a draw of its own (reach=0), no
+    position tells about another, and little is gained over the mean of all values.
+    """
+    if rank > min(n, h):
+        raise UserError(
+            f"projection: rank = {rank}, but QKᵀ of width h = {h} and n = {n} tokens has rank "
+            f"{min(n, h)} at most; take a smaller rank"
+        )
+    if rows > n:
+        raise UserError(f"projection: rows = {rows} of n = {n} tokens; take n rows at most")
+    query, key, value = drawn_heads(n, h, rank, seed)
+    scores = query @ key.mT / math.sqrt(h)
+    exact = scores @ value
+    _, tail, right = torch.linalg.svd(scores, full_matrices=False)
+    c, d = right[:rows], right[:rows] / math.sqrt(h)
+    regrouped = query @ (key.mT @ value) / math.sqrt(h)
+    inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
+    learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
+    return Evidence(
+        numbers=(
+            equal("rank of P", torch.linalg.matrix_rank(scores), rank),
+            at_most("error of Q(CK)ᵀDV", off(projected(query, key, value, c, d), exact), 1e-12),
+            at_most("error of Q(KᵀV)/√h", off(regrouped, exact), 1e-12),
+            equal(
+                "multiplications of (QKᵀ)V",
+                multiplications(lambda: query @ key.mT @ value),
+                2 * n * n * h,
+            ),
+            equal(
+                "multiplications of Q(CK)ᵀDV",
+                multiplications(lambda: projected(query, key, value, c, d)),
+                4 * n * rows * h,
+            ),
+            equal(
+                "multiplications of Q(KᵀV)",
+                multiplications(lambda: query @ (key.mT @ value)),
+                2 * n * h * h,
+            ),
+            told(
+                "error of the same C and D inside softmax",
+                off(inside, scores.softmax(-1) @ value),
+            ),
+            told("error of Linformer, learned", learning.errors[-1]),
+            at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
+            at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9),
+        ),
+        figure=_drawn(scores, tail, right, learning),
+    )
+
+
+def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Float[Tensor, "n h"]]:
+    """Queries, keys and values; the queries span so many dimensions, and QKᵀ has that rank."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    query = normal(n, rank) @ normal(rank, h) / math.sqrt(rank)
+    return [query, normal(n, h), normal(n, h)]
+
+
+def projected(
+    query: Float[Tensor, "n h"],
+    key: Float[Tensor, "n h"],
+    value: Float[Tensor, "n h"],
+    c: Float[Tensor, "k n"],
+    d: Float[Tensor, "k n"],
+) -> Float[Tensor, "n h"]:
+    """Q(CK)ᵀDV, from the inside out."""
+    product: Tensor = query @ (c @ key).mT @ (d @ value)
+    return product
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    """‖found − wanted‖/‖wanted‖."""
+    return float((found - wanted).norm() / wanted.norm())
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Errors on sequences that weren't learned from."""
+
+    steps: list[int]
+    errors: list[float]
+    """Of Linformer after so many steps, first and last among them."""
+    mean: float
+    """Of the mean of all values, which looks at no key."""
+
+
+def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Learning:
+    """Let a Linformer of k rows learn what softmax attention does to slow walks."""
+    states, values = (
+        slow_walks(2 * _TEXTS, n, h, reach=reach, seed=(seed, i)).float() for i in range(2)
+    )
+    exact = Softmax()(states, states, values)
+    linformer = drawn_linformer(n, k, seed)
+    optimizer = torch.optim.Adam(linformer.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    shown, held_out = slice(_TEXTS), slice(_TEXTS, None)
+
+    def error(part: slice) -> Tensor:
+        found = linformer(states[part], states[part], values[part])
+        share: Tensor = (found - exact[part]).norm() / exact[part].norm()
+        return share
+
+    points, errors = [], []
+    for step in range(steps + 1):
+        if step % max(steps // 20, 1) == 0 or step == steps:
+            points.append(step)
+            with torch.no_grad():
+                errors.append(float(error(held_out)))
+        optimizer.zero_grad()
+        error(shown).backward()
+        optimizer.step()
+        schedule.step()
+    mean = values[held_out].mean(2, keepdim=True)
+    return Learning(points, errors, off(mean, exact[held_out]))
+
+
+def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
+    """As it is before it has learned."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Linformer(length=n, k=k)
+
+
+def _drawn(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Drawing:
+    ranks = range(1, min(len(scores), 24) + 1)
+    errors = [off(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    left_over = [float(tail[k:].norm() / tail.norm()) for k in ranks]
+    with panels(2) as (figure, (left, right_axes)):
+        left.semilogy(ranks, [max(x, 1e-17) for x in left_over], color="C0")
+        left.semilogy(ranks, errors, "o", color="C0", markersize=4)
+        left.set(title="P·WWᵀ instead of P", xlabel="rows of C and D", ylabel="error")
+        right_axes.plot(learning.steps, learning.errors, color="C1", label="Linformer")
+        right_axes.axhline(
+            learning.mean, linestyle=":", color=INK, linewidth=1, label="mean of all values"
+        )
+        right_axes.set(title="softmax, imitated", xlabel="steps", yscale="log")
+        right_axes.legend()
+        return drawing(
+            figure,
+            "Left: the error without softmax against the rows of C and D falls slowly, and at the "
+            "rank of P at once to rounding. Line: what the singular values left out amount to; "
+            "dots: measured. Right: the error of a Linformer that learns to imitate softmax "
+            "attention falls below that of the mean of all values (dotted).",
+            name="projection",
+        )

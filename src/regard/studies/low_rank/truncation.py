@@ -1,0 +1,240 @@
+"""S10: attention of low rank by singular values."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Softmax, truncate
+from regard.evaluation.drawing import INK, panels
+from regard.explorer.capture import capture_attention
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.studies.costs import multiplications
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    at_most,
+    drawing,
+    equal,
+    table,
+    told,
+)
+from regard.studies.study import Correction, study
+from regard.studies.trained import trained
+from regard.tasks.world import WorldConfig, make_world
+from regard.text.corpus import Document
+from regard.training.stages import Plan, plan_pretraining
+
+Maps = Float[Tensor, "maps n n"]
+TOKENS = 128
+"""Characters of the texts whose maps are looked at."""
+_HELD_OUT = 8
+"""Texts that the model isn't trained on."""
+_NEAR = 0.1
+"""The relative error that passes for near."""
+
+
+@study(
+    rows=["S10"],
+    asked=["000 §3.2"],
+    question="If attention maps have a low rank, how much is saved by it?",
+    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, and "
+    "is exact. Maps of softmax have the full rank n, but those of a trained model are within a "
+    "tenth of a map with less than half of it.",
+    formula=r"P V = U_k \left(\Sigma_k W_k^\top V\right), \quad "
+    r"\|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2",
+    corrections=[
+        Correction(
+            seed="000",
+            says="The weights of a position are written α_0 to α_n, and queries range over 0 … n: "
+            "that would be n + 1 of them.",
+            right="There are n positions, and P is n × n: α_1 to α_n.",
+        ),
+        Correction(
+            seed="000",
+            says="The map of softmax often has a low rank, and the time is O(nkd).",
+            right="Its rank is n as a rule; what falls are its singular values, so that a map of "
+            "lower rank is near it. d is the width that is called h before. And the SVD, which is "
+            "taken as given, costs O(n³), more than the attention that it spares.",
+        ),
+    ],
+    trains=True,
+)
+def truncation(
+    n: Annotated[int, Meta(ge=8, le=256, description="tokens of the map of rank k")] = 64,
+    h: Annotated[int, Meta(ge=2, le=64, description="width of its values")] = 16,
+    rank: Annotated[int, Meta(ge=1, le=8, description="its rank")] = 6,
+    kept: Annotated[int, Meta(ge=1, le=8, description="k, singular values kept")] = 6,
+    steps: Annotated[int, Meta(ge=1, le=1000, description="steps that the model trains")] = 300,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
+) -> Evidence:
+    """A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
+    multiplied with the second one first. That pays where k < n/2. If fewer singular values are
+    kept than the rank, the error is exactly what the others amount to, and no matrix of that rank
+    is nearer (Eckart & Young, 1936).
+
+    The map of known rank is that of queries of which only k differ. Real maps are taken from a
+    small encoder with two layers of two heads that was trained to tell masked characters of
+    made-up biographies, on texts that it wasn't trained on. Before training they are nearly
+    uniform, and rank 1 is near. Training makes heads sharper, and the sharper a head, the more
+    singular values it needs: a head by which each token looks at another one is a permutation, with
+    all singular values alike.
+
+    So a low rank is no law. Half the rank saves nothing yet, and finding the factors costs an SVD:
+    this shows what there is to save, and not how.
+    """
+    maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
+    return Evidence(
+        numbers=(*exactness(n, h, rank, kept, seed), *real(maps["trained"])),
+        figure=_drawn(maps),
+        table=table(
+            ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
+            [
+                (
+                    name,
+                    ranks(spectra(each), 0.0).mean().item(),
+                    *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
+                )
+                for name, each in maps.items()
+            ],
+        ),
+    )
+
+
+def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Number, ...]:
+    """What truncation does to a map of known rank."""
+    matrix, value = map_of_rank(n, h, rank, seed)
+    cut, half = truncate(matrix, kept), max(rank // 2, 1)
+    tail = torch.linalg.svdvals(matrix)[half:].norm()
+    return (
+        equal("rank of the map", torch.linalg.matrix_rank(matrix), rank),
+        at_most(f"error of PV with k = {kept}", relative(cut @ value, matrix @ value), 1e-12),
+        equal(
+            f"‖P − P_k‖ with k = {half}",
+            (matrix - truncate(matrix, half).matrix).norm(),
+            tail,
+            within=1e-13 * float(matrix.norm()),
+        ),
+        equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h),
+        equal(
+            "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
+        ),
+    )
+
+
+def real(maps: Maps) -> tuple[Number, ...]:
+    """Whether maps have full rank, and a lower one is near."""
+    values = spectra(maps)
+    n = values.shape[-1]
+    return (
+        equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1),
+        at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5),
+        told("the same, the sharpest map", ranks(values, _NEAR).max() / n),
+        told("the same, the broadest map", ranks(values, _NEAR).min() / n),
+    )
+
+
+def map_of_rank(
+    n: int, h: int, rank: int, seed: int
+) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n h"]]:
+    """The softmax map of queries of which only so many differ, and values."""
+    generator = torch.Generator().manual_seed(seed)
+    key, value, queries = torch.randn(3, n, h, generator=generator, dtype=torch.float64)
+    query = queries[torch.arange(n) % rank]
+    return Softmax().weights(query[None, None], key[None, None])[0, 0], value
+
+
+def spectra(maps: Maps) -> Float[Tensor, "maps n"]:
+    """Singular values, the largest first."""
+    values: Tensor = torch.linalg.svdvals(maps)
+    return values
+
+
+def ranks(values: Float[Tensor, "maps n"], error: float) -> Float[Tensor, " maps"]:
+    """The least rank whose best map is off by no more than a share of ‖P‖, and rounding."""
+    rounding = values.shape[-1] * torch.finfo(values.dtype).eps
+    return (left_over(values) > max(error, rounding)).sum(-1).double()
+
+
+def left_over(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"]:
+    """The error of the best map of each rank from 0 on, as a share of ‖P‖."""
+    squares = values.square().flip(-1).cumsum(-1).flip(-1)
+    return (squares / squares[:, :1]).sqrt()
+
+
+def relative(found: Tensor, wanted: Tensor) -> float:
+    """‖found − wanted‖/‖wanted‖."""
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def random_maps(seed: int) -> Maps:
+    """Of queries and keys from N(0, 1), as wide as the model's heads."""
+    generator = torch.Generator().manual_seed(seed)
+    query, key = torch.randn(2, 1, 16, TOKENS, 32, generator=generator, dtype=torch.float64)
+    return Softmax().weights(query, key)[0]
+
+
+def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
+    """Maps of all heads of a model on texts that it doesn't know, before and after training."""
+    texts = make_world(WorldConfig(people=200, unseen=1, seed=seed)).documents
+    unknown = [text for text in texts if len(text) >= TOKENS][:_HELD_OUT]
+    known = [text for text in texts if text not in unknown]
+    corpus = [Document(text, f"biography {i}") for i, text in enumerate(known, 1)]
+    plan = _plan(corpus, steps, seed)
+    untrained = model_maps(plan.run, unknown)
+    return {"untrained": untrained, "trained": model_maps(trained(plan), unknown)}
+
+
+def model_maps(run: Run, texts: list[str]) -> Maps:
+    """The maps of all layers and heads, in float64."""
+    ids = torch.tensor([run.tokenizer.encode(text)[:TOKENS] for text in texts])
+    captured = capture_attention(run.model.cpu().eval(), ids)
+    return torch.cat([layer.weights.flatten(0, 1) for layer in captured]).double()
+
+
+def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
+    """An encoder of characters that are masked."""
+    settings = [
+        "tokenizer.kind=characters",
+        f"model.block={TOKENS}",
+        "model.n_layers=2",
+        "model.n_heads=2",
+        "model.d_model=64",
+        f"pretraining.steps={steps}",
+        f"seed={seed}",
+    ]
+    return plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
+
+
+def _drawn(maps: Mapping[str, Maps]) -> Drawing:
+    with panels() as (figure, (axes,)):
+        for i, (name, each) in enumerate(maps.items()):
+            values = spectra(each)
+            left = (
+                values.square().flip(-1).cumsum(-1).flip(-1).sqrt() / values.norm(dim=-1)[:, None]
+            )
+            kept = torch.arange(left.shape[-1])
+            axes.plot(kept, left.mean(0), color=f"C{i}", label=name)
+            axes.fill_between(
+                kept, left.amin(0), left.amax(0), color=f"C{i}", alpha=0.15, linewidth=0
+            )
+        axes.axhline(_NEAR, linestyle=":", color=INK, linewidth=1)
+        axes.set(
+            yscale="log", ylim=(1e-4, 1.2), xlabel="singular values kept", ylabel="relative error"
+        )
+        axes.legend()
+        return drawing(
+            figure,
+            "The error of maps cut off at a rank, against that rank: lines are means over heads "
+            "and texts, bands from the least to the most. Untrained maps are as good as uniform "
+            "with one singular value; those of a trained model need far more, and differ; those "
+            "of random queries and keys need most. Dotted: a tenth.",
+            name="truncation",
+        )

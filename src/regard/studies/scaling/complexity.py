@@ -1,0 +1,237 @@
+"""S9: what a layer of attention costs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from matplotlib.ticker import LogLocator
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Attention, KernelAttention, Mask, Softmax
+from regard.attention.features import Elu, Fourier, Polynomial
+from regard.evaluation.drawing import INK, panels
+from regard.studies.costs import Call, exponent, multiplications, seconds
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    at_least,
+    drawing,
+    equal,
+    table,
+    told,
+)
+from regard.studies.study import study
+
+
+@dataclass(frozen=True)
+class Part:
+    """A computation, and how many multiplications its matrix products should have."""
+
+    name: str
+    predicted: int
+    call: Call
+    spare: float = 0.0
+    """The share that may come on top."""
+
+
+@study(
+    rows=["S9"],
+    asked=["000 §3.1", "002 §1 f", "003 §3", "003 §3 a ii"],
+    question="What does a layer of self-attention cost, and from where on does the length decide?",
+    claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
+    "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
+    "O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax "
+    "O(N² max(D, E)).",
+    formula=r"3 n h^2 + 2 n^2 h, \quad "
+    r"\frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n}",
+)
+def complexity(
+    h: Annotated[
+        int, Meta(ge=16, le=128, multiple_of=4, description="width of the layer, one head")
+    ] = 64,
+    inputs: Annotated[int, Meta(ge=128, le=2048, description="M, inputs of the encoder")] = 256,
+    outputs: Annotated[int, Meta(ge=128, le=2048, description="N, outputs of the decoder")] = 192,
+    d: Annotated[int, Meta(ge=2, le=32, description="D, width of keys of the kernels")] = 8,
+    e: Annotated[int, Meta(ge=2, le=64, description="E, width of their values (M in 003)")] = 12,
+    features: Annotated[int, Meta(ge=1, le=512, description="R, random directions")] = 32,
+    start: Annotated[
+        float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
+    ] = 8.0,
+) -> Evidence:
+    """Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
+    Each of n queries is multiplied with each of n keys, n²h, and each weight with a value, n²h
+    again. So the layer is quadratic in n only where n is well above 1.5h; below, it is the
+    projections that cost, and they are linear. At n = 1.5h itself the exponent is halfway, 1.5.
+    (With an output projection it is 4nh², equal at n = 2h.) Where queries and keys are of
+    different sequences, n² becomes MN.
+
+    A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is made once, and
+    read by each query. For all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
+    multiplications, the 1 for the normaliser. R random directions give 2R features, at 2NDR for
+    the projections. Both are linear in N, with a constant that softmax doesn't have: the
+    polynomial is the cheaper only from N = 2D²(E + 1)/(D + E) on.
+
+    Counted are the multiplications of the matrix products that really run; times are the best of
+    three. The exponents are slopes of a line through the logarithms, at four lengths.
+    """
+    lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
+    parts = (
+        *layer(inputs, h),
+        *families(inputs, outputs, h),
+        *kernels(outputs, d, e, features),
+    )
+    around = [3 * h // 4, 3 * h // 2, 3 * h]
+    below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
+    counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
+    times = [measured_times(n, h) for n in lengths]
+    soft, linear = zip(*times, strict=True)
+    past = f"from n = {lengths[0]} to {lengths[-1]}"
+    return Evidence(
+        numbers=(
+            *map(counted, parts),
+            equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1),
+            equal(
+                f"exponent of the count from n = {around[0]} to {around[2]}",
+                exponent([around[0], around[2]], [sum(below), sum(above)]),
+                1.5,
+                within=1e-12,
+            ),
+            at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75),
+            Number(
+                name=f"exponent of the time {past}",
+                measured=exponent(lengths, soft),
+                low=1.2,
+                high=3.2,
+            ),
+            told("the same, linear attention", exponent(lengths, linear)),
+            told("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
+        ),
+        figure=_drawn(h, lengths, soft, linear),
+        table=table(
+            ["n", "multiplications", "of attention", "ms", "ms, linear attention"],
+            [
+                (n, count, f"{2 * n / (3 * h + 2 * n):.0%}", 1e3 * slow, 1e3 * fast)
+                for n, count, slow, fast in zip(lengths, counts, soft, linear, strict=True)
+            ],
+        ),
+    )
+
+
+def layer(n: int, h: int) -> tuple[Part, Part]:
+    """A layer of self-attention with one head: projections, and attention."""
+    x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
+    return (
+        Part(f"projections, {n} tokens: 3nh²", 3 * n * h**2, lambda: [x @ w for w in matrices]),
+        Part(f"attention, {n} tokens: 2n²h", 2 * n**2 * h, _softmax(n, n, h, h)),
+    )
+
+
+def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
+    """The attentions of an encoder–decoder. The decoder's is masked, which spares no product."""
+    m, n = inputs, outputs
+    return (
+        Part("encoder: 2M²h", 2 * m**2 * h, _softmax(m, m, h, h)),
+        Part("cross-attention: 2MNh", 2 * m * n * h, _softmax(n, m, h, h)),
+        Part("decoder: 2N²h", 2 * n**2 * h, _softmax(n, n, h, h, Mask.causal())),
+    )
+
+
+def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
+    """Softmax beside attention by feature maps, with keys and values of different widths.
+
+    Kernel attention sums piece by piece; a fiftieth is spared for joining the pieces.
+    """
+    polynomial = KernelAttention(Polynomial(degree=2), chunk=1)
+    waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
+    query, key, value = _drawn_heads(n, n, d, e)
+    r = features
+    return (
+        Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
+        Part(
+            "polynomial: 2ND²(E + 1)",
+            2 * n * d**2 * (e + 1),
+            lambda: polynomial.sums(query, key, value),
+            spare=0.02,
+        ),
+        Part(
+            "random features: 2NR(D + 2E + 2)",
+            2 * n * r * (d + 2 * e + 2),
+            lambda: waves.sums(query, key, value),
+            spare=0.02,
+        ),
+    )
+
+
+def counted(part: Part) -> Number:
+    """The multiplications that run, and those predicted."""
+    return equal(
+        part.name, multiplications(part.call), part.predicted, within=part.predicted * part.spare
+    )
+
+
+def measured_times(n: int, h: int) -> tuple[float, float]:
+    """Seconds of a layer of n tokens: with softmax, and with a linear kernel."""
+    x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
+
+    def through(attention: Attention) -> float:
+        return seconds(lambda: attention(*((x @ w)[None, None] for w in matrices)))
+
+    return through(Softmax()), through(KernelAttention(Elu()))
+
+
+def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:
+    """Softmax attention product by product, which is what can be counted."""
+    query, key, value = _drawn_heads(queries, keys, d, e)
+    return lambda: Softmax().weights(query, key, mask=mask) @ value
+
+
+def _drawn_heads(queries: int, keys: int, d: int, e: int) -> list[Tensor]:
+    """Queries, keys and values of one head."""
+    return [x[None, None] for x in _drawn_numbers((queries, d), (keys, d), (keys, e))]
+
+
+def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
+    """Matrices whose numbers don't matter, small enough for any kernel."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) / math.sqrt(shape[1]) for shape in shapes]
+
+
+def _drawn(
+    h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
+) -> Drawing:
+    grid = np.geomspace(h / 8, 64 * h, 40)
+    with panels(2) as (figure, (counts, times)):
+        counts.loglog(grid, 3 * grid * h**2, label="projections, 3nh²")
+        counts.loglog(grid, 2 * grid**2 * h, label="attention, 2n²h")
+        counts.loglog(grid, 3 * grid * h**2 + 2 * grid**2 * h, "--", color=INK, linewidth=1)
+        counts.axvline(1.5 * h, linestyle=":", color=INK, linewidth=1)
+        counts.set(title="multiplications", xlabel="n")
+        counts.legend()
+        for taken, name, colour in ((soft, "softmax", "C1"), (linear, "linear kernel", "C2")):
+            slope = exponent(lengths, taken)
+            times.loglog(
+                lengths,
+                [1e3 * one for one in taken],
+                "o-",
+                color=colour,
+                label=f"{name}, exponent {slope:.2f}",
+            )
+        times.set(title="milliseconds", xlabel="n")
+        times.set_xticks(lengths, [str(n) for n in lengths])
+        times.minorticks_off()
+        times.margins(y=0.2)
+        times.yaxis.set(major_locator=LogLocator(subs=(1, 3)), major_formatter="{x:g}")
+        times.legend(loc="upper left")
+        return drawing(
+            figure,
+            "Left: multiplications against the length n. Those of the projections rise in "
+            "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
+            "and their sum (dashed) turns from one to the other. Right: measured times, steep for "
+            "softmax and less so for a linear kernel.",
+            name="complexity",
+        )

@@ -1,0 +1,188 @@
+"""S8: why products are divided by √h."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Softmax
+from regard.evaluation.drawing import INK, panels
+from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.studies.study import Correction, study
+
+WIDTHS = (4, 16, 64, 256, 1024)
+"""Of the heads whose softmax is measured."""
+_BATCH, _QUERIES = 8, 32
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How queries and keys are drawn: each entry from N(mean, sigma²)."""
+
+    mean: float
+    sigma: float
+    correlation: float
+    seed: int
+
+    def pairs(
+        self, h: int, *shape: int
+    ) -> tuple[Float[Tensor, "*shape h"], Float[Tensor, "*shape h"]]:
+        """Queries and keys of width h; entry by entry, a query is correlated with its key."""
+        generator = torch.Generator().manual_seed(self.seed)
+        first, second = torch.randn(2, *shape, h, generator=generator, dtype=torch.float64)
+        second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
+        return self.mean + self.sigma * first, self.mean + self.sigma * second
+
+    def variance(self, h: int) -> float:
+        """Of q·k, by the formula: for independent queries and keys."""
+        return h * self.sigma**4 + 2 * self.sigma**2 * h * self.mean**2
+
+    def among_keys(self, h: int) -> float:
+        """The part of the variance that the keys of one query differ by."""
+        return h * self.sigma**4 + self.sigma**2 * h * self.mean**2
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How softmax divides the weight, on average over queries."""
+
+    entropy: float
+    """In nats."""
+    gradient: float
+    """Σ ∂α_i/∂s_i = 1 − Σ α_i²: what a small change of all scores still moves."""
+
+
+@study(
+    rows=["S8"],
+    asked=["000 §3.5"],
+    question="Why are products of queries and keys divided by √h?",
+    claim="With independent q, k ~ N(μ, σ²I), q·k has the mean ‖μ‖² and the variance hσ⁴ + "
+    "2σ²‖μ‖². Divided by √h its spread doesn't depend on h, and softmax keeps its entropy and its "
+    "gradient at any width; undivided it loses both.",
+    formula=r"\mathrm{E}[q \cdot k] = \|\mu\|^2, \quad "
+    r"\mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2 \|\mu\|^2",
+    corrections=[
+        Correction(
+            seed="000",
+            says="The width is called h where keys are drawn and d where answers are wanted; the "
+            "product is said to be scaled by a factor of √h.",
+            right="d and h are one number here, and the product is divided by √h. Keys and queries "
+            "have to be independent as well, which the question leaves out.",
+        )
+    ],
+)
+def scale(
+    h: Annotated[int, Meta(ge=2, le=1024, description="width of queries and keys")] = 64,
+    mean: Annotated[float, Meta(ge=-1, le=1, description="each entry of μ")] = 0.5,
+    sigma: Annotated[float, Meta(gt=0, le=4, description="σ, deviation of each entry")] = 1.0,
+    correlation: Annotated[
+        float, Meta(ge=0, le=1, description="of a query's entries with those of its key")
+    ] = 0.0,
+    n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
+    draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
+    σ⁴ + 2σ²μ_i², and independent terms add up in both: the spread of q·k grows as √h.
+
+    Softmax looks at differences of scores. If their deviation s is small beside √(2 ln n), many
+    keys share the weight, with an entropy of about ln n − s²/2. If it is large, the best key leads
+    the second by about s/√(2 ln n), and takes nearly all: then no small change of the scores moves
+    the weights, and no gradient comes through. Divided by √h, the scores have
+    s² = σ⁴ + σ²‖μ‖²/h, which doesn't grow with the width.
+
+    Not all of the variance reaches softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
+    for all keys of a query, so that softmax cancels it. And √h is made for entries of variance 1:
+    with σ = 2 even scaled scores have a deviation above 4, and softmax freezes again.
+    """
+    draw = Draw(mean, sigma, correlation, seed)
+    query, key = draw.pairs(h, draws)
+    products = (query * key).sum(-1)
+    scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
+    plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
+    widest = WIDTHS[-1]
+    among = draw.among_keys(widest) / widest
+    return Evidence(
+        numbers=(
+            *moments(products, h * mean**2, draw.variance(h)),
+            equal(
+                f"entropy with the scale, h = {widest}",
+                scaled[-1].entropy,
+                math.log(n) - among / 2,
+                within=0.1 * math.log(n),
+            ),
+            equal(
+                f"gradient with the scale, h = {widest}",
+                scaled[-1].gradient,
+                1 - math.exp(among) / n,
+                within=0.1,
+            ),
+            at_most(
+                f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1
+            ),
+            at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
+        ),
+        figure=_drawn(draw, n, scaled, plain),
+        table=table(
+            ["h", "entropy, scaled", "entropy, not", "gradient, scaled", "gradient, not"],
+            [
+                (width, with_.entropy, without.entropy, with_.gradient, without.gradient)
+                for width, with_, without in zip(WIDTHS, scaled, plain, strict=True)
+            ],
+        ),
+    )
+
+
+def moments(products: Float[Tensor, " draws"], mean: float, variance: float) -> tuple[Number, ...]:
+    """Mean and variance, each to within four of its standard errors."""
+    off = products - products.mean()
+    second, fourth = off.square().mean(), off.pow(4).mean()
+    errors = (second.sqrt(), (fourth - second.square()).sqrt())
+    mean_error, variance_error = (4 * float(x) / math.sqrt(len(products)) for x in errors)
+    return (
+        equal("mean of q·k", products.mean(), mean, within=mean_error),
+        equal("variance of q·k", products.var(), variance, within=variance_error),
+    )
+
+
+def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
+    """What softmax makes of n keys of width h."""
+    queries, keys = draw.pairs(h, _BATCH, 1, max(n, _QUERIES))
+    weights = attention.weights(queries[:, :, :_QUERIES], keys[:, :, :n])
+    entropy = torch.special.entr(weights).sum(-1)
+    return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
+
+
+def _drawn(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Drawing:
+    measured = []
+    for width in WIDTHS:
+        query, key = draw.pairs(width, 1000)
+        measured.append(float((query * key).sum(-1).var()))
+    with panels(3, height=2.9, width=7.6) as (figure, (variances, entropies, gradients)):
+        variances.loglog(WIDTHS, [draw.variance(h) for h in WIDTHS], color="C1", label="q·k")
+        variances.loglog(WIDTHS, measured, "o", color="C1", markersize=4)
+        variances.loglog(WIDTHS, [draw.variance(h) / h for h in WIDTHS], color="C0", label="q·k/√h")
+        shares = [v / h for v, h in zip(measured, WIDTHS, strict=True)]
+        variances.loglog(WIDTHS, shares, "o", color="C0", markersize=4)
+        variances.set(title="variance", xlabel="h")
+        variances.legend()
+        for axes, name in ((entropies, "entropy"), (gradients, "gradient")):
+            for spreads, colour in ((plain, "C1"), (scaled, "C0")):
+                axes.semilogx(WIDTHS, [getattr(x, name) for x in spreads], "o-", color=colour)
+            axes.set(title=name, xlabel="h")
+        entropies.axhline(math.log(n), linestyle=":", color=INK, linewidth=1)
+        entropies.set(ylim=(0, None))
+        gradients.set(ylim=(0, 1))
+        return drawing(
+            figure,
+            "Against the width h: the variance of products grows in proportion, that of products "
+            "divided by √h stays; the entropy of softmax over products falls from near ln n "
+            "(dotted) to near 0, and its gradient with it, while both stay where products are "
+            "divided. Lines of the variance: formula; dots: measured.",
+            name="scale",
+        )

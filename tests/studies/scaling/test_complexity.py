@@ -1,0 +1,62 @@
+"""S9."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.attention import KernelAttention, Shape, Softmax
+from regard.attention.features import Fourier, Polynomial
+from regard.studies.costs import multiplications
+from regard.studies.finding import Verdict
+from regard.studies.scaling.complexity import (
+    Part,
+    complexity,
+    counted,
+    families,
+    kernels,
+    layer,
+)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20))
+def test_what_runs_is_what_the_formula_says(m: int, n: int, h: int) -> None:
+    for part in (*layer(n, h), *families(m, n, h)):
+        assert multiplications(part.call) == part.predicted, part.name
+
+
+def test_the_formulas_are_those_of_the_library() -> None:
+    n, d, e, r = 200, 6, 10, 14
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=d, e=e)
+    attentions = (
+        Softmax(),
+        KernelAttention(Polynomial(degree=2), chunk=1),
+        KernelAttention(Fourier(d=d, features=r), chunk=1),
+    )
+    for part, attention in zip(kernels(n, d, e, r), attentions, strict=True):
+        assert 2 * part.predicted == attention.cost(shape).operations, part.name
+        assert counted(part).holds, part.name
+
+
+def test_a_wrong_formula_is_found_out() -> None:
+    x = torch.ones(3, 4)
+    assert counted(Part("right", 48, lambda: x @ x.mT @ x)).measured == 72
+    assert not counted(Part("wrong", 48, lambda: x @ x.mT @ x)).holds
+    assert counted(Part("right", 72, lambda: x @ x.mT @ x)).holds
+
+
+def test_the_numbers() -> None:
+    found = {number.name: number for number in complexity(h=16, start=2).numbers}
+    assert all(number.holds for name, number in found.items() if "time" not in name)
+    assert found["attention / projections at n = 24"].measured == 1
+    assert found["encoder: 2M²h"].measured == 2 * 256**2 * 16
+    assert found["cross-attention: 2MNh"].measured == 2 * 256 * 192 * 16
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_verdict_below_the_crossing() -> None:
+    found = complexity(h=16, start=0.125)
+    assert found.verdict is Verdict.FAILS
+    wrong = {number.name for number in found.numbers if not number.holds}
+    assert "exponent of the count from n = 2 to 16" in wrong
