@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.features import FavorPositive
-from regard.evaluation.drawing import panels
+from regard.drawing import panels
 from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.finding import (
     Drawing,

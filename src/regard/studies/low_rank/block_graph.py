@@ -12,7 +12,7 @@ from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
 from regard.attention import BigBird
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.studies.costs import exponent
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
 from regard.studies.study import study

@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
-from regard.evaluation.drawing import panels
+from regard.drawing import panels
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
 from regard.studies.study import study
 

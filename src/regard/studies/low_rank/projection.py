@@ -10,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Linformer, Softmax
+from regard.drawing import INK, panels
 from regard.errors import UserError
-from regard.evaluation.drawing import INK, panels
 from regard.studies.costs import multiplications
 from regard.studies.finding import (
     Drawing,

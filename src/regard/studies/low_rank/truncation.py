@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax, truncate
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.explorer.capture import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.features import Elu, Fourier, Polynomial
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.finding import (
     Drawing,

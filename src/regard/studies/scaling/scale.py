@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.evaluation.drawing import INK, panels
+from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
 from regard.studies.study import Correction, study
 
