@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
 from regard.studies.kernels.fourier_features import (
+    DOCUMENT,
     LENGTH,
     WAVES,
-    Variance,
     fourier_features,
     level_exponents,
     normal_exponents,
@@ -45,7 +45,7 @@ def test_the_numbers_of_the_specification(finding: Finding) -> None:
 
 
 def test_the_document_s_variance_estimates_another_kernel() -> None:
-    found = fourier_features(variance=Variance.DOCUMENT, draws=40)
+    found = fourier_features(variance=DOCUMENT, draws=20)
     assert found.verdict is Verdict.FAILS
     mean, told = found.numbers[:2]
     assert not mean.holds
@@ -54,11 +54,10 @@ def test_the_document_s_variance_estimates_another_kernel() -> None:
 
 
 def test_short_queries_and_keys_are_another_matter() -> None:
-    found = fourier_features(spread=0.25, draws=40)
+    found = fourier_features(spread=0.25, draws=20)
     assert found.verdict is Verdict.FAILS
     wrong = {number.name.split(",")[0] for number in found.numbers if not number.holds}
     assert wrong >= {"output", "share of normalisers ≤ 0"}
-    assert not any(name.startswith("power") for name in wrong)
 
 
 @settings(max_examples=30)

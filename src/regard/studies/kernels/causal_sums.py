@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from regard.studies.study import study
 
 SHORTEST = 512
 """Tokens of the shortest row that is counted and timed."""
-MAPS: Mapping[str, Callable[[int], FeatureMap]] = {
+Map: TypeAlias = Literal["elu", "polynomial", "favor-positive"]
+MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
     "elu": lambda d: Elu(),
     "polynomial": lambda d: Polynomial(degree=2),
     "favor-positive": lambda d: FavorPositive(d=d, features=4 * d),
@@ -37,9 +38,7 @@ MAPS: Mapping[str, Callable[[int], FeatureMap]] = {
     r"S_i = S_{i-1} + \phi(k_i) v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i)",
 )
 def causal_sums(
-    features: Annotated[
-        Literal["elu", "polynomial", "favor-positive"], Meta(description="the feature map φ")
-    ] = "elu",
+    features: Annotated[Map, Meta(description="the feature map φ")] = "elu",
     d: Annotated[int, Meta(ge=2, le=32, description="width of queries, keys and values")] = 16,
     n: Annotated[int, Meta(ge=2, le=400, description="tokens of the row that is compared")] = 200,
     chunk: Annotated[
@@ -221,7 +220,7 @@ def _drawn(
         for name, sizes in remembered.items():
             right.plot(lengths, [x / 1024 for x in sizes], "o-", markersize=4, label=name)
         left.set(title="time of a row, ms", yscale="log")
-        right.set(title="remembered for the next token, KiB", yscale="log")
+        right.set(title="remembered of the past, KiB", yscale="log")
         for axes in (left, right):
             axes.set(xscale="log", xlabel="tokens N")
             axes.set_xticks(lengths, [str(length) for length in lengths])

@@ -73,12 +73,16 @@ WAVES = 128
 )
 def favor(
     length: Annotated[
-        float, Meta(ge=0.05, le=1.5, description="of x = q/d^¼ and of y = k/d^¼")
+        float,
+        Meta(ge=0.05, le=1.5, description="of x = q/d^¼ and y = k/d^¼; tails are heavy above ½"),
     ] = 0.5,
     m: Annotated[int, Meta(ge=2, le=8, description="directions of an estimate")] = 8,
     d: Annotated[int, Meta(ge=8, le=16, description="width of its queries and keys")] = 8,
     count: Annotated[
-        int, Meta(ge=20_000, le=400_000, multiple_of=BATCH, description="estimates of each kernel")
+        int,
+        Meta(
+            ge=20_000, le=400_000, multiple_of=BATCH, description="estimates, a multiple of 10 000"
+        ),
     ] = 200_000,
     spread: Annotated[
         float, Meta(ge=0.1, le=1.5, description="standard deviation of the entries in whole heads")
