@@ -46,10 +46,5 @@ def test_the_numbers_of_the_specification() -> None:
 
 def test_the_verdict() -> None:
     assert study().verdict is Verdict.HOLDS
-    assert study(radii=(0.9,), steps=20).verdict is Verdict.FAILS, (
-        "what ends at 0 has grown at first"
-    )
-    assert study(radii=(0.99,), steps=100).verdict is Verdict.FAILS, "too near 1 for so few steps"
-    assert study(radii=(1.0,), stretches=(1.0,), steps=9).verdict is Verdict.HOLDS, (
-        "nothing is claimed at 1"
-    )
+    assert study(radii=(0.9,), steps=20).verdict is Verdict.FAILS, "at first it has grown"
+    assert study(radii=(0.99,), steps=100).verdict is Verdict.FAILS, "near 1 it takes longer"
