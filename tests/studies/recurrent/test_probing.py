@@ -23,7 +23,7 @@ from regard.studies.recurrent.probing import (
 READ = {(side, what): 1.0 for side in (ENCODER, DECODER) for what in ("place", "task", "character")}
 WELL = {
     TRAINED: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
-    NONE: Measured(read=READ, last=[0.9, 0.9], guess=0.1),
+    NONE: Measured(read=READ, last=[0.9, 0.4], guess=0.1),
     UNTRAINED: Measured(read=dict.fromkeys(READ, 0.1), last=[0.1, 0.1], guess=0.1),
 }
 

@@ -79,7 +79,7 @@ class Network:
 
     @property
     def w_hh(self) -> Float[Tensor, "d d"]:
-        return self.cell.weight_hh_l0
+        return self.cell.get_parameter("weight_hh_l0")
 
     def states(self, x: Float[Tensor, "steps d_in"]) -> list[Float[Tensor, " d"]]:
         """h₀ = 0, h₁, …, each made from the one before."""
@@ -203,8 +203,8 @@ def _network(w_hx: Rows, w_hh: Rows, w_yh: Rows, activation: Activation) -> Netw
     with torch.no_grad():
         for parameter in cell.parameters():
             parameter.zero_()
-        cell.weight_ih_l0.copy_(hx)
-        cell.weight_hh_l0.copy_(hh)
+        cell.get_parameter("weight_ih_l0").copy_(hx)
+        cell.get_parameter("weight_hh_l0").copy_(hh)
     return Network(cell, yh)
 
 
@@ -216,7 +216,7 @@ def _tensors(x: Rows, y: Rows, network: Network) -> tuple[Tensor, Tensor]:
     """
     inputs, labels = _matrix("x", x), _matrix("y", y)
     for name, rows, width in (
-        ("x", inputs, network.cell.weight_ih_l0.shape[1]),
+        ("x", inputs, network.cell.get_parameter("weight_ih_l0").shape[1]),
         ("y", labels, len(network.w_yh)),
     ):
         if rows.shape[1] != width:

@@ -49,7 +49,7 @@ class Setup:
     place: Place = "first"
     """Of the task token."""
     longest: int = 16
-    steps: int = 600
+    steps: int = 800
     seed: int = 0
 
     def plan(self) -> Plan:

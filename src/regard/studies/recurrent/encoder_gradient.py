@@ -124,7 +124,8 @@ def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, 
     (found,) = torch.autograd.grad(
         of, x, retain_graph=True, allow_unused=True, materialize_grads=True
     )
-    return found.norm(dim=-1).mean(0)
+    lengths: Tensor = found.norm(dim=-1)
+    return lengths.mean(0)
 
 
 @torch.inference_mode()

@@ -66,7 +66,7 @@ BEYOND = 8
 def encodings(
     width: Annotated[int, Meta(ge=64, le=256, description="of the states")] = 128,
     longest: Longest = 16,
-    steps: Steps = 600,
+    steps: Steps = 800,
     seed: Seed = 0,
 ) -> Evidence:
     """An encoder that reads one character after the other can count, and so find out by itself
@@ -143,7 +143,8 @@ def moved_columns(setup: Setup, run: Run, places: int) -> Float[Tensor, " places
         next(body_of(one).encoder.recurrence.parameters()).detach()[:, -places:]
         for one in (setup.plan().run, run)
     )
-    return (after - before).norm(dim=0) / before.norm(dim=0)
+    moved: Tensor = (after - before).norm(dim=0) / before.norm(dim=0)
+    return moved
 
 
 def judged(

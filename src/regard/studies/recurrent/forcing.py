@@ -29,7 +29,7 @@ COUNT = 400
     trains=True,
 )
 def teacher_forcing(
-    width: Width = 128, longest: Longest = 16, steps: Steps = 600, seed: Seed = 0
+    width: Width = 128, longest: Longest = 16, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
     """In training the decoder reads the right answer as far as it goes, and predicts one more
     character (teacher forcing; Williams & Zipser, 1989). That makes all steps of the loss

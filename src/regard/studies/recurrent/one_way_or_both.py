@@ -204,7 +204,7 @@ def _drawn(measured: Measured, ahead: int) -> Drawing:
     with panels(height=3.0) as (figure, (axes,)):
         names = {
             "past": "two days ago,\nyesterday, today",
-            "future": f"the three days\nup to {ahead} ahead",
+            "future": f"the three days\nup to {ahead} after today",
         }
         places = np.arange(len(names))
         for i, ways in enumerate(("one way", "both ways")):
