@@ -1,0 +1,264 @@
+"""S14: the gradient of a recurrent network, by formula, by autograd and by differences."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor, nn
+
+from regard.errors import UserError
+from regard.models.recurrence import LinearRNN
+from regard.studies.finding import Evidence, Number, Table, at_most, equal, table
+from regard.studies.recurrent.computation_graph import computation_graph
+from regard.studies.study import study
+
+Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
+Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
+Activation: TypeAlias = Literal["identity", "tanh"]
+_CELLS = {"identity": LinearRNN, "tanh": nn.RNN}
+_STEP = 1e-7
+"""Of the differences."""
+_HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
+_HH = ((0.2, -0.5, 0.3, 0.1), (0.4, 0.6, -0.1, 0.2), (-0.3, 0.1, 0.5, -0.4), (0.1, 0.2, -0.2, 0.3))
+_YH = ((0.7, -0.4, 0.2, 0.5), (-0.1, 0.6, -0.3, 0.8))
+_X = ((1.0, 0.0, -1.0), (0.5, 2.0, 0.0), (-1.0, 1.0, 1.0))
+_Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
+
+
+@study(
+    rows=["S14"],
+    asked=["000 §2.1", "000 §2.2"],
+    question="How does the gradient of each step's loss flow back through a recurrent network?",
+    claim="Where y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t; it goes back to "
+    "h_t through W_yhᵀ, and from there one step for each factor W_hhᵀ; W_hh gets a product with "
+    "the state before from each step.",
+    formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
+    r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
+    r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",
+)
+def backpropagation_through_time(
+    w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
+    w_hh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hh, in rows")] = _HH,
+    w_yh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_yh, in rows")] = _YH,
+    x: Annotated[Rows, Meta(min_length=1, max_length=4, description="inputs, one a step")] = _X,
+    y: Annotated[Rows, Meta(min_length=1, max_length=4, description="labels, maybe soft")] = _Y,
+    activation: Annotated[Activation, Meta(description="of the states")] = "identity",
+) -> Evidence:
+    """Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
+    in one way only: along the states h_i, h_(i+1), …, h_t, then through o_t. Each step of that way
+    multiplies the gradient by W_hhᵀ. A later state has no part in J_t, so its gradient is 0.
+
+    W_hh is one matrix that is used at each step. Its gradient is a sum over all uses: the gradient
+    of the state that was made, times the state that it was made from. The first use adds nothing,
+    for h₀ = 0.
+
+    Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
+    (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
+    """
+    network = _network(w_hx, w_hh, w_yh, activation)
+    inputs, labels = _tensors(x, y, network)
+    formula = by_formula(network, inputs, labels)
+    measured = by_autograd(network, inputs, labels)
+    differences = by_differences(network, inputs, labels)
+    return Evidence(
+        numbers=_compared(formula, measured, differences),
+        figure=computation_graph(len(inputs)),
+        table=_written(formula),
+    )
+
+
+@dataclass(frozen=True)
+class Network:
+    """h_t = ψ(W_hh h_{t−1} + W_hx x_t), o_t = W_yh h_t."""
+
+    cell: LinearRNN | nn.RNN
+    w_yh: Float[Tensor, "out d"]
+
+    @property
+    def w_hh(self) -> Float[Tensor, "d d"]:
+        return self.cell.get_parameter("weight_hh_l0")
+
+    def states(self, x: Float[Tensor, "steps d_in"]) -> list[Float[Tensor, " d"]]:
+        """h₀ = 0, h₁, …, each made from the one before."""
+        states = [self.w_hh.new_zeros(len(self.w_hh))]
+        for row in x:
+            states.append(self.cell(row[None, None], states[-1][None, None])[1][0, 0])
+        return states
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Of each step's loss, J_t."""
+
+    outputs: Float[Tensor, "steps out"]
+    """∂J_t/∂o_t."""
+    states: Float[Tensor, "steps steps d"]
+    """∂J_t/∂h_i."""
+    weights: Float[Tensor, "steps d d"]
+    """∂J_t/∂W_hh."""
+
+
+def by_formula(
+    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
+) -> Gradients:
+    """As derived by hand."""
+    with torch.no_grad():
+        h = torch.stack(network.states(x))
+        outputs = (h[1:] @ network.w_yh.T).softmax(-1) - y
+        states = x.new_zeros(len(x), len(x), h.shape[1])
+        for t, gradient in enumerate(outputs):
+            states[t, t] = network.w_yh.T @ gradient
+            for i in reversed(range(t)):
+                states[t, i] = network.w_hh.T @ states[t, i + 1]
+        # The state before h_i, which is in row i of h: h₀ is row 0.
+        weights = torch.einsum("tia,ib->tab", states, h[:-1])
+    return Gradients(outputs, states, weights)
+
+
+def by_autograd(
+    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
+) -> Gradients:
+    """As torch has them from the graph."""
+    states = network.states(x)[1:]
+    outputs = [network.w_yh @ state for state in states]
+    found = [
+        torch.autograd.grad(
+            F.cross_entropy(output, label),
+            [output, *states, network.w_hh],
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        for output, label in zip(outputs, y, strict=True)
+    ]
+    return Gradients(
+        torch.stack([gradients[0] for gradients in found]),
+        torch.stack([torch.stack(gradients[1:-1]) for gradients in found]),
+        torch.stack([gradients[-1] for gradients in found]),
+    )
+
+
+@torch.no_grad()
+def by_differences(
+    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
+) -> Float[Tensor, "d d"]:
+    """∂J/∂W_hh, from J with each entry a little more and a little less."""
+
+    def loss() -> float:
+        outputs = torch.stack(network.states(x)[1:]) @ network.w_yh.T
+        return float(F.cross_entropy(outputs, y, reduction="sum"))
+
+    gradient = torch.zeros_like(network.w_hh)
+    for entry, slope in zip(network.w_hh.view(-1), gradient.view(-1), strict=True):
+        before = entry.clone()
+        entry.copy_(before + _STEP)
+        more = loss()
+        entry.copy_(before - _STEP)
+        slope.fill_((more - loss()) / (2 * _STEP))
+        entry.copy_(before)
+    return gradient
+
+
+def _compared(formula: Gradients, measured: Gradients, differences: Tensor) -> tuple[Number, ...]:
+    """Largest differences; what rounding may add is in proportion to the largest gradient."""
+    scale = max(1.0, float(measured.weights.abs().max()), float(measured.states.abs().max()))
+    later = torch.triu(torch.ones(measured.states.shape[:2], dtype=torch.bool), diagonal=1)
+
+    def far(name: str, a: Tensor, b: Tensor, precision: float) -> Number:
+        return at_most(f"{name}, largest difference", (a - b).abs().max(), precision * scale)
+
+    whole = formula.weights.sum(0)
+    return (
+        far("∂J_t/∂o_t: formula and autograd", formula.outputs, measured.outputs, 1e-12),
+        far("∂J_t/∂h_i: formula and autograd", formula.states, measured.states, 1e-12),
+        equal("∂J_t/∂h_i where i > t, largest", measured.states[later].abs().sum(), 0),
+        far("∂J_t/∂W_hh: formula and autograd", formula.weights, measured.weights, 1e-12),
+        far("∂J/∂W_hh: formula and autograd", whole, measured.weights.sum(0), 1e-12),
+        far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5),
+    )
+
+
+def _network(w_hx: Rows, w_hh: Rows, w_yh: Rows, activation: Activation) -> Network:
+    """The network with these weights, in float64.
+
+    Raises:
+        UserError: the sizes don't fit.
+    """
+    hx, hh, yh = (_matrix(*named) for named in (("w_hx", w_hx), ("w_hh", w_hh), ("w_yh", w_yh)))
+    d = len(hx)
+    for name, found, wanted in (
+        ("w_hh", tuple(hh.shape), (d, d)),
+        ("w_yh", tuple(yh.shape), (len(yh), d)),
+    ):
+        if found != wanted:
+            raise UserError(
+                f"backpropagation-through-time: {name}: is {found[0]}×{found[1]}, but w_hx gives "
+                f"states of {d} entries; make it {wanted[0]}×{wanted[1]}"
+            )
+    cell = _CELLS[activation](hx.shape[1], d).double()
+    cell.batch_first = True
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.zero_()
+        cell.get_parameter("weight_ih_l0").copy_(hx)
+        cell.get_parameter("weight_hh_l0").copy_(hh)
+    return Network(cell, yh)
+
+
+def _tensors(x: Rows, y: Rows, network: Network) -> tuple[Tensor, Tensor]:
+    """Inputs and labels, a row for each step.
+
+    Raises:
+        UserError: the sizes don't fit.
+    """
+    inputs, labels = _matrix("x", x), _matrix("y", y)
+    for name, rows, width in (
+        ("x", inputs, network.cell.get_parameter("weight_ih_l0").shape[1]),
+        ("y", labels, len(network.w_yh)),
+    ):
+        if rows.shape[1] != width:
+            raise UserError(
+                f"backpropagation-through-time: {name}: is {rows.shape[0]}×{rows.shape[1]}, but "
+                f"the weights ask for rows of {width}; make it {rows.shape[0]}×{width}"
+            )
+    if len(inputs) != len(labels):
+        raise UserError(
+            f"backpropagation-through-time: y: has {len(labels)} rows, but x has {len(inputs)}; "
+            "give one for each step"
+        )
+    return inputs, labels
+
+
+def _matrix(name: str, rows: Rows) -> Float[Tensor, "n m"]:
+    if len({len(row) for row in rows}) > 1 or not rows[0]:
+        raise UserError(
+            f"backpropagation-through-time: {name}: rows are empty or differ in length; make them "
+            "the same"
+        )
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _written(gradients: Gradients) -> Table:
+    """Each gradient as a formula and as numbers."""
+    steps, rows = len(gradients.outputs), []
+    for t in range(steps):
+        now = t + 1
+        rows.append((f"∂J{now}/∂o{now}", f"ŷ{now} − y{now}", _shown(gradients.outputs[t])))
+        for i in range(t + 1):
+            way = ("W_hhᵀ " * (t - i) if t - i < 3 else f"(W_hhᵀ)^{t - i} ") + "W_yhᵀ"
+            rows.append((f"∂J{now}/∂h{i + 1}", f"{way} g_o{now}", _shown(gradients.states[t, i])))
+        uses = " + ".join(f"g_h{i + 1} h{i}ᵀ" for i in range(1, t + 1)) or "g_h1 h0ᵀ = 0"
+        rows.append((f"∂J{now}/∂W_hh", uses, _shown(gradients.weights[t])))
+    whole = " + ".join(f"∂J{t + 1}/∂W_hh" for t in range(steps))
+    rows.append(("∂J/∂W_hh", whole, _shown(gradients.weights.sum(0))))
+    return table(["gradient", "formula", "value"], rows)
+
+
+def _shown(values: Tensor) -> str:
+    """A vector in brackets, a matrix row by row."""
+    if values.ndim == 2:
+        return "[" + "; ".join(_shown(row).strip("[]") for row in values) + "]"
+    return "[" + ", ".join(f"{entry:.3f}" for entry in values.tolist()) + "]"

@@ -1,0 +1,157 @@
+"""S24: case change by recurrent networks, as all studies of the bottleneck train and ask it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from regard.evaluation.tasks import predict
+from regard.models.families import SequenceToSequence
+from regard.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
+from regard.runs.config_tasks import CasingConfig, Place
+from regard.runs.machine import Machine
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.studies.trained import trained
+from regard.tasks.casing import CASES, make_casing
+from regard.tasks.questions import Question
+from regard.text.batches import lengths_of, pad_rows
+from regard.text.vocabulary import MASK
+from regard.training.stages import Plan
+from regard.training.task_stages import plan_task
+
+Width: TypeAlias = Annotated[int, Meta(ge=16, le=256, description="width of the states")]
+Longest: TypeAlias = Annotated[int, Meta(ge=8, le=40, description="longest text, in characters")]
+Steps: TypeAlias = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
+Seed: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")]
+
+SHORTEST = 4
+"""Characters of the shortest text."""
+TEXTS = 100
+"""Of each length that is asked."""
+TOKEN = len(next(iter(CASES))) + 1
+"""Characters that a task token takes, with its space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is trained: an encoder that reads one way, a decoder, and attention between, or none."""
+
+    attention: str = "none"
+    """The kind of mechanism, by which the decoder looks at the encoder's states."""
+    width: int = 128
+    place: Place = "first"
+    """Of the task token."""
+    longest: int = 16
+    steps: int = 800
+    seed: int = 0
+
+    def plan(self) -> Plan:
+        """Its training."""
+        attention = [] if self.attention == "none" else [f"model.attention.kind={self.attention}"]
+        settings = [
+            f"seed={self.seed}",
+            f"task.shortest={SHORTEST}",
+            f"task.longest={self.longest}",
+            f"task.place={self.place}",
+            "model.kind=rnn-encoder-decoder",
+            "model.n_layers=1",
+            "model.dropout=0",
+            "model.block=64",
+            f"model.d_model={self.width}",
+            f"training.steps={self.steps}",
+            "training.batch=32",
+            "training.lr=1e-2",
+            "training.optimizer.matrix_lr=0.1",
+        ]
+        return plan_task(Path("unused"), override(RECIPES["casing"], [*settings, *attention]))
+
+    def run(self) -> Run:
+        """Trained the first time that it is asked for."""
+        return trained(self.plan())
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of the texts that it is asked: from the shortest to the longest."""
+        return [*range(SHORTEST, self.longest, 4), self.longest]
+
+    @property
+    def shift(self) -> int:
+        """How much farther back a character stands in the question than in the answer."""
+        return TOKEN if self.place == "first" else 0
+
+    def texts(self, length: int, count: int = TEXTS) -> list[Question]:
+        """New ones of one length."""
+        config = CasingConfig(
+            shortest=length, longest=length, training=1, test=count, place=self.place
+        )
+        return list(make_casing(config, seed=self.seed + 10_000 + length).test)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Questions and answers of one length as ids, which the model reads both."""
+
+    source: Int[Tensor, "b n_source"]
+    lengths: Int[Tensor, " b"]
+    ids: Int[Tensor, "b n"]
+    """⁇ and the answer."""
+    labels: Int[Tensor, "b n"]
+    """The answer and ⁇."""
+
+    @staticmethod
+    def of(run: Run, questions: Sequence[Question]) -> "Rows":
+        sources = [run.tokenizer.encode(question.text) for question in questions]
+        answers = [run.tokenizer.encode(question.answer or "") for question in questions]
+        return Rows(
+            pad_rows(sources),
+            lengths_of(sources),
+            pad_rows([[MASK, *answer] for answer in answers]),
+            pad_rows([[*answer, MASK] for answer in answers]),
+        )
+
+
+def body_of(run: Run) -> RecurrentEncoderDecoder:
+    """Without the head."""
+    assert isinstance(run.model, SequenceToSequence)
+    assert isinstance(run.model.body, RecurrentEncoderDecoder)
+    return run.model.body
+
+
+def answers(run: Run, questions: Sequence[Question]) -> list[str]:
+    """What the model writes by itself."""
+    predictions, _ = predict(run, questions, Machine.choose("cpu", "float32"))
+    return [prediction.text for prediction in predictions]
+
+
+def right_texts(given: Sequence[str], questions: Sequence[Question]) -> float:
+    """The share of answers that are right in every character."""
+    return _mean(text == question.answer for text, question in zip(given, questions, strict=True))
+
+
+def right_case(given: Sequence[str], questions: Sequence[Question]) -> float:
+    """The share of written letters that are in the case that was asked for."""
+    return _mean(
+        letter.isupper() == (question.answer or "").isupper()
+        for text, question in zip(given, questions, strict=True)
+        for letter in text
+        if letter.isalpha()
+    )
+
+
+@torch.inference_mode()
+def attention_map(run: Run, questions: Sequence[Question]) -> Float[Tensor, "b n n_source"]:
+    """How much of each character of the question each of the answer gathers, the answer given."""
+    rows = Rows.of(run, questions)
+    return body_of(run).attention_weights(rows.source, rows.lengths, rows.ids)[:, 0]
+
+
+def _mean(values: Iterable[bool]) -> float:
+    chosen = list(values)
+    return sum(chosen) / len(chosen) if chosen else float("nan")

@@ -1,0 +1,224 @@
+"""S25: what a network gains by reading from both sides, and what that costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import comb
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.models.config_heads import TokenClassesConfig
+from regard.models.config_recurrent import RecurrentConfig
+from regard.models.families import TokenClassifier
+from regard.models.recurrent import RecurrentDecoder
+from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
+from regard.runs.run import Run
+from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal
+from regard.studies.study import study
+from regard.studies.trained import trained
+from regard.text.objectives import IGNORE
+from regard.text.tokenizer import numbers
+from regard.training import sources
+from regard.training.stages import Plan, describe_origin, plan
+
+SPAN = 3
+"""Days that a mood depends on."""
+TRAINING, TEST = 4000, 400
+"""Rows of days."""
+
+
+@study(
+    rows=["S25"],
+    asked=["000 §1.11"],
+    question="Should a network read from one side or from both?",
+    claim="Where a label needs what comes later, the network that reads both ways is always right, "
+    "and the other as often as the known days allow; where the past is enough, one way does as "
+    "well, and answers day by day.",
+    formula=r"P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad "
+    r"m = 3 - \mathrm{ahead}",
+    trains=True,
+)
+def one_way_or_both(
+    ahead: Annotated[
+        int, Meta(ge=0, le=5, description="days that the mood is ahead of the weather")
+    ] = 1,
+    days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
+    steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+) -> Evidence:
+    """A crab is in a good mood where at least two of three days are sunny; a coin decides each
+    day's weather. If the three are today and the two days before, all that matters has been read.
+    If tomorrow is among them, a network that reads one way knows two of three: where they differ,
+    which is half of the time, it can only guess, and is right 3 times in 4.
+
+    Reading both ways helps where the future matters, as in a sentence that is read as a whole. It
+    never makes gradients more accurate. And it has a price: each answer has to wait for the last
+    day, while a network that reads one way needs but its state and today's weather.
+    """
+    chosen = {"days": days, "steps": steps, "seed": seed}
+    runs = {
+        (task, ways): trained(plan_moods(ahead=shift, bidirectional=ways == "both ways", **chosen))
+        for task, shift in (("past", 0), ("future", ahead))
+        for ways in ("one way", "both ways")
+    }
+    measured = Measured(
+        accuracy={
+            (task, ways): accuracy(run, ahead if task == "future" else 0, days, seed)
+            for (task, ways), run in runs.items()
+        },
+        online=off_day_by_day(runs["past", "one way"], days, seed),
+        hindsight={
+            ways: change_by_the_future(runs["past", ways], days, seed)
+            for ways in ("one way", "both ways")
+        },
+    )
+    return Evidence(numbers=tuple(judged(measured, ahead)), figure=_drawn(measured, ahead))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Of the networks, by what the label depends on and how they read."""
+
+    accuracy: dict[tuple[str, str], float]
+    online: float
+    """How far scores are off where days are read one by one."""
+    hindsight: dict[str, float]
+    """How far scores change with what comes later."""
+
+
+def judged(measured: Measured, ahead: int) -> Iterable[Number]:
+    """What the claim wants of them."""
+    future = {ways: measured.accuracy["future", ways] for ways in ("one way", "both ways")}
+    past = {ways: measured.accuracy["past", ways] for ways in ("one way", "both ways")}
+    yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
+    yield equal("future: accuracy, one way", future["one way"], best(ahead), within=0.02)
+    yield at_least("future: gain by both ways", future["both ways"] - future["one way"], 0.2)
+    yield at_least("past: accuracy, one way", past["one way"], 0.99)
+    yield equal("past: gain by both ways", past["both ways"] - past["one way"], 0, within=0.01)
+    yield at_most("past, one way: scores read day by day, off by", measured.online, 1e-4)
+    yield equal("one way: change by later days", measured.hindsight["one way"], 0)
+    yield at_least("both ways: change by later days", measured.hindsight["both ways"], 1e-3)
+
+
+def best(ahead: int) -> float:
+    """The accuracy that nobody can surpass who knows the weather up to today."""
+    unknown = min(ahead, SPAN)
+    known = SPAN - unknown
+    total = 0.0
+    for sunny in range(known + 1):
+        ways = [comb(unknown, k) for k in range(unknown + 1) if 2 * (sunny + k) > SPAN]
+        good = sum(ways) / 2**unknown
+        total += comb(known, sunny) / 2**known * max(good, 1 - good)
+    return total
+
+
+def draw_weather(rows: int, days: int, *seed: int) -> Bool[np.ndarray, "rows days"]:
+    """Sunny or not."""
+    return np.random.default_rng(seed).random((rows, days)) < 0.5
+
+
+def moods(sunny: Bool[np.ndarray, "rows days"], ahead: int) -> Int[np.ndarray, "rows days"]:
+    """1 where at least two are sunny of the three days up to so many ahead.
+
+    IGNORE where one of these days isn't among those of the row.
+    """
+    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1)
+    found = (2 * three.sum(-1) > SPAN).astype(np.int64)
+    labels = np.full(sunny.shape, IGNORE)
+    days = sunny.shape[1]
+    first = SPAN - 1 - ahead  # the day that the first three are of
+    kept = slice(max(first, 0), min(first + found.shape[1], days))
+    labels[:, kept] = found[:, kept.start - first : kept.stop - first]
+    return labels
+
+
+def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
+    """Training of a small network that tells the mood of each day."""
+    recipe = Recipe(
+        seed=seed,
+        data=DataConfig(begin_mark=False, validation=0.0),
+        model=RecurrentConfig(
+            block=days, n_layers=1, d_model=16, dropout=0.0, bidirectional=bidirectional
+        ),
+        head=TokenClassesConfig(labels=("bad", "good")),
+        training=TrainingConfig(steps=steps, lr=1e-2),
+    )
+    origin = describe_origin("moods", (), ()) | {"ahead": ahead, "rows": TRAINING}
+    run = Run.new(Path("unused"), recipe, numbers(2), origin)
+    sunny = draw_weather(TRAINING, days, seed, 0)
+    rows = list(zip(_ids(run, sunny).numpy(), moods(sunny, ahead), strict=True))
+    return plan(run, [sources.given(rows)], [], recipe.training, "training")
+
+
+def accuracy(run: Run, ahead: int, days: int, seed: int) -> float:
+    """The share of moods of new rows that are told."""
+    sunny = draw_weather(TEST, days, seed, 1)
+    labels = torch.from_numpy(moods(sunny, ahead))
+    told = scores(run, sunny).argmax(-1)
+    return float((told == labels)[labels != IGNORE].double().mean())
+
+
+def off_day_by_day(run: Run, days: int, seed: int) -> float:
+    """How far scores are off where a network reads one day after the other, with its state."""
+    sunny = draw_weather(TEST, days, seed, 1)
+    ids, model = _ids(run, sunny), run.model
+    assert isinstance(model, TokenClassifier)
+    assert isinstance(model.body, RecurrentDecoder)
+    state, outputs = model.body.start(TEST, days), []
+    with torch.inference_mode():
+        for day in ids.unbind(1):
+            hidden, state = model.body.extend(day[:, None], state)
+            outputs.append(model.head(hidden[:, 0]))
+    return float((torch.stack(outputs, 1) - scores(run, sunny)).abs().max())
+
+
+def change_by_the_future(run: Run, days: int, seed: int) -> float:
+    """How far the scores of the first half change where the second is the other way round."""
+    sunny = draw_weather(TEST, days, seed, 1)
+    other = sunny.copy()
+    other[:, days // 2 :] ^= True
+    change = scores(run, sunny) - scores(run, other)
+    return float(change[:, : days // 2].abs().max())
+
+
+@torch.inference_mode()
+def scores(run: Run, sunny: Bool[np.ndarray, "rows days"]) -> Float[Tensor, "rows days 2"]:
+    """Of a bad and of a good mood."""
+    ids = _ids(run, sunny)
+    found: Tensor = run.model(ids, torch.full((len(ids),), ids.shape[1]))
+    return found
+
+
+def _ids(run: Run, sunny: Bool[np.ndarray, "rows days"]) -> Int[Tensor, "rows days"]:
+    rain, sun = (run.tokenizer.encode(text)[0] for text in ("0", "1"))
+    return torch.from_numpy(np.where(sunny, sun, rain))
+
+
+def _drawn(measured: Measured, ahead: int) -> Drawing:
+    with panels(height=3.0) as (figure, (axes,)):
+        names = {
+            "past": "two days ago,\nyesterday, today",
+            "future": f"the three days\nup to {ahead} after today",
+        }
+        places = np.arange(len(names))
+        for i, ways in enumerate(("one way", "both ways")):
+            heights = [measured.accuracy[task, ways] for task in names]
+            axes.bar(places + 0.3 * i - 0.15, heights, 0.26, color=COLOURS[i], label=ways)
+        for place, limit in zip(places, (best(0), best(ahead)), strict=True):
+            axes.plot([place - 0.32, place + 0.32], [limit] * 2, ":", color=INK, linewidth=1)
+        axes.set(xticks=places, ylim=(0, 1.05), ylabel="moods told rightly")
+        axes.set_xticklabels(list(names.values()))
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        return drawing(
+            figure,
+            "Bars of accuracy. Where the mood depends on the past, both networks are right. Where "
+            "it depends on days to come, only the one that reads both ways is; the other reaches "
+            "the dotted line, which is the best that can be done without the future.",
+            name="one-way-or-both",
+        )

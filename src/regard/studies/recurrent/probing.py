@@ -1,0 +1,209 @@
+"""S24: what can be read from the states of an encoder and of a decoder."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.runs.run import Run
+from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table
+from regard.studies.recurrent.casing import (
+    TOKEN,
+    Longest,
+    Rows,
+    Seed,
+    Setup,
+    Steps,
+    Width,
+    body_of,
+)
+from regard.studies.study import study
+
+COUNT = 600
+"""Texts; the probes are fitted to two thirds of them, and asked about the others."""
+RIDGE = 1e-3
+"""Of the probes, as a share of the mean variance."""
+TRAINED, NONE, UNTRAINED = "attention", "no attention", "untrained"
+ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
+
+
+@study(
+    rows=[],
+    asked=["004 §1 a", "004 §1 d"],
+    question="What do the states of encoder and decoder hold: the place, the task, the text?",
+    claim="With attention, place and task can be read from the states of either side by a linear "
+    "map, and from the encoder's the character that was just read. The last state tells the "
+    "beginning of the text, which is to be written first, where the decoder has nothing else, and "
+    "its end where there is attention.",
+    formula=r"\hat z = A h + b, \quad (A, b) = \arg\min \sum_i \| z_i - A h_i - b \|^2 "
+    r"+ \lambda \| A \|^2",
+    trains=True,
+)
+def probing(
+    width: Width = 128, longest: Longest = 16, steps: Steps = 800, seed: Seed = 0
+) -> Evidence:
+    """A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
+    in a form that the next layer could use. It is fitted to some texts and asked about others. That
+    it succeeds doesn't say that the network uses it; so the same probes are asked about a network
+    that was never trained.
+
+    For the diagonal of the attention, the encoder's states must tell where they stand, and the
+    decoder's how far it has come: both count. (The decoder's tell the task in a new network too,
+    for it reads the case of what it has written.)
+
+    The decoder without attention has to know the next characters from the last state. A new network
+    remembers what it has read last; training turns that round, and the last state holds best what
+    is to be written first. With attention it stays as it was, for the text is looked up: the
+    decoder's states don't know the character that they are about to write.
+    """
+    setups = {
+        TRAINED: Setup(attention="softmax", width=width, longest=longest, steps=steps, seed=seed),
+        NONE: Setup(width=width, longest=longest, steps=steps, seed=seed),
+    }
+    runs = {name: setup.run() for name, setup in setups.items()}
+    runs[UNTRAINED] = setups[TRAINED].plan().run
+    texts = setups[TRAINED].texts(longest, COUNT)
+    measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
+    return Evidence(
+        numbers=tuple(judged(measured)),
+        figure=_drawn(measured),
+        table=table(
+            ["network", "states", "place, R²", "task", "character", "it by a guess"],
+            [
+                (name, side, *(one.read[side, what] for what in ("place", "task")),
+                 one.read[side, "character"], one.guess)
+                for name, one in measured.items()
+                for side in (ENCODER, DECODER)
+            ],
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Of one network."""
+
+    read: dict[tuple[str, str], float]
+    """By side and by what is read: R² for the place, else the share that is right."""
+    last: list[float]
+    """The share of characters that are read from the encoder's last state, the first first."""
+    guess: float
+    """The share of the commonest character."""
+
+
+def measure(run: Run, rows: Rows) -> Measured:
+    """All probes of one network.
+
+    The encoder's states are asked for the character that they have just read, the decoder's for the
+    one that they are about to write.
+    """
+    encoder, decoder = states_of(run, rows)
+    task = rows.source[:, 1]  # the letter of <U> or <L>
+    characters = _folded(run, rows.source[:, TOKEN:])
+    encoder, decoder = encoder[:, TOKEN:], decoder[:, : characters.shape[1]]
+    read = {}
+    for side, states in ((ENCODER, encoder), (DECODER, decoder)):
+        place = torch.arange(states.shape[1]).expand(states.shape[:2])
+        read[side, "place"] = explained(states, place)
+        read[side, "task"] = told_apart(states, task[:, None].expand(states.shape[:2]))
+        read[side, "character"] = told_apart(states, characters)
+    last = encoder[:, -1:]
+    return Measured(
+        read=read,
+        last=[told_apart(last, one[:, None]) for one in characters.unbind(1)],
+        guess=float(characters.flatten().bincount().max() / characters.numel()),
+    )
+
+
+@torch.inference_mode()
+def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
+    """Of the encoder, after each character read; of the decoder, before each is written."""
+    body = body_of(run)
+    hidden, _ = body.encoder.encode(rows.source, rows.lengths)
+    start = body.encode(rows.source, rows.lengths).decoder
+    return hidden, body.decoder.extend(rows.ids, start)[0]
+
+
+def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
+    """R²: the share of the variance of numbers that a probe explains, on new texts."""
+    fitted = _fitted(len(states))
+    targets = values.double()
+    guess = _probe(states, targets[..., None], fitted)[..., 0]
+    wrong = (guess - targets[~fitted]).square().sum()
+    return float(1 - wrong / (targets[~fitted] - targets[~fitted].mean()).square().sum())
+
+
+def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
+    """The share of classes that a probe tells, on new texts."""
+    fitted = _fitted(len(states))
+    guess = _probe(states, F.one_hot(classes).double(), fitted).argmax(-1)
+    return float((guess == classes[~fitted]).double().mean())
+
+
+def _fitted(count: int) -> Bool[Tensor, " b"]:
+    return torch.arange(count) < 2 * count // 3
+
+
+def _probe(
+    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"], fitted: Bool[Tensor, " b"]
+) -> Float64[Tensor, "b_new n k"]:
+    """Ridge regression on some texts; what it says of the others."""
+    x, y = states.double()[fitted].flatten(0, 1), targets[fitted].flatten(0, 1)
+    middle, mean = x.mean(0), y.mean(0)
+    covariance = (x - middle).T @ (x - middle)
+    ridge = RIDGE * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
+    a = torch.linalg.solve(covariance + ridge, (x - middle).T @ (y - mean))
+    guess: Tensor = (states.double()[~fitted] - middle) @ a + mean
+    return guess
+
+
+def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """The same characters in lower case, numbered."""
+    texts = [run.tokenizer.decode(row).lower() for row in ids.tolist()]
+    known = sorted(set().union(*texts))
+    return torch.tensor([[known.index(character) for character in text] for text in texts])
+
+
+def judged(measured: Mapping[str, Measured]) -> Iterable[Number]:
+    """What the claim wants of them."""
+    attention, none = measured[TRAINED], measured[NONE]
+    for side in (ENCODER, DECODER):
+        yield at_least(f"attention, {side}: place, R²", attention.read[side, "place"], 0.9)
+        yield at_least(f"attention, {side}: task", attention.read[side, "task"], 0.9)
+    character = attention.read[ENCODER, "character"]
+    yield at_least("attention, encoder: character just read", character, 0.95)
+    ahead = none.read[DECODER, "character"] - attention.read[DECODER, "character"]
+    yield at_least("decoder: character to be written, without attention more by", ahead, 0.05)
+    for half, more, less in (("first", NONE, TRAINED), ("last", TRAINED, NONE)):
+        gain = held(measured[more], half) - held(measured[less], half)
+        yield at_least(f"last state: {half} half of the text, with {more} more by", gain, 0.1)
+
+
+def held(one: Measured, half: str) -> float:
+    """The share of the characters of a half of the text that the last state tells."""
+    middle = len(one.last) // 2
+    part = one.last[:middle] if half == "first" else one.last[middle:]
+    return sum(part) / len(part)
+
+
+def _drawn(measured: Mapping[str, Measured]) -> Drawing:
+    with panels() as (figure, (axes,)):
+        for i, (name, one) in enumerate(measured.items()):
+            places = range(1, len(one.last) + 1)
+            axes.plot(places, one.last, color=COLOURS[i], label=name)
+        guess = measured[TRAINED].guess
+        axes.axhline(guess, linestyle=":", color=INK, linewidth=1)
+        axes.set(xlabel="character of the text", ylim=(0, 1.05))
+        axes.set_ylabel("share read from the last state")
+        axes.legend()
+        return drawing(
+            figure,
+            "How well each character of a text can be read from the encoder's last state. With "
+            "attention, as in a new network, the last ones are there and the first are not; "
+            "without attention it is the other way round. Dotted: a guess.",
+            name="probing",
+        )

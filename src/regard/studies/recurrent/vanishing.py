@@ -1,0 +1,185 @@
+"""S15: what makes gradients vanish or explode, and where NaN comes from."""
+
+from collections.abc import Iterable
+from typing import Annotated, TypeAlias
+
+import torch
+from jaxtyping import Float, Float64
+from matplotlib.axes import Axes
+from msgspec import Meta
+from torch import Tensor
+
+from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.models.recurrence import LinearRNN
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Number,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+)
+from regard.studies.recurrent.overflow import overflow
+from regard.studies.study import study
+
+Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
+Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
+
+
+@study(
+    rows=["S15"],
+    asked=["000 §1.10"],
+    question="When do gradients vanish or explode, and where does NaN come from?",
+    claim="The spectral radius of W_hh decides in the end, whatever its largest singular value: "
+    "below 1 the gradient vanishes, above 1 it explodes. NaN comes from exploding alone, and "
+    "clipping helps as long as the gradient's square is finite.",
+    formula=r"\frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le "
+    r"\left\| W_{hh}^T \right\| \le \sigma^T, \quad "
+    r"\left\| W_{hh}^T \right\|^{1/T} \to \rho",
+)
+def vanishing_and_exploding(
+    radii: Annotated[
+        tuple[Radius, ...], Meta(min_length=1, max_length=6, description="spectral radii ρ")
+    ] = (0.0, 0.5, 0.9, 1.1, 1.5),
+    stretches: Annotated[
+        tuple[Stretch, ...],
+        Meta(min_length=1, max_length=6, description="largest singular values σ (at least ρ)"),
+    ] = (2.0, 5.0, 10.0),
+    steps: Annotated[int, Meta(ge=2, le=300, description="steps, T")] = 200,
+) -> Evidence:
+    """Going back through a step multiplies the gradient by W_hhᵀ. The largest singular value says
+    how much one step can stretch a vector; the spectral radius, how much many steps stretch it, on
+    average over them. A matrix may stretch what it then forgets: [[0, 10], [0, 0]] makes a vector
+    ten times as long, and its square is 0. So σ < 1 is enough for vanishing, but σ > 1 doesn't make
+    gradients explode (Pascanu et al., 2013, §2.1); for a while they may grow all the same.
+
+    A vanishing gradient ends at 0, which does no harm but that nothing is learned. An exploding one
+    passes the largest float32, 3.4·10³⁸, and is infinite from there on; the first 0·∞ or ∞ − ∞
+    makes NaN of it, and one step of the optimiser carries that into the weights.
+
+    Clipping keeps the direction of a long gradient. But its length is the root of a sum of squares,
+    and those are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. Of an
+    infinite gradient clipping itself makes NaN, for 0·∞ is NaN. So training has to look at the
+    length first, and Regard's stops there.
+    """
+    measured = {
+        (radius, stretch): length(transition(radius, stretch), steps)
+        for radius in radii
+        for stretch in stretches
+    }
+    return Evidence(
+        numbers=(
+            *_against_formula(measured, steps),
+            *_in_the_end(measured, radii),
+            *_nilpotent(),
+            *overflow(),
+        ),
+        figure=_drawn(radii, stretches, steps),
+        table=table(
+            ["ρ", "σ", "after 1 step", "after 10", f"after {steps}"],
+            [
+                (radius, max(radius, stretch), predicted(radius, stretch, 1),
+                 predicted(radius, stretch, 10), found)
+                for (radius, stretch), found in measured.items()
+            ],
+        ),
+    )  # fmt: skip
+
+
+def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
+    """[[ρ, c], [0, ρ]], with the c that makes the largest singular value σ, or ρ if that is more.
+
+    The product of both singular values is ρ², and the sum of their squares is 2ρ² + c².
+    """
+    largest = max(radius, stretch)
+    c = largest - radius**2 / largest
+    return torch.tensor([[radius, c], [0.0, radius]], dtype=torch.float64)
+
+
+def length(w_hh: Float[Tensor, "d d"], steps: int) -> float:
+    """‖∂h_T/∂h₀‖, the most by which the gradient grows on its way back, by autograd."""
+    d = len(w_hh)
+    cell = LinearRNN(d, d).to(w_hh.dtype)
+    with torch.no_grad():
+        cell.weight_hh_l0.copy_(w_hh)
+    start = w_hh.new_zeros(1, d, d, requires_grad=True)
+    last = cell(w_hh.new_zeros(d, steps, d), start)[1][0]
+    # Row i of the batch gives the gradient of entry i.
+    (gradients,) = torch.autograd.grad(last.diagonal().sum(), start)
+    return float(torch.linalg.matrix_norm(gradients[0], 2))
+
+
+def predicted(radius: float, stretch: float, steps: int) -> float:
+    """The same from W^T = [[ρ^T, T·ρ^(T−1)·c], [0, ρ^T]]."""
+    c = float(transition(radius, stretch)[0, 1])
+    a, b = radius**steps, steps * radius ** (steps - 1) * c
+    return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
+
+
+def _against_formula(measured: dict[tuple[float, float], float], steps: int) -> Iterable[Number]:
+    off = [
+        abs(found - predicted(*chosen, steps)) / (predicted(*chosen, steps) or 1.0)
+        for chosen, found in measured.items()
+    ]
+    yield at_most(f"‖∂h/∂h₀‖ after {steps} steps: off the formula, relatively", max(off), 1e-9)
+    shares = [found / max(chosen) ** steps for chosen, found in measured.items()]
+    yield at_most("its share of σ^T, largest", max(shares), 1 + 1e-9)
+
+
+def _in_the_end(
+    measured: dict[tuple[float, float], float], radii: tuple[float, ...]
+) -> Iterable[Number]:
+    """A thousandth, or a thousandfold, whatever σ is."""
+    for radius in radii:
+        found = [norm for (own, _), norm in measured.items() if own == radius]
+        if radius < 1:
+            yield at_most(f"‖∂h_T/∂h₀‖ for ρ = {radius:g}, largest over σ", max(found), 1e-3)
+        elif radius > 1:
+            yield at_least(f"‖∂h_T/∂h₀‖ for ρ = {radius:g}, smallest over σ", min(found), 1e3)
+
+
+def _nilpotent() -> Iterable[Number]:
+    """[[0, 10], [0, 0]]."""
+    w = transition(0.0, 10.0)
+    yield equal("[[0, 10], [0, 0]]: σ", torch.linalg.matrix_norm(w, 2), 10)
+    yield equal("its ρ", torch.linalg.eigvals(w).abs().max(), 0)
+    yield equal("its ‖∂h₁/∂h₀‖", length(w, 1), 10)
+    yield equal("its ‖∂h₂/∂h₀‖", length(w, 2), 0)
+
+
+def _drawn(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -> Drawing:
+    with panels(2, height=3.2) as (figure, (left, right)):
+        low, high = min(stretches), max(stretches)
+        for i, radius in enumerate(radii):
+            _curve(left, radius, high, steps, COLOURS[i])
+        left.axhline(1, linestyle=":", color=INK, linewidth=1)
+        left.set(yscale="log", ylim=(1e-9, 1e13), xlabel="steps back", title=f"σ = {high:g}")
+        left.set_ylabel("length of the gradient")
+        left.legend(fontsize=8)
+        grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
+        for i, radius in enumerate(radii):
+            norms = [predicted(radius, stretch, steps) for stretch in grid]
+            right.plot(grid, norms, color=COLOURS[i])
+        right.axhline(1, linestyle=":", color=INK, linewidth=1)
+        right.set(yscale="log", ylim=(1e-65, 1e45), xlabel="largest singular value σ")
+        right.set_title(f"after {steps} steps")
+        return drawing(
+            figure,
+            f"Left: with σ = {high:g} all gradients grow at first; for spectral radii below 1 they "
+            "fall from some step on, for those above 1 they rise for ever. Lines: formula; dots: "
+            "measured. Right: after all steps the singular value hardly matters: the lines are "
+            "almost level.",
+            name="vanishing-and-exploding",
+        )
+
+
+def _curve(axes: Axes, radius: float, stretch: float, steps: int, colour: str) -> None:
+    places = range(1, steps + 1)
+    norms = [predicted(radius, stretch, step) or float("nan") for step in places]
+    axes.plot(places, norms, color=colour, label=f"ρ = {radius:g}")
+    shown = places[:: max(steps // 4, 1)]
+    w_hh = transition(radius, stretch)
+    dots = [length(w_hh, step) or float("nan") for step in shown]
+    axes.plot(shown, dots, "o", color=colour, markersize=4)

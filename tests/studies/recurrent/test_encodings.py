@@ -1,0 +1,72 @@
+"""S24: positions at the input."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.positions import OneHot
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.casing import Rows, Setup, body_of
+from regard.studies.recurrent.encodings import (
+    NO,
+    ONE_HOT,
+    SINES,
+    add_positions,
+    encodings,
+    judged,
+    placed_run,
+)
+from regard.studies.recurrent.one_hot import one_hot_is_learned
+
+RIGHT = {name: {24: 1.0, 32: 0.5} for name in (NO, ONE_HOT, SINES)}
+MOVED = torch.tensor([0.5, 0.4, 0.0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_one_hot_position_is_a_learned_one(seed: int) -> None:
+    assert [number.name for number in one_hot_is_learned(seed) if not number.holds] == []
+
+
+def test_what_the_claim_wants() -> None:
+    assert all(number.holds for number in judged(RIGHT, MOVED, seen=2))
+    worse = RIGHT | {SINES: {24: 0.2, 32: 0.0}}
+    assert not all(number.holds for number in judged(worse, MOVED, seen=2))
+    still = torch.zeros(3)
+    assert not all(number.holds for number in judged(RIGHT, still, seen=2)), "as the course says"
+
+
+def test_positions_stand_beside_the_embeddings() -> None:
+    setup = Setup(attention="softmax", width=64, longest=8)
+    run = setup.plan().run
+    rows = Rows.of(run, setup.texts(8, 3))
+    embedding = body_of(run).encoder.embedding
+    before = embedding(rows.source)
+    add_positions(run, OneHot(length=20, d=20))
+    after = embedding(rows.source)
+    assert after[..., :-20].equal(before[..., :-20])
+    assert after[..., -20:].equal(torch.eye(20)[:12].expand(3, -1, -1))
+
+
+def test_a_kept_run_gets_its_positions_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    setup = Setup(attention="softmax", width=64, longest=8, steps=1)
+    rows = Rows.of(setup.plan().run, setup.texts(8, 3))
+    encoding = OneHot(length=20, d=20)
+    hidden = [
+        body_of(placed_run(setup, ONE_HOT, encoding)).encoder(rows.source, rows.lengths)
+        for _ in range(2)
+    ]
+    plain = body_of(placed_run(setup, NO, None)).encoder(rows.source, rows.lengths)
+    assert hidden[0].equal(hidden[1])
+    assert not hidden[0].equal(plain)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encodings().verdict is Verdict.HOLDS
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert encodings(steps=1).verdict is Verdict.FAILS

@@ -1,0 +1,80 @@
+"""S13."""
+
+from math import log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.fixed_windows import (
+    ATTENTION,
+    DISTANCES,
+    LENGTH,
+    RNN,
+    WINDOW,
+    draw_rows,
+    fixed_windows,
+    judged,
+)
+from regard.text.objectives import IGNORE
+
+GUESS = log(8)
+FLAT = dict.fromkeys(DISTANCES, 0.01)
+BLIND = {d: 0.01 if d <= 8 else GUESS for d in DISTANCES}
+FADING = {d: GUESS * d / max(DISTANCES) for d in DISTANCES}
+WELL = {WINDOW: BLIND, RNN: FADING, ATTENTION: FLAT}
+
+
+def test_each_sign_asks_for_the_symbol_at_its_distance() -> None:
+    rows = draw_rows(50, 8, 3)
+    for ids, labels in zip(rows.ids, rows.labels, strict=True):
+        assert (labels[::2] == IGNORE).all()
+        for place in range(1, LENGTH, 2):
+            source = place + 1 - DISTANCES[ids[place] - 8]
+            assert labels[place] == (ids[source] if source >= 0 else IGNORE)
+    assert ((rows.labels < 8) & (rows.ids[:, ::2].max() < 8)).all()
+
+
+def test_all_distances_are_asked_equally_often() -> None:
+    asked = draw_rows(2000, 8, 3).ids[:, 1::2] - 8
+    counts = np.bincount(asked.ravel(), minlength=len(DISTANCES))
+    expected = asked.size / len(DISTANCES)
+    assert np.abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_what_the_claim_wants() -> None:
+    assert all(number.holds for number in judged(WELL, window=8, symbols=8))
+
+
+@pytest.mark.parametrize(
+    ("model", "losses"),
+    [
+        (WINDOW, FLAT),
+        (WINDOW, FADING),
+        (RNN, FLAT),
+        (RNN, dict.fromkeys(DISTANCES, GUESS)),
+        (ATTENTION, FADING),
+    ],
+)
+def test_other_losses_would_refute_it(model: str, losses: dict[int, float]) -> None:
+    assert not all(n.holds for n in judged(WELL | {model: losses}, window=8, symbols=8))
+
+
+def test_a_window_that_holds_all_misses_nothing() -> None:
+    all_seen = WELL | {WINDOW: FLAT}
+    failed = [n.name for n in judged(all_seen, window=32, symbols=8) if not n.holds]
+    assert failed == ["attention's advantage over window at 32, less that at 2"]
+
+
+def test_nothing_is_remembered_without_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert fixed_windows(steps=1, width=8).verdict is Verdict.FAILS
+
+
+@pytest.mark.slow
+def test_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert fixed_windows().verdict is Verdict.HOLDS

@@ -1,0 +1,66 @@
+"""S24: teacher forcing and free running."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.runs.run import Run
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.casing import Rows, Setup, answers
+from regard.studies.recurrent.forcing import (
+    Measured,
+    forced_ids,
+    free_ids,
+    judged,
+    teacher_forcing,
+)
+
+ALL = Measured(torch.ones(4), torch.ones(4), (1.0, 0.5))
+WELL = {
+    "none": Measured(
+        torch.tensor([1, 0.9, 0.9, 0.9]), torch.tensor([1, 0.8, 0.6, 0.4]), (0.9, 0.2)
+    ),
+    "softmax": ALL,
+}
+
+
+SETUP = Setup(attention="softmax", width=16, longest=8)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return SETUP.plan().run
+
+
+def test_the_first_character_is_the_same_either_way(run: Run) -> None:
+    rows = Rows.of(run, SETUP.texts(8, 20))
+    assert forced_ids(run, rows)[:, 0].equal(free_ids(run, rows)[:, 0])
+
+
+def test_free_running_is_what_the_model_answers(run: Run) -> None:
+    texts = SETUP.texts(8, 10)
+    ids = free_ids(run, Rows.of(run, texts))
+    for row, text in zip(ids.tolist(), answers(run, texts), strict=True):
+        # An answer ends with the first mark, and may be longer than what was asked for.
+        written = run.tokenizer.decode(row).split("⁇")[0]
+        assert text.startswith(written)
+
+
+def test_what_the_claim_wants() -> None:
+    assert all(number.holds for number in judged(WELL))
+    assert not all(number.holds for number in judged(WELL | {"none": ALL}))
+    assert not all(number.holds for number in judged(WELL | {"softmax": WELL["none"]}))
+    independent = replace(WELL["none"], after=(0.7, 0.7))
+    assert not all(number.holds for number in judged(WELL | {"none": independent}))
+
+
+def test_without_training_there_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert teacher_forcing(width=16, longest=8, steps=1).verdict is Verdict.FAILS
+
+
+@pytest.mark.slow
+def test_the_verdict() -> None:
+    assert teacher_forcing().verdict is Verdict.HOLDS

@@ -1,0 +1,89 @@
+"""S25."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.one_way_or_both import (
+    SPAN,
+    Measured,
+    best,
+    draw_weather,
+    judged,
+    moods,
+    one_way_or_both,
+)
+from regard.text.objectives import IGNORE
+
+WELL = Measured(
+    accuracy={
+        ("past", "one way"): 1.0,
+        ("past", "both ways"): 1.0,
+        ("future", "one way"): 0.75,
+        ("future", "both ways"): 1.0,
+    },
+    online=1e-6,
+    hindsight={"one way": 0.0, "both ways": 1.0},
+)
+
+
+@pytest.mark.parametrize("ahead", range(6))
+def test_a_mood_is_the_majority_of_its_three_days(ahead: int) -> None:
+    sunny = draw_weather(20, 12, 5)
+    labels = moods(sunny, ahead)
+    for row, told in zip(sunny, labels, strict=True):
+        for day, label in enumerate(told):
+            first = day + ahead - SPAN + 1
+            inside = first >= 0 and first + SPAN <= len(row)
+            assert label == (sum(row[first : first + SPAN]) >= 2 if inside else IGNORE)
+
+
+@pytest.mark.parametrize("ahead", range(5))
+def test_nobody_who_knows_the_past_alone_is_right_more_often(ahead: int) -> None:
+    """The best guess for each weather of the last three days, from counts."""
+    sunny = draw_weather(4000, 12, 6)
+    labels = moods(sunny, ahead)
+    day = SPAN - 1
+    known = sunny[:, day - SPAN + 1 : day + 1] @ (1 << np.arange(SPAN))
+    good = np.array([labels[known == code, day].mean() for code in range(2**SPAN)])
+    share = np.bincount(known) / len(known)
+    # Four standard errors of a share of 4000; a maximum of two is at most as far off again.
+    assert (share * np.maximum(good, 1 - good)).sum() == pytest.approx(best(ahead), abs=0.04)
+
+
+def test_what_the_claim_wants() -> None:
+    assert [best(ahead) for ahead in range(4)] == [1, 0.75, 0.75, 0.5]
+    assert all(number.holds for number in judged(WELL, ahead=1))
+    clairvoyant = WELL.accuracy | {("future", "one way"): 0.9}
+    assert not all(n.holds for n in judged(replace(WELL, accuracy=clairvoyant), ahead=1))
+    assert not all(n.holds for n in judged(replace(WELL, online=0.1), ahead=1))
+    seen = replace(WELL, hindsight={"one way": 0.1, "both ways": 1.0})
+    assert not all(n.holds for n in judged(seen, ahead=1))
+
+
+def test_with_no_day_ahead_nothing_is_gained() -> None:
+    same = dict.fromkeys(WELL.accuracy, 1.0)
+    failed = [n.name for n in judged(replace(WELL, accuracy=same), ahead=0) if not n.holds]
+    assert failed == ["future: gain by both ways"]
+
+
+def test_training_is_what_makes_the_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    finding = one_way_or_both(steps=1, days=12)
+    assert finding.verdict is Verdict.FAILS
+    measured = {number.name: number.measured for number in finding.numbers}
+    assert measured["one way: change by later days"] == 0
+    assert measured["past, one way: scores read day by day, off by"] < 1e-4
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.slow
+def test_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert one_way_or_both().verdict is Verdict.HOLDS
+    assert one_way_or_both(ahead=0).verdict is Verdict.FAILS, "the past is enough"

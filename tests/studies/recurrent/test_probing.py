@@ -1,0 +1,80 @@
+"""S24: what the states hold."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.probing import (
+    DECODER,
+    ENCODER,
+    NONE,
+    TRAINED,
+    UNTRAINED,
+    Measured,
+    explained,
+    judged,
+    probing,
+    told_apart,
+)
+
+READ = {(side, what): 1.0 for side in (ENCODER, DECODER) for what in ("place", "task", "character")}
+WELL = {
+    TRAINED: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
+    NONE: Measured(read=READ, last=[0.9, 0.4], guess=0.1),
+    UNTRAINED: Measured(read=dict.fromkeys(READ, 0.1), last=[0.1, 0.1], guess=0.1),
+}
+
+
+def states_with(*told: torch.Tensor) -> torch.Tensor:
+    """States that hold these values along random directions, and noise."""
+    generator = torch.Generator().manual_seed(1)
+    states = 0.01 * torch.randn(*told[0].shape, 16, generator=generator)
+    for values in told:
+        direction = torch.randn(16, generator=generator)
+        states = states + values[..., None] * direction
+    return states
+
+
+def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
+    generator = torch.Generator().manual_seed(2)
+    place = torch.arange(10).expand(90, 10)
+    task = torch.randint(2, (90, 1), generator=generator).expand(90, 10)
+    both, none = states_with(place, task), states_with(torch.zeros(90, 10))
+    assert explained(both, place) > 0.99
+    assert told_apart(both, task) == 1
+    assert explained(none, place) < 0.1
+    # A coin told 300 times, in 30 rows of ten: four standard errors of 30 coins.
+    assert told_apart(none, task) < 0.5 + 4 * 0.5 / 30**0.5
+
+
+def test_what_the_claim_wants() -> None:
+    assert all(number.holds for number in judged(WELL))
+
+
+@pytest.mark.parametrize("lost", list(READ))
+def test_other_measurements_would_refute_it(lost: tuple[str, str]) -> None:
+    network = NONE if lost == (DECODER, "character") else TRAINED
+    one = WELL[network]
+    other = WELL | {network: replace(one, read=one.read | {lost: 0.3})}
+    assert not all(number.holds for number in judged(other))
+
+
+def test_a_last_state_that_holds_the_text_all_the_same_would_refute_it() -> None:
+    held = replace(WELL[TRAINED], last=[0.9, 0.9])
+    assert not all(number.holds for number in judged(WELL | {TRAINED: held}))
+
+
+def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    finding = probing(width=16, longest=8, steps=1)
+    assert finding.verdict is Verdict.FAILS
+    assert finding.table is not None
+    assert [row[0] for row in finding.table.rows] == [TRAINED] * 2 + [NONE] * 2 + [UNTRAINED] * 2
+
+
+@pytest.mark.slow
+def test_the_verdict() -> None:
+    assert probing().verdict is Verdict.HOLDS

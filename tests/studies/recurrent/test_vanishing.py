@@ -1,0 +1,50 @@
+"""S15."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.overflow import gradient, loss_of, overflow
+from regard.studies.recurrent.vanishing import length, predicted, transition
+from regard.studies.recurrent.vanishing import vanishing_and_exploding as study
+
+
+@given(st.floats(0, 2), st.floats(0.01, 10))
+def test_radius_and_singular_value_are_set_apart(radius: float, stretch: float) -> None:
+    w = transition(radius, stretch)
+    # A double eigenvalue is known to half of the digits only.
+    assert float(torch.linalg.eigvals(w).abs().max()) == pytest.approx(radius, abs=1e-6)
+    assert float(torch.linalg.matrix_norm(w, 2)) == pytest.approx(max(radius, stretch), rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 2), st.floats(0.1, 10), st.integers(1, 20))
+def test_the_formula_is_what_autograd_finds(radius: float, stretch: float, steps: int) -> None:
+    measured = length(transition(radius, stretch), steps)
+    assert measured == pytest.approx(predicted(radius, stretch, steps), rel=1e-9, abs=1e-30)
+
+
+@pytest.mark.parametrize("steps", [2, 5, 20])
+def test_the_gradient_of_a_power(steps: int) -> None:
+    assert float(gradient(loss_of(1.5, steps))[1]) == pytest.approx(
+        (steps - 1) * 1.5 ** (steps - 2), rel=1e-5
+    )
+
+
+def test_every_step_of_the_overflow_is_as_told() -> None:
+    assert [number.name for number in overflow() if not number.holds] == []
+
+
+def test_the_numbers_of_the_specification() -> None:
+    measured = {number.name: number.measured for number in study(radii=(0.5,), steps=9).numbers}
+    assert measured["[[0, 10], [0, 0]]: σ"] == 10
+    assert measured["its ‖∂h₁/∂h₀‖"] == 10
+    assert measured["its ‖∂h₂/∂h₀‖"] == 0
+
+
+def test_the_verdict() -> None:
+    assert study().verdict is Verdict.HOLDS
+    assert study(radii=(0.9,), steps=20).verdict is Verdict.FAILS, "at first it has grown"
+    assert study(radii=(0.99,), steps=100).verdict is Verdict.FAILS, "near 1 it takes longer"
