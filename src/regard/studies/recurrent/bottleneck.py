@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, heat_map, panels
+from regard.drawing import COLOURS, heat_map, panels
 from regard.runs.config_tasks import Place
 from regard.studies.finding import (
     Drawing,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.studies.finding import Drawing, drawing
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, panels
+from regard.drawing import COLOURS, panels
 from regard.models.recurrent import RecurrentStates
 from regard.models.recurrent_encoder_decoder import EncoderDecoderStates
 from regard.runs.run import Run

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor, nn
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.positions import OneHot, Sinusoidal
 from regard.runs.run import Run
 from regard.studies.finding import (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.models.config import CausalConfig, DecoderConfig
 from regard.models.config_positions import ShawVectorsConfig
 from regard.models.config_recurrent import RecurrentConfig, WindowConfig

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, panels
+from regard.drawing import COLOURS, panels
 from regard.models.families import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.models.config_heads import TokenClassesConfig
 from regard.models.config_recurrent import RecurrentConfig
 from regard.models.families import TokenClassifier

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table
 from regard.studies.recurrent.casing import (

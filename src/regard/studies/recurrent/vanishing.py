@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from msgspec import Meta
 from torch import Tensor
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.models.recurrence import LinearRNN
 from regard.studies.finding import (
     Drawing,
