@@ -52,6 +52,8 @@ FAMILIES: dict[str, ModelConfig] = {
     "decoder": DecoderConfig(**SIZES),
     "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
+    "decoder, convolved": DecoderConfig(**SIZES, convolution=3, positions=RotaryConfig()),
+    "encoder, convolved": EncoderConfig(**SIZES, convolution=2),
     "encoder": EncoderConfig(**SIZES, segments=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(

@@ -214,6 +214,13 @@ def _rows_are_apart(subject: Subject, case: Case) -> None:
         subject.close(_run(subject, alone), together[one], case, f"row {row} alone")
 
 
+def _layout_is_nothing(subject: Subject, case: Case) -> None:
+    """Vectors whose entries lie apart in memory, as after a convolution."""
+    query, key, value = (x.mT.contiguous().mT for x in (case.query, case.key, case.value))
+    apart = _run(subject, replace(case, query=query, key=key, value=value))
+    subject.close(apart, _run(subject, case), case, "with entries apart")
+
+
 def _training_is_evaluation(subject: Subject, case: Case) -> None:
     evaluated = _run(subject, case)
     subject.attend.train()
@@ -342,6 +349,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
     ),
     "key heads are shared": (_key_heads_are_shared, lambda _, case: case.group > 1),
     "rows are apart": (_rows_are_apart, lambda _, case: True),
+    "layout is nothing": (_layout_is_nothing, lambda _, case: case.restrictions <= {"alignment"}),
     "training = evaluation": (_training_is_evaluation, lambda _, case: True),
     "decoding = all at once": (
         _decodes,

@@ -463,6 +463,8 @@ def fused(
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
+    # No kernel but the slowest takes vectors whose entries lie apart.
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     with sdpa_kernel(backends, set_priority=query.is_cuda):
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=add, is_causal=causal, scale=scale

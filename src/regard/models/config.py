@@ -49,6 +49,8 @@ class TransformerConfig(Config, frozen=True):
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
+    convolution: Annotated[int, Meta(ge=0, le=16)] = 0
+    """Tokens that a causal convolution of queries, keys and values spans; 0: none; 4 is usual."""
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention import Bias, Mask, RelativeVectors, State
 from regard.models.attention import make_attention
 from regard.models.config import TransformerConfig
+from regard.models.convolution import ConvolvedState, ShortConvolution
 from regard.positions import rotate
 
 Turn: TypeAlias = tuple[Tensor, Tensor]
@@ -42,7 +43,7 @@ class SelfAttention(nn.Module):
         mask: Mask | None,
     ) -> Float[Tensor, "b n d"]:
         """Attention of whole rows to themselves."""
-        query, key, value = self._project(x, turn)
+        query, key, value = self._split(self._project(x), turn)
         return _join(self.attention(query, key, value, mask=mask, bias=bias), self.project_out)
 
     def start(self, batch: int, capacity: int) -> State:
@@ -62,17 +63,64 @@ class SelfAttention(nn.Module):
         keep: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], State]:
         """Causal attention of new tokens to themselves and to all that came before."""
-        query, key, value = self._project(x, turn)
+        return self._grow(self._project(x), turn, bias, state, keep)
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values of all heads, side by side."""
+        projected: Tensor = self.project_in(x)
+        return projected
+
+    def _grow(
+        self,
+        projected: Tensor,
+        turn: Turn | None,
+        bias: AnyBias | None,
+        state: State,
+        keep: Tensor | None,
+    ) -> tuple[Tensor, State]:
+        query, key, value = self._split(projected, turn)
         out, state = self.attention.extend(query, key, value, state, keep=keep, bias=bias)
         return _join(out, self.project_out), state
 
-    def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
-        heads = _heads(self.project_in(x), self.d_head)
+    def _split(self, projected: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+        heads = _heads(projected, self.d_head)
         query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
         if turn is not None:
             query_key = rotate(query_key, turn)
         query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
         return query, key, value
+
+
+class ConvolvedSelfAttention(SelfAttention):
+    """Self-attention with a short convolution of what its inputs are projected to."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.convolution = ShortConvolution(self.project_in.out_features, config.convolution)
+
+    def _project(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.convolution(super()._project(x))
+        return projected
+
+    def start(self, batch: int, capacity: int) -> ConvolvedState:
+        """The state before the first token."""
+        weight = self.project_in.weight
+        before = weight.new_zeros(batch, self.convolution.reach, len(weight))
+        return ConvolvedState(super().start(batch, capacity), before)
+
+    def extend(
+        self,
+        x: Float[Tensor, "b n d"],
+        turn: Turn | None,
+        bias: AnyBias | None,
+        state: State,
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> tuple[Float[Tensor, "b n d"], ConvolvedState]:
+        """Causal attention of new tokens to themselves and to all that came before."""
+        assert isinstance(state, ConvolvedState)
+        convolved, before = self.convolution.extend(super()._project(x), state.before, keep)
+        out, attention = self._grow(convolved, turn, bias, state.attention, keep)
+        return out, ConvolvedState(attention, before)
 
 
 class CrossAttention(nn.Module):
@@ -150,7 +198,8 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_first = config.norm == "pre"
         self.norm_attention = _norm(config)
-        self.self_attention = SelfAttention(config, layer)
+        kind = ConvolvedSelfAttention if config.convolution else SelfAttention
+        self.self_attention = kind(config, layer)
         if d_source is not None:
             self.norm_cross = _norm(config)
             self.cross_attention = CrossAttention(config, layer, d_source)
