@@ -80,8 +80,8 @@ def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
     """How far each token moves each hidden state: ‖Δh_i‖ where token j alone is another one."""
     changed = ids.repeat(len(ids), 1)
     changed.fill_diagonal_(0)
-    moved: Tensor = body(changed) - body(ids[None])
-    return moved.norm(dim=-1).T
+    moved: Tensor = (body(changed) - body(ids[None])).norm(dim=-1)
+    return moved.T
 
 
 def largest(values: Sequence[Tensor] | Tensor) -> float:
