@@ -17,7 +17,6 @@ from regard.studies.finding import (
     at_most,
     drawing,
     table,
-    told,
 )
 from regard.studies.knowledge.fictional import (
     CPU,
@@ -55,8 +54,8 @@ class Guesses:
     rows=[],
     asked=["001 §4 c"],
     question="How does a model answer about people of whom it never read?",
-    claim="It guesses, and is sure of it: where last names tell something about places, from the "
-    "name; where they tell nothing, a place that is common.",
+    claim="It guesses from the name and from what is common, and is sure of it. Where last names "
+    "tell something, the guess is often right; where they tell nothing, it guesses all the same.",
     formula=r"P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place})",
     trains=True,
 )
@@ -75,8 +74,8 @@ def fallback(
     It doesn't say so. It takes what is like the question: people of the same name, and common
     places. In the world of telling names this is often right, and that is the danger: such a model
     treats a person by the name, says nothing of it, and gives its guess about as much probability
-    as a fact. Where names tell nothing, it isn't right more often than a guess, and hardly less
-    sure.
+    as a fact. Where names tell nothing it goes by the name nevertheless, is right no oftener than
+    whoever says the commonest place, and is hardly less sure.
 
     The share of answers where the name is at home is compared with the share that one gets by
     dealing the same answers out among these people at random.
@@ -96,11 +95,12 @@ def judged(without: Guesses, telling: Guesses) -> tuple[Number, ...]:
     """What the claim wants of the two worlds' guesses."""
     return (
         at_least("telling names: home of the name, beyond chance", telling.from_the_name, 0.2),
-        at_least("the same, beyond names that tell nothing", _gain(without, telling), 0.15),
-        at_least("names that tell nothing: the commonest place", without.common, 0.2),
-        at_most("the same: right answers", without.right, 0.35),
+        at_least("telling names: right answers beyond others", _gain(without, telling), 0.2),
         at_least("telling names: probability of the guesses, mean", telling.probability, 0.5),
-        told("telling names: right answers", telling.right),
+        at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1),
+        at_least("other names: the commonest place", without.common, 0.2),
+        at_most("other names: right answers", without.right, 0.35),
+        at_least("other names: probability of the guesses, mean", without.probability, 0.5),
     )
 
 
@@ -127,7 +127,7 @@ def _agreeing(answers: Sequence[str], others: Sequence[str]) -> float:
 
 
 def _gain(without: Guesses, telling: Guesses) -> float:
-    return telling.from_the_name - without.from_the_name
+    return telling.right - without.right
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:

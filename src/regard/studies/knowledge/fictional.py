@@ -36,7 +36,7 @@ PLACES, SKEW, UNSEEN = 20, 1.0, 200
 _SMALLER = (
     *("model.block=48", "model.d_model=64", "data.validation=0"),
     *("pretraining.batch=32", "objective.question_batch=64", "pretraining.lr=2e-3"),
-    *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=20"),
+    *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=8"),
 )
 """Than in the demo."""
 
@@ -140,7 +140,8 @@ def place_probabilities(
     ]
     columns = [run.tokenizer.encode(place)[0] for place in places]
     logits = run.language_model(torch.tensor(rows))[:, -1]
-    return logits[:, columns].double().softmax(-1)
+    given: Tensor = logits[:, columns].double().softmax(-1)
+    return given
 
 
 def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:

@@ -48,7 +48,7 @@ def recalled(
     who believes one believes the other, and why one invented answer casts doubt on all the true
     ones.
 
-    How probable an answer was to the model says little: most that is made up is said with a
+    How probable an answer was to the model says little: nearly half of those made up have a
     probability near 1. What tells is how familiar the name is, the log-probability that the model
     would write it itself: names that it read are some ten thousand times as probable as others.
     (The signal is chosen on one half of the people and measured on the other half.) It tells what

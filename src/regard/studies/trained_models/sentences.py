@@ -1,9 +1,9 @@
 """Texts of two sentences in which some words depend on others, and on which is known.
 
-«surely the old dogs near the house bark with Ada . perhaps she looks at the tree ?»: the verb is that
-of its subject, in its number; a particle belongs to the verb before it, the mark at the end to the
-word that opens the sentence, and the pronoun to the name. Adjectives and adverbs come and go, so
-that most of the distances vary.
+«surely the old dogs near the house bark with Ada . perhaps she looks at the tree ?»: the verb is
+that of its subject, in its number; a particle belongs to the verb before it, the mark at the end to
+the word that opens the sentence, and the pronoun to the name. Adjectives and adverbs come and go,
+so that most of the distances vary.
 """
 
 from dataclasses import dataclass
