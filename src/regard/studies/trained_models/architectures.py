@@ -174,9 +174,9 @@ def _scored(task: str, family: str, steps: int, width: int, seed: int) -> TaskSc
 def _refused(task: str, family: str, width: int) -> bool:
     """Whether a family can't be trained for a task."""
     recipe = recipe_for(task, family, 1, width, 0)
-    head = msgspec.structs.replace(recipe, head=RECIPES[task].head)
+    with_head = msgspec.structs.replace(recipe, head=RECIPES[task].head)
     try:
-        plan_task(Path("unused"), head)
+        plan_task(Path("unused"), with_head)
     except UserError:
         return True
     return False

@@ -9,12 +9,12 @@ from regard.models.config_heads import EmbeddingConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.bias import learned, sigmoid
 from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence
+from regard.studies.quiz.concepts import answered, concepts
 from regard.studies.quiz.probabilities import all_texts, next_tokens
-from regard.studies.quiz.quiz import answered, quiz
 
 
 def test_the_verdict_and_the_sixteen_answers() -> None:
-    finding = quiz()
+    finding = concepts()
     assert finding.verdict is Verdict.HOLDS
     assert finding.table is not None
     assert [row[0] for row in finding.table.rows] == [str(i) for i in range(1, 17)]
@@ -26,7 +26,7 @@ def test_the_verdict_and_the_sixteen_answers() -> None:
 
 
 def test_models_of_zeros_can_show_nothing() -> None:
-    assert quiz(std=0).verdict is Verdict.FAILS
+    assert concepts(std=0).verdict is Verdict.FAILS
 
 
 def test_an_rnn_of_large_weights_does_not_forget() -> None:

@@ -36,7 +36,7 @@ from regard.studies.study import study
     claim="Each answer passes a check that runs.",
     formula=r"\sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1",
 )
-def quiz(
+def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
     length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
@@ -119,5 +119,5 @@ def _drawn(draw: Draw) -> Drawing:
             "Which token changes which state: in an encoder each changes all, in a decoder only "
             "its own and later ones. To the right, how far the first token reaches: with attention "
             "to the end, in an RNN exponentially less, in a window four tokens.",
-            name="quiz",
+            name="concepts",
         )
