@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from regard.studies.knowledge.bias import bias
+from regard.studies.knowledge.fallback import fallback
+from regard.studies.knowledge.pretraining import pretraining
+from regard.studies.knowledge.recalled import recalled
 from regard.studies.study import Study
 
-STUDIES: tuple[Study[Any], ...] = ()
+STUDIES: tuple[Study[Any], ...] = (pretraining, recalled, fallback, bias)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from regard.studies.quiz.concepts import concepts
 from regard.studies.study import Study
 
-STUDIES: tuple[Study[Any], ...] = ()
+STUDIES: tuple[Study[Any], ...] = (concepts,)

@@ -1,0 +1,155 @@
+"""S34: bias that came from the data, from the parent model, and from the metric."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from regard.evaluation.drawing import COLOURS, panels
+from regard.runs.run import Run
+from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, equal, table
+from regard.studies.knowledge.fictional import (
+    commonest,
+    finetuned,
+    from_scratch,
+    homes,
+    last_name,
+    not_pretrained,
+    place_probabilities,
+    reader,
+    small_recipe,
+    small_world,
+)
+from regard.studies.study import study
+from regard.tasks.world import QUESTIONS, Person, World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares in data and answers; all answers are about people never mentioned."""
+
+    common_in_data: float
+    """The commonest place among the answers that are trained on."""
+    common_probability: float
+    """Its mean probability."""
+    common_answered: float
+    """How often it is the most probable answer."""
+    home_of_child: float
+    """Mean probability of the name's home, by a model finetuned on questions without such a
+    bias."""
+    home_of_orphan: float
+    """The same of a model that learned from these questions alone."""
+
+
+@study(
+    rows=[],
+    asked=["000 §1 6"],
+    question="Where does a model's bias come from?",
+    claim="From its data, from the model that it was finetuned from, and from the metric: each of "
+    "the three alone is enough.",
+    formula=r"\arg\max_y P(y) = \text{the commonest},\quad \text{however small its share}",
+    trains=True,
+)
+def bias(
+    correlation: Annotated[
+        float, Meta(ge=0, le=1, description="probability that a last name tells the place")
+    ] = 0.8,
+    people: Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")] = 160,
+    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")] = 800,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")] = 0,
+) -> Evidence:
+    """All questions here are about people of whom no model has read, so that only bias can answer.
+
+    The data: a model that learned from questions alone gives the commonest place about the share
+    that it had in these questions. It isn't wrong to do so; it repeats what it was shown.
+
+    The metric: exact match rewards the one most probable answer. So the same model, asked for its
+    best answer, names that place far oftener than its share in the data: what was a third becomes
+    nearly all. Drawing answers by their probability would keep the share.
+
+    The parent: a model that read a text in which last names tell places is then trained on
+    questions about people who were all born elsewhere than where their name is at home. A model
+    that learned from these questions alone knows nothing of homes. The child still does.
+    """
+    world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
+    recipe = small_recipe(steps, seed)
+    place, share = commonest(even.group("asked"))
+    names = sorted({person.place for person in even.people})
+    given = place_probabilities(not_pretrained(even, recipe), even.group("unseen"), names)
+    fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
+    child = finetuned(reader(world, recipe), fair)
+    orphan = from_scratch(world, recipe, fair)
+    shares = Shares(
+        common_in_data=share,
+        common_probability=float(given[:, names.index(place)].mean()),
+        common_answered=float((given.argmax(1) == names.index(place)).double().mean()),
+        home_of_child=_at_home(child, world),
+        home_of_orphan=_at_home(orphan, world),
+    )
+    return Evidence(
+        numbers=judged(shares),
+        figure=_drawn(shares, place),
+        table=table(
+            ["bias from", "share", "beside"],
+            [
+                ("the data", shares.common_probability, f"{share:.3g} in the data"),
+                ("the metric", shares.common_answered, f"{share:.3g} in the data"),
+                (
+                    "the parent",
+                    shares.home_of_child,
+                    f"{shares.home_of_orphan:.3g} without a parent",
+                ),
+            ],
+        ),
+    )
+
+
+def judged(shares: Shares) -> tuple[Number, ...]:
+    """What the claim wants."""
+    data = shares.common_in_data
+    return (
+        equal("data: P(commonest), trained on its share", shares.common_probability, data, 0.1),
+        at_least("metric: share of it among best answers", shares.common_answered, data + 0.15),
+        at_least(
+            "parent: P(home of the name), beyond that without a parent",
+            shares.home_of_child - shares.home_of_orphan,
+            0.1,
+        ),
+    )
+
+
+def born_elsewhere(world: World) -> list[Person]:
+    """People asked about who don't come from where their last name is at home."""
+    home = homes(world)
+    return [p for p in world.group("asked") if p.place != home[last_name(p)]]
+
+
+def _at_home(run: Run, world: World) -> float:
+    """The mean probability that people never mentioned come from where their name is at home."""
+    home, strangers = homes(world), world.group("unseen")
+    names = sorted({person.place for person in world.people})
+    given = place_probabilities(run, strangers, names)
+    own = [names.index(home[last_name(person)]) for person in strangers]
+    return float(given[range(len(own)), own].mean())
+
+
+def _drawn(shares: Shares, place: str) -> Drawing:
+    bars = {
+        f"{place}\nin the data": (shares.common_in_data, 5),
+        "its mean\nprobability": (shares.common_probability, 0),
+        "best answers\nthat say it": (shares.common_answered, 1),
+        "name's home,\nno parent": (shares.home_of_orphan, 5),
+        "name's home,\nwith parent": (shares.home_of_child, 2),
+    }
+    with panels(height=2.8) as (figure, (axes,)):
+        values, colours = zip(*bars.values(), strict=True)
+        axes.bar(list(bars), values, width=0.6, color=[COLOURS[i] for i in colours])
+        axes.set(ylabel="share", ylim=(0, 1))
+        axes.tick_params(axis="x", labelsize=9)
+        return drawing(
+            figure,
+            f"Bars: the share of {place} in the data, about the same as its probability, and much "
+            "larger among best answers; and the probability of the name's home, larger with a "
+            "parent that read of it than without.",
+            name="bias",
+        )

@@ -1,0 +1,160 @@
+"""Models of a small fictional world, which the studies of knowledge share.
+
+The world of `regard.tasks.world`: for everyone the true place of birth is known, and whether the
+text states it. Trainings are kept, so that two studies with the same settings share their models.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.runs.machine import Machine
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.studies.trained import trained
+from regard.tasks.questions import Question
+from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
+from regard.text.corpus import Document
+from regard.text.tokenizer import Tokenizer
+from regard.text.vocabulary import MASK
+from regard.training.stages import (
+    corpus_tokenizer,
+    plan_finetuning,
+    plan_pretraining,
+    plan_questions,
+)
+
+PLACES, SKEW, UNSEEN = 20, 1.0, 200
+"""Places, the exponent of their Zipf law, and people who are never mentioned."""
+
+_SMALLER = (
+    *("model.block=48", "model.d_model=64", "data.validation=0"),
+    *("pretraining.batch=32", "objective.question_batch=64", "pretraining.lr=2e-3"),
+    *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=8"),
+)
+"""Than in the demo."""
+
+CPU = Machine.choose("cpu")
+_UNUSED = Path("unused")  # `trained` chooses the folder
+
+
+def small_world(people: int, correlation: float, seed: int) -> World:
+    """Half of the people are asked about in training, the others only told of in the text."""
+    return make_world(
+        WorldConfig(
+            people=people,
+            unseen=UNSEEN,
+            places=PLACES,
+            skew=SKEW,
+            correlation=correlation,
+            seed=seed,
+        )
+    )
+
+
+def small_recipe(steps: int, seed: int) -> Recipe:
+    """The demo's, for a smaller model."""
+    settings = [*_SMALLER, f"pretraining.steps={steps}", f"seed={seed}"]
+    return override(RECIPES["demo"], settings)
+
+
+def pretrained(world: World, recipe: Recipe) -> Run:
+    """Trained on the text, and on questions about half of the people."""
+    return _on_text(world, recipe, world.documents)
+
+
+def without_them(world: World, recipe: Recipe) -> Run:
+    """The same without the biographies of the people who are not asked about."""
+    left = tuple(f"{person.name}. " for person in world.group("told"))
+    return _on_text(world, recipe, [d for d in world.documents if not d.startswith(left)])
+
+
+def not_pretrained(world: World, recipe: Recipe) -> Run:
+    """Trained on the questions alone."""
+    return from_scratch(world, recipe, asked(world))
+
+
+def from_scratch(world: World, recipe: Recipe, questions: Sequence[Question]) -> Run:
+    """Trained on some questions alone."""
+    return trained(plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe)))
+
+
+def reader(world: World, recipe: Recipe) -> Run:
+    """Trained on the text alone."""
+    text_only = override(recipe, ["objective.questions=0"])
+    tokenizer = _tokenizer(world, recipe)
+    corpus = _corpus(world.documents)
+    return trained(plan_pretraining(corpus, _UNUSED, text_only, tokenizer=tokenizer))
+
+
+def finetuned(parent: Run, questions: Sequence[Question]) -> Run:
+    """A model that goes on from another's weights."""
+    return trained(plan_finetuning(parent, questions, _UNUSED, parent.recipe))
+
+
+def asked(world: World) -> list[Question]:
+    """The questions that are trained on, in all wordings."""
+    return world.questions("asked", QUESTIONS)
+
+
+def last_name(person: Person) -> str:
+    """What a place of birth can be guessed from."""
+    return person.name.split()[-1]
+
+
+def homes(world: World) -> dict[str, str]:
+    """For each last name, where most of those of that name come from who are mentioned."""
+    places: dict[str, Counter[str]] = {}
+    for person in world.people:
+        if person.group != "unseen":
+            places.setdefault(last_name(person), Counter())[person.place] += 1
+    return {name: _most(counts) for name, counts in places.items()}
+
+
+def commonest(people: Sequence[Person]) -> tuple[str, float]:
+    """Where most of some people come from, and the share of those who do."""
+    counts = Counter(person.place for person in people)
+    place = _most(counts)
+    return place, counts[place] / len(people)
+
+
+def _most(counts: Counter[str]) -> str:
+    """The most frequent; of equally frequent ones the first in the alphabet."""
+    return min(counts, key=lambda place: (-counts[place], place))
+
+
+@torch.inference_mode()
+def place_probabilities(
+    run: Run, people: Sequence[Person], places: Sequence[str]
+) -> Float[Tensor, "people places"]:
+    """How probable each place is, if the answer is a place at all; each is a single token here."""
+    rows = [
+        [*run.prefix, *run.tokenizer.encode(QUESTIONS[0].format(name=person.name)), MASK]
+        for person in people
+    ]
+    columns = [run.tokenizer.encode(place)[0] for place in places]
+    logits = run.language_model(torch.tensor(rows))[:, -1]
+    given: Tensor = logits[:, columns].double().softmax(-1)
+    return given
+
+
+def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:
+    tokenizer, corpus = _tokenizer(world, recipe), _corpus(documents)
+    return trained(
+        plan_pretraining(corpus, _UNUSED, recipe, questions=asked(world), tokenizer=tokenizer)
+    )
+
+
+def _tokenizer(world: World, recipe: Recipe) -> Tokenizer:
+    """One for all, which knows every name."""
+    return corpus_tokenizer(_corpus(world.documents), recipe, asked(world))
+
+
+def _corpus(documents: Sequence[str]) -> list[Document]:
+    return [Document(text, f"biography {i}") for i, text in enumerate(documents, 1)]

@@ -1,0 +1,89 @@
+"""A question of the quiz with its answer, and the small models that the checks are made on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    TransformerConfig,
+)
+from regard.models.config_heads import HeadConfig, LanguageConfig
+from regard.models.config_positions import RotaryConfig
+from regard.models.config_recurrent import RecurrentConfig, WindowConfig
+from regard.models.families import make_model
+from regard.studies.finding import Number
+
+WIDTH, BLOCK, TOKENS = 16, 64, 12
+"""Width of the models, their longest text, and the tokens of their vocabulary."""
+
+_SIZES: dict[str, Any] = {"block": BLOCK, "d_model": WIDTH, "dropout": 0.0}
+_STACK: dict[str, Any] = _SIZES | {"n_layers": 2, "n_heads": 2, "positions": RotaryConfig()}
+
+ENCODER = EncoderConfig(**_STACK)
+DECODER = DecoderConfig(**_STACK)
+PAIR = EncoderDecoderConfig(
+    encoder=TransformerConfig(**_STACK), decoder=TransformerConfig(**_STACK)
+)
+RNN = RecurrentConfig(cell="vanilla", n_layers=1, **_SIZES)
+BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_SIZES)
+WINDOW = WindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A question of the quiz, its answer, and what was measured to check it."""
+
+    question: str
+    answer: str
+    how: str
+    numbers: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws weights and tokens."""
+
+    seed: int
+    std: float
+    """Standard deviation of all weights."""
+
+    def model(
+        self,
+        config: ModelConfig,
+        head: HeadConfig = LanguageConfig(),  # noqa: B008 (frozen)
+        tokens: int = TOKENS,
+    ) -> Any:
+        """A model in float64 that was never trained."""
+        model = make_model(config, head, tokens).double().eval()
+        generator = torch.Generator().manual_seed(self.seed)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=self.std, generator=generator)
+        return model
+
+    def ids(self, *shape: int) -> Int[Tensor, "*shape"]:
+        """Tokens, none of them special."""
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        return torch.randint(2, TOKENS, shape, generator=generator)
+
+
+@torch.inference_mode()
+def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
+    """How far each token moves each hidden state: ‖Δh_i‖ where token j alone is another one."""
+    changed = ids.repeat(len(ids), 1)
+    changed.fill_diagonal_(0)
+    moved: Tensor = (body(changed) - body(ids[None])).norm(dim=-1)
+    return moved.T
+
+
+def largest(values: Sequence[Tensor] | Tensor) -> float:
+    """The largest absolute value."""
+    return max(float(value.abs().max()) for value in values)

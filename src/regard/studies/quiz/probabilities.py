@@ -1,0 +1,84 @@
+"""Questions 9 and 12: of what a model gives probabilities, and of what it doesn't."""
+
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.models.config_heads import MaskedLanguageConfig
+from regard.studies.finding import at_least, equal
+from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Checked, Draw
+from regard.text.vocabulary import MASK
+
+
+def next_tokens(draw: Draw, tokens: int, length: int) -> Checked:
+    """Question 9."""
+    rows = all_texts(tokens, length)
+    total = _text_log_probabilities(draw.model(RNN, tokens=tokens), rows).exp().sum()
+    return Checked(
+        question="What does an RNN language model estimate at step t?",
+        answer="P(y_t | y_1, …, y_{t−1}); the product over t is P(y).",
+        how=f"Π P(y_t | y_<t), summed over {len(rows)} texts of {length} out of {tokens} tokens",
+        numbers=(equal("9: sum of the products", total, 1, within=1e-12),),
+    )
+
+
+def conditional(draw: Draw, tokens: int, length: int) -> Checked:
+    """Question 12."""
+    texts = all_texts(tokens, length)
+    pair, encoder = (
+        draw.model(PAIR, tokens=tokens),
+        draw.model(ENCODER, MaskedLanguageConfig(), tokens + 1),
+    )
+    totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
+    masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
+    return Checked(
+        question="Does the encoder of an encoder–decoder give the probability of its input x?",
+        answer="No: the model gives P(y | x), and no P(x).",
+        how="ΣΣ P(y | x) over all x and y counts the x; products of what an encoder says of masked "
+        "tokens add up to no 1 either",
+        numbers=(
+            equal("12: Σ P(y | x) over y, mean of all x", totals.mean(), 1, within=1e-12),
+            equal("12: the same over all x and y", totals.sum(), len(texts), within=1e-9),
+            at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3),
+        ),
+    )
+
+
+def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
+    """Every text of so many tokens out of so many."""
+    return torch.tensor(list(product(range(tokens), repeat=length)))
+
+
+@torch.inference_mode()
+def _text_log_probabilities(model: torch.nn.Module, rows: Tensor) -> Float[Tensor, " texts"]:
+    begun = torch.cat([torch.full_like(rows[:, :1], MASK), rows[:, :-1]], 1)
+    return _chosen(model(begun), rows)
+
+
+@torch.inference_mode()
+def _target_probabilities(
+    model: torch.nn.Module, source: Int[Tensor, " m"], targets: Int[Tensor, "texts n"]
+) -> Float[Tensor, " texts"]:
+    begun = torch.cat([torch.full_like(targets[:, :1], MASK), targets[:, :-1]], 1)
+    sources = source.expand(len(targets), -1)
+    lengths = torch.full((len(targets),), len(source))
+    return _chosen(model(sources, lengths, begun), targets).exp()
+
+
+@torch.inference_mode()
+def _masked_log_probabilities(
+    model: torch.nn.Module, rows: Int[Tensor, "texts n"], tokens: int
+) -> Float[Tensor, " texts"]:
+    """Sums over t of log P(x_t | the other tokens); the token after the last is the mask."""
+    total = torch.zeros(len(rows), dtype=torch.float64)
+    for t in range(rows.shape[1]):
+        masked = rows.clone()
+        masked[:, t] = tokens
+        total += _chosen(model(masked)[:, t : t + 1, :tokens], rows[:, t : t + 1])
+    return total
+
+
+def _chosen(logits: Float[Tensor, "b n v"], ids: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
+    return logits.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1).sum(-1)

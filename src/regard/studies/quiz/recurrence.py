@@ -1,0 +1,131 @@
+"""Questions 5, 10, 11 and 13: recurrent networks."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.config import ModelConfig
+from regard.models.config_heads import ClassesConfig, TokenClassesConfig
+from regard.models.config_recurrent import RecurrentConfig
+from regard.models.recurrent import RecurrentDecoder
+from regard.studies.finding import at_least, at_most, equal
+from regard.studies.quiz.checked import (
+    BOTH_WAYS,
+    DECODER,
+    RNN,
+    WIDTH,
+    WINDOW,
+    Checked,
+    Draw,
+    influence,
+    largest,
+)
+
+FAR, NEAR = 48, 6
+"""Distances at which the first token's influence is compared."""
+MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
+
+
+def many_to_one(draw: Draw) -> Checked:
+    """Question 5."""
+    n = 20
+    ids, lengths = draw.ids(1, n), torch.tensor([n])
+    one = draw.model(RNN, ClassesConfig(labels=("negative", "positive")))
+    many = draw.model(RNN, TokenClassesConfig(labels=("a", "b", "c")))
+    with torch.inference_mode():
+        labels, transcript = one(ids, lengths), many(ids, lengths)
+    return Checked(
+        question="For what is an RNN that maps many inputs to one output?",
+        answer="Sentiment of a text, gender of a speaker; not for speech recognition.",
+        how=f"answers of both kinds to one text of {n} tokens",
+        numbers=(
+            equal("5: outputs, many to one", labels[..., 0].numel(), 1),
+            equal("5: outputs, many to many", transcript[..., 0].numel(), n),
+        ),
+    )
+
+
+def not_a_number(draw: Draw) -> Checked:
+    """Question 10."""
+    ids, huge = draw.ids(1, 64), torch.tensor(1e38)
+    sigmoid, relu = huge.sigmoid(), huge.relu()
+    return Checked(
+        question="Weights and activations become NaN: why?",
+        answer="Exploding gradients.",
+        how="one step of training a linear RNN with W = wI over 64 tokens in float32; ReLU and "
+        "sigmoid of 10³⁸",
+        numbers=(
+            at_least("10: NaN among the weights, w = 8", _nan_after_a_step(8.0, ids), 1),
+            equal("10: the same, w = ⅛", _nan_after_a_step(0.125, ids), 0),
+            equal("10: NaN of ReLU and sigmoid", int(relu.isnan()) + int(sigmoid.isnan()), 0),
+        ),
+    )
+
+
+def the_crab(draw: Draw) -> Checked:
+    """Question 11."""
+    days = draw.ids(10)
+    one = influence(draw.model(RNN).body, days)
+    both = influence(draw.model(BOTH_WAYS, TokenClassesConfig(labels=("a", "b"))).body, days)
+    return Checked(
+        question="Today's mood depends on the weather of today and of the days before: one "
+        "direction or both?",
+        answer="One: y_t depends on x_1, …, x_t, and on no later day.",
+        how="what each day's input changes on each day",
+        numbers=(
+            equal("11: one way, by later days", largest(one.triu(1)), 0, within=1e-12),
+            at_least("11: one way, by the day before", one.diagonal(-1).min(), 1e-6),
+            at_least("11: both ways, by the next day", both.diagonal(1).min(), 1e-6),
+        ),
+    )
+
+
+def long_inputs(draw: Draw) -> Checked:
+    """Question 13."""
+    kept = {name: _kept(curve) for name, curve in influence_curves(draw).items()}
+    return Checked(
+        question="When has attention its greatest advantage over an RNN or a fixed window?",
+        answer="When the input is long.",
+        how=f"influence of the first token at distance {FAR}, as a share of that at {NEAR}, in "
+        "models that were never trained",
+        numbers=(
+            at_least("13: attention keeps", kept["attention"], 0.01),
+            at_most("13: an RNN keeps", kept["RNN"], 0.001),
+            equal("13: influence of what left the window", kept["window"], 0),
+        ),
+    )
+
+
+def influence_curves(draw: Draw) -> dict[str, Tensor]:
+    """What the first token changes at each later one, by family."""
+    ids = draw.ids(FAR + 1)
+    return {name: influence(draw.model(config).body, ids)[:, 0] for name, config in MODELS.items()}
+
+
+def _kept(curve: Tensor) -> float:
+    """The rest of an influence at the far distance; 0 where there is none at the near one."""
+    return float(curve[FAR] / curve[NEAR]) if curve[NEAR] > 0 else 0.0
+
+
+def _nan_after_a_step(w: float, ids: Tensor) -> int:
+    """How many weights are NaN after one step of gradient descent from W = wI."""
+    config = RecurrentConfig(
+        cell="vanilla", activation="identity", n_layers=1, d_model=WIDTH, dropout=0.0
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        body = RecurrentDecoder(config, int(ids.max()) + 1)
+    for name, parameter in body.named_parameters():
+        if "weight_hh" in name:
+            nn.init.eye_(parameter).data.mul_(w)
+    _descend(body, lambda: body(ids)[:, -1].square().mean())
+    return sum(int(parameter.isnan().sum()) for parameter in body.parameters())
+
+
+def _descend(body: nn.Module, loss: Callable[[], Tensor]) -> None:
+    loss().backward()
+    with torch.no_grad():
+        for parameter in body.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(0.1 * parameter.grad)

@@ -1,0 +1,133 @@
+"""Questions 1, 7, 15 and 16: texts, tokens and batches."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from regard.errors import UserError
+from regard.models.config_heads import ClassesConfig
+from regard.runs.recipe import DataConfig, Recipe
+from regard.runs.run import Run
+from regard.studies.finding import at_least, at_most, equal
+from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw, largest
+from regard.tasks.encoding import encode_texts
+from regard.tasks.questions import Question
+from regard.text.batches import lengths_of, pad_rows
+from regard.text.objectives import IGNORE, masked_tokens, next_token
+from regard.text.tokenizer import Characters, Pieces, Tokenizer
+
+TEXTS = (
+    "The crab is in a good mood when it rains.",
+    "On dry days it hides under a stone.",
+    "Yesterday it rained, and today the sun shines.",
+)
+
+
+def no_labels(draw: Draw) -> Checked:
+    """Question 1."""
+    tokenizer = Characters.train(TEXTS)
+    own = total = 0
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        example = next_token(ids, BLOCK)
+        own += sum(a == b for a, b in zip(example.ids[:-1], ids, strict=True))
+        total += sum(example.targets) - 1  # the last target is the mark of the end
+        _, labels = masked_tokens(ids, tokenizer.size, np.random.default_rng(draw.seed))
+        own += sum(label == i for label, i in zip(labels, ids, strict=True))
+        total += sum(label != IGNORE for label in labels)
+    return Checked(
+        question="Does pretraining a language model need labels by humans?",
+        answer="No.",
+        how=f"{total} targets, the next token or a masked one, beside the raw text",
+        numbers=(equal("1: share of targets that are the text's own tokens", own / total, 1),),
+    )
+
+
+def pipeline(draw: Draw) -> Checked:
+    """Question 7."""
+    kinds: list[Tokenizer] = [
+        Characters.train(TEXTS),
+        Pieces.train_words(TEXTS),
+        Pieces.train_byte_pairs(TEXTS, 300),
+    ]
+    same, predicted, known = 0, 0, 0
+    for tokenizer in kinds:
+        model = draw.model(DECODER, tokens=tokenizer.size)
+        for text in TEXTS:
+            ids = tokenizer.encode(text)
+            same += tokenizer.decode(ids) == text
+            with torch.inference_mode():
+                answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
+            predicted += len(answers)
+            known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
+    return Checked(
+        question="In which order do tokenizer and model work?",
+        answer="Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.",
+        how="texts to ids and back, and a model's predictions to text, by three tokenizers",
+        numbers=(
+            equal("7: texts that come back", same / (len(kinds) * len(TEXTS)), 1),
+            equal("7: share of predictions that become text", known / predicted, 1),
+        ),
+    )
+
+
+def batching(draw: Draw) -> Checked:
+    """Question 15."""
+    model = draw.model(ENCODER, ClassesConfig(labels=("good", "bad")))
+    rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
+    padded, lengths = pad_rows(rows), lengths_of(rows)
+    with torch.inference_mode():
+        alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])
+        masked = model(padded, lengths)
+        unmasked = model(padded, torch.full_like(lengths, padded.shape[1]))
+    tokenizer = Characters.train(TEXTS)
+    long = encode_texts(tokenizer, [Question(text="".join(TEXTS))], BLOCK)
+    return Checked(
+        question="What does a batch of texts of unequal length need?",
+        answer="Truncation, padding and an attention mask. (Returning tensors has no part in it.)",
+        how="outputs for three texts alone and side by side, with and without the mask",
+        numbers=(
+            at_most("15: difference with the mask", largest(alone - masked), 1e-12),
+            at_least("15: difference without", largest(alone - unmasked), 1e-3),
+            equal("15: tokens of a text that is too long", len(long.rows[0]), BLOCK),
+        ),
+    )
+
+
+def foreign_ids(draw: Draw) -> Checked:
+    """Question 16."""
+    own = Characters.train(TEXTS)
+    other = Characters.train([text.swapcase() for text in TEXTS])
+    model = draw.model(DECODER, tokens=max(own.size, other.size))
+    ids = other.encode(TEXTS[0].swapcase())
+    with torch.inference_mode():
+        finite = model(torch.tensor([ids])).isfinite().double().mean()
+    shared = range(2, min(own.size, other.size))
+    alike = sum(own.decode([i]) == other.decode([i]) for i in shared) / len(shared)
+    return Checked(
+        question="A BERT's tokenizer with a GPT-2 model: is something wrong?",
+        answer="Yes: both have to be of one checkpoint.",
+        how="another vocabulary's ids in a model; then beside its saved weights",
+        numbers=(
+            equal("16: share of finite outputs: it runs", finite, 1),
+            at_most("16: share of ids that mean the same", alike, 0.9),
+            equal("16: runs refused by the fingerprint", _refused(own, other), 1),
+        ),
+    )
+
+
+def _refused(own: Tokenizer, other: Tokenizer) -> bool:
+    """Whether a run whose tokenizer was replaced is refused, and both are named."""
+    with TemporaryDirectory() as folder:
+        recipe = Recipe(model=DECODER, data=DataConfig(validation=0.0))
+        run = Run.new(Path(folder), recipe, own, {})
+        run.save_description()
+        run.save_weights()
+        (Path(folder) / "tokenizer.json").write_text(other.to_json(), encoding="utf-8")
+        try:
+            Run.load(Path(folder))
+        except UserError as refusal:
+            return own.fingerprint in str(refusal) and other.fingerprint in str(refusal)
+    return False

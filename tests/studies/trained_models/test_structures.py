@@ -1,0 +1,76 @@
+"""S26: labelled relations."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.studies.finding import Verdict
+from regard.studies.trained_models.reading import (
+    HEADS,
+    LAYERS,
+    Row,
+    masked_rows,
+    plan_reader,
+    weights_of,
+)
+from regard.studies.trained_models.sentences import RELATIONS, labelled_texts
+from regard.studies.trained_models.structures import (
+    Structure,
+    at_distances,
+    best_on_second_half,
+    judged,
+    structures,
+)
+from regard.text.vocabulary import MASK
+
+FOUND = Structure(head=0, accuracy=0.95, offset=0.5, untrained=0.2, by_head=torch.ones(1))
+
+
+def test_the_head_is_chosen_on_other_rows_than_it_is_measured_on() -> None:
+    hits = torch.tensor([[True, False], [False, True]] * 4)
+    head, share, shares = best_on_second_half(hits)
+    assert (head, share, shares.tolist()) == (0, 0.0, [0.0, 1.0])
+
+
+def test_distances_are_a_rival() -> None:
+    rows: list[Row] = [([], 5, 4), ([], 7, 6), ([], 9, 3)]
+    assert at_distances(rows).tolist() == [[True, False], [True, False], [False, True]]
+
+
+def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
+    run = plan_reader(1, 0).run
+    run.model.eval()
+    texts = labelled_texts(0, "test", 2)
+    for relation in RELATIONS:
+        rows = masked_rows(run, texts, relation)
+        assert all(ids.count(MASK) == 1 and ids[place] == MASK for ids, place, _ in rows)
+        (weights, *_) = weights_of(run, rows)
+        assert weights.shape == (LAYERS * HEADS, len(rows[0][0]))
+        assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
+
+
+def test_what_the_claim_wants() -> None:
+    found = dict.fromkeys(RELATIONS, FOUND)
+    assert all(number.holds for number in judged(found, 0.8))
+    for worse in (
+        replace(FOUND, accuracy=0.7),
+        replace(FOUND, offset=0.9),
+        replace(FOUND, untrained=0.9),
+    ):
+        numbers = judged(found | {"pronoun": worse}, 0.8)
+        assert not all(number.holds for number in numbers)
+
+
+@pytest.mark.slow
+def test_the_verdict() -> None:
+    assert structures().verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_hardly_trained_no_head_finds_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert structures(steps=2).verdict is Verdict.FAILS
