@@ -82,5 +82,9 @@ def test_nothing_is_written_without_training(
 
 
 @pytest.mark.slow
-def test_the_verdict() -> None:
+def test_the_verdict(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
+    monkeypatch.setenv("REGARD_CACHE", str(shared))
     assert bottleneck().verdict is Verdict.HOLDS

@@ -20,7 +20,7 @@ from regard.studies.recurrent.encodings import (
 from regard.studies.recurrent.one_hot import one_hot_is_learned
 
 RIGHT = {name: {24: 1.0, 32: 0.5} for name in (NO, ONE_HOT, SINES)}
-MOVED = torch.tensor([0.5, 0.4, 0.0])
+TURNED = torch.tensor([0.5, 0.4, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -29,11 +29,12 @@ def test_a_one_hot_position_is_a_learned_one(seed: int) -> None:
 
 
 def test_what_the_claim_wants() -> None:
-    assert all(number.holds for number in judged(RIGHT, MOVED, seen=2))
+    assert all(number.holds for number in judged(RIGHT, TURNED, seen=2))
     worse = RIGHT | {SINES: {24: 0.2, 32: 0.0}}
-    assert not all(number.holds for number in judged(worse, MOVED, seen=2))
-    still = torch.zeros(3)
+    assert not all(number.holds for number in judged(worse, TURNED, seen=2))
+    still, all_turned = torch.zeros(3), torch.ones(3)
     assert not all(number.holds for number in judged(RIGHT, still, seen=2)), "as the course says"
+    assert not all(number.holds for number in judged(RIGHT, all_turned, seen=2))
 
 
 def test_positions_stand_beside_the_embeddings() -> None:
@@ -66,7 +67,10 @@ def test_a_kept_run_gets_its_positions_again(
 
 
 @pytest.mark.slow
-def test_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
+    monkeypatch.setenv("REGARD_CACHE", str(shared))
     assert encodings().verdict is Verdict.HOLDS
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     assert encodings(steps=1).verdict is Verdict.FAILS

@@ -62,5 +62,9 @@ def test_without_training_there_is_no_gap(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_the_verdict() -> None:
+def test_the_verdict(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
+    monkeypatch.setenv("REGARD_CACHE", str(shared))
     assert teacher_forcing().verdict is Verdict.HOLDS

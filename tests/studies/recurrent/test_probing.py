@@ -76,5 +76,9 @@ def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_verdict() -> None:
+def test_the_verdict(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
+    monkeypatch.setenv("REGARD_CACHE", str(shared))
     assert probing().verdict is Verdict.HOLDS
