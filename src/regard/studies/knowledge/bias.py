@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.evaluation.drawing import COLOURS, panels
+from regard.drawing import COLOURS, panels
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, equal, table
 from regard.studies.knowledge.fictional import (

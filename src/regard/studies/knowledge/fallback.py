@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from regard.drawing import COLOURS, panels
 from regard.evaluation.answers import answer_questions
-from regard.evaluation.drawing import COLOURS, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,

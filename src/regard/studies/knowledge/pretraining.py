@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from regard.drawing import COLOURS, INK, panels
 from regard.evaluation.answers import answer_questions
-from regard.evaluation.drawing import COLOURS, INK, panels
 from regard.metrics import Interval, accuracy
 from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, table
 from regard.studies.knowledge.fictional import (

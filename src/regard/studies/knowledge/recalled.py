@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from regard.drawing import COLOURS, panels
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.confidence import Chosen, choose_signal
-from regard.evaluation.drawing import COLOURS, panels
 from regard.metrics import auroc
 from regard.studies.finding import (
     Drawing,

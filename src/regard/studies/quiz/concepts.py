@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.models.config_heads import MaskedLanguageConfig
 from regard.studies.finding import Drawing, Evidence, drawing, table
 from regard.studies.quiz.architectures import (

@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from regard.drawing import COLOURS, INK, panels
 from regard.errors import UserError
-from regard.evaluation.drawing import COLOURS, INK, panels
 from regard.evaluation.tasks import TaskScore, score_task
 from regard.metrics import Interval
 from regard.metrics.intervals import Z95

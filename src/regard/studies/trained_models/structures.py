@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table, told
 from regard.studies.study import study

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.evaluation.drawing import COLOURS, INK, panels
+from regard.drawing import COLOURS, INK, panels
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -14,7 +14,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from regard.attention import Attention
-from regard.evaluation.drawing import heat_map, panels
+from regard.drawing import heat_map, panels
 from regard.models.families import Model
 from regard.runs.run import Run
 from regard.studies.finding import (
