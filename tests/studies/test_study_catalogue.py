@@ -48,3 +48,8 @@ def test_what_is_not_there_is_refused() -> None:
         _ = regard.studies.nonsense
     assert choose_themes([]) == THEMES
     assert choose_themes([THEMES[0].name]) == THEMES[:1]
+
+
+def test_every_row_of_the_specification_is_covered() -> None:
+    covered = {row for study in STUDIES for row in study.rows}
+    assert covered == {f"S{number}" for number in range(1, 37)}
