@@ -1,6 +1,7 @@
 """S34: right answers, wrong ones, and those about people of whom nothing is known."""
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Annotated
 
 import numpy as np
@@ -24,6 +25,7 @@ from regard.studies.knowledge.fictional import CPU, pretrained, small_recipe, sm
 from regard.studies.recall import WORDINGS
 from regard.studies.study import study
 
+SIGNALS = ("probability", "familiarity", "agreement")
 SHOWN = 4
 """Answers of each kind in the table."""
 
@@ -67,9 +69,9 @@ def recalled(
         numbers=judged(known, unknown, places, chosen),
         figure=_drawn(known, unknown, chosen),
         table=table(
-            ["kind", "question", "answer", "true", *known[0].signals],
+            ["kind", "who", "answer", "true", *SIGNALS],
             [
-                (kind, a.question, a.answered, a.expected or "nobody knows", *_signals(a))
+                (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
                 for kind, answers in _kinds(known, unknown).items()
                 for a in answers[:SHOWN]
             ],
@@ -118,8 +120,12 @@ def _kinds(known: Sequence[Answer], unknown: Sequence[Answer]) -> dict[str, list
     }
 
 
+def _who(answer: Answer) -> str:
+    return answer.question.removeprefix("Where was ").removesuffix(" born?")
+
+
 def _signals(answer: Answer) -> list[float]:
-    return list(answer.signals.values())
+    return [answer.signals[signal] for signal in SIGNALS]
 
 
 def _drawn(known: Sequence[Answer], unknown: Sequence[Answer], chosen: Chosen) -> Drawing:
