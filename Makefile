@@ -52,6 +52,7 @@ findings: setup ## Measure all studies anew, for the package and the docs (20 mi
 	rm -f src/regard/studies/findings/*
 	cp build/book/findings/*.json build/book/findings/*.svg build/book/findings/*.png src/regard/studies/findings/
 	$(BIN)/python docs/study_pages.py
+	$(BIN)/pytest -m findings
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

@@ -64,7 +64,7 @@ def test_without_training_there_is_nothing_to_compare() -> None:
     assert performer(steps=5, length=4).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 @pytest.mark.usefixtures("_cache")
 def test_the_verdict() -> None:
     found = performer()

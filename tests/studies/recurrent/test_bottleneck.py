@@ -81,7 +81,7 @@ def test_nothing_is_written_without_training(
     assert bottleneck(width=16, longest=8, steps=1).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

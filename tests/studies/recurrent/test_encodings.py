@@ -66,7 +66,7 @@ def test_a_kept_run_gets_its_positions_again(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

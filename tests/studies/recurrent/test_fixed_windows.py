@@ -74,7 +74,7 @@ def test_nothing_is_remembered_without_training(
     assert fixed_windows(steps=1, width=8).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     assert fixed_windows().verdict is Verdict.HOLDS

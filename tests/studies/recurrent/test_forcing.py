@@ -61,7 +61,7 @@ def test_without_training_there_is_no_gap(tmp_path: Path, monkeypatch: pytest.Mo
     assert teacher_forcing(width=16, longest=8, steps=1).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [row[0] for row in finding.table.rows] == [TRAINED] * 2 + [NONE] * 2 + [UNTRAINED] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

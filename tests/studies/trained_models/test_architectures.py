@@ -55,7 +55,7 @@ def test_what_it_wants_beside_decoders() -> None:
     assert [number.holds for number in better] == [False, True, True, True]
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     assert architectures().verdict is Verdict.CONDITIONAL
 
