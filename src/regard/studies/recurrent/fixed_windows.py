@@ -38,7 +38,7 @@ from regard.training.stages import Plan, describe_origin, plan
 DISTANCES = (2, 4, 8, 16, 32)
 LENGTH = 80
 """Tokens of a row."""
-TRAINING, TEST = 40_000, 500
+TRAINING, TEST = 20_000, 500
 """Rows."""
 WINDOW, RNN, ATTENTION = "window", "RNN", "attention"
 Losses: TypeAlias = Mapping[str, Mapping[int, float]]
@@ -152,7 +152,7 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
         seed=seed,
         data=DataConfig(begin_mark=False, validation=0.0),
         model=model,
-        training=TrainingConfig(steps=steps, lr=5e-3, schedule=CosineConfig(final=0.02)),
+        training=TrainingConfig(steps=steps, batch=32, lr=5e-3, schedule=CosineConfig(final=0.02)),
     )
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
     run = Run.new(Path("unused"), recipe, numbers(symbols + len(DISTANCES)), origin)
