@@ -55,7 +55,7 @@ VARIANTS: dict[str, list[str]] = {
     "RNN without, width 64": recurrent(64, "first"),
     "RNN without, width 128": recurrent(128, "first"),
     "RNN without, width 256": recurrent(256, "first"),
-    "RNN without, width 256, token last": recurrent(256, "last"),
+    "RNN without, width 128, token last": recurrent(128, "last"),
     "Transformer": [],
 }
 """What is trained, and its settings."""
