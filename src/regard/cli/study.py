@@ -1,5 +1,6 @@
 """regard study"""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,7 @@ def index() -> None:
     click.echo("| asked in | question | study | claim | verdict |\n|---|---|---|---|---|")
     asked = sorted(
         ((place, study) for study in all_studies() for place in study.asked),
-        key=lambda pair: pair[0],
+        key=lambda pair: [part.zfill(3) for part in re.split(r"(\d+)", pair[0])],
     )
     for place, study in asked:
         cells = (place, study.question, f"`{study.name}`", study.claim, study.shipped().verdict)

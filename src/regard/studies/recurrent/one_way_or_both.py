@@ -35,7 +35,7 @@ TRAINING, TEST = 4000, 400
 
 @study(
     rows=["S25"],
-    asked=["000 §1.11"],
+    asked=["000 §1 11"],
     question="Should a network read from one side or from both?",
     claim="Where a label needs what comes later, the network that reads both ways is always right, "
     "and the other as often as the known days allow; where the past is enough, one way does as "
