@@ -88,15 +88,15 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "families.json"
-    found = json.loads(place.read_text()) if place.exists() else {}
+    found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
     machine = Machine.choose("auto", "auto")
     for task in given.only or FAMILIES:
-        found[task] = {
-            name: measured(task, settings, machine) for name, settings in FAMILIES[task].items()
-        }
-        print(f"\n{task}\n\n{table(found[task])}", flush=True)
-        ordered = {name: found[name] for name in FAMILIES if name in found}
-        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+        of_task = found[task] = {}
+        for name, settings in FAMILIES[task].items():
+            of_task[name] = measured(task, settings, machine)
+            ordered = {name: found[name] for name in FAMILIES if name in found}
+            write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+        print(f"\n{task}\n\n{table(of_task)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, get_type_hints
+from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 
 import msgspec
 
@@ -13,6 +13,9 @@ from regard.runs.toml import convert, override
 from regard.studies.finding import Drawing, Evidence, Number, Table, Verdict
 
 P = ParamSpec("P")
+
+Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="seed of the draw")]
+"""A parameter of studies that draw at random."""
 
 
 @dataclass(frozen=True, kw_only=True)

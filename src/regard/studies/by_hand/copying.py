@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 KEYS = (4, 10, 100, 1000)
 """Numbers of keys that are drawn."""
@@ -32,7 +32,7 @@ def copying(
     n: Annotated[int, Meta(ge=2, le=1024, description="keys")] = 10,
     m: Annotated[float, Meta(ge=0, le=50, description="margin of k_j·q over the others")] = 8.0,
     d: Annotated[int, Meta(ge=8, le=64, description="length of keys and values")] = 16,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """Each other key has a weight at least e^m times smaller than that of k_j, because softmax
     turns differences of scores into ratios of weights. How large the products are doesn't matter,

@@ -13,7 +13,7 @@ from regard.attention import Mask, Softmax
 from regard.drawing import INK, heat_map, panels
 from regard.errors import UserError
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 Lengths: TypeAlias = tuple[int, ...]
 HEADS, D = 4, 16
@@ -39,7 +39,7 @@ def masking(
     row: Annotated[int, Meta(ge=1, le=12, description="which text is drawn alone, from 1")] = 2,
     hidden: Annotated[int, Meta(ge=1, le=64, description="which token is hidden, from 1")] = 3,
     size: Annotated[float, Meta(gt=0, le=1000, description="size of queries and keys")] = 1.0,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
     its weight to zero after the softmax, and dividing each row by what is left, gives the same,

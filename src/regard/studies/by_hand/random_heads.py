@@ -22,7 +22,7 @@ from regard.studies.finding import (
     equal,
     table,
 )
-from regard.studies.study import Correction, study
+from regard.studies.study import Correction, Seed, study
 
 DRAWS = 50
 """How many random heads are measured."""
@@ -57,7 +57,7 @@ def random_heads(
     n_beyond: Annotated[
         int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
     ] = 128,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
     sees to it that each key receives as much.

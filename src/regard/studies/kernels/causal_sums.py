@@ -16,7 +16,7 @@ from regard.attention.base import State
 from regard.attention.features import Elu, FavorPositive, FeatureMap, Polynomial
 from regard.drawing import panels
 from regard.studies.finding import Drawing, Evidence, drawing, equal, table, told
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 SHORTEST = 512
 """Tokens of the shortest row that is counted and timed."""
@@ -47,7 +47,7 @@ def causal_sums(
     doublings: Annotated[
         int, Meta(ge=1, le=3, description=f"how often {SHORTEST} tokens are doubled, to be timed")
     ] = 2,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
     term more. So a step costs the same however long the row is, and needs nothing of the past but

@@ -11,7 +11,7 @@ from regard.attention import Softmax
 from regard.attention.features import FavorTrigonometric, Fourier
 from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
@@ -34,7 +34,7 @@ def gaussian_identity(
         float, Meta(ge=0.1, le=4, description="standard deviation of their entries")
     ] = 1.0,
     width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
     the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.

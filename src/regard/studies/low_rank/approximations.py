@@ -28,7 +28,7 @@ from regard.studies.finding import (
     told,
 )
 from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
@@ -84,7 +84,7 @@ def approximations(
     reach: Annotated[
         float, Meta(ge=0, le=512, description="tokens over which the inputs change")
     ] = 32.0,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
     et al., 2020, section 4, name as one way), BigBird looks at a few blocks of keys, and Performer

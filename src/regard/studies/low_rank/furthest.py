@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Argmax, BigBird, Mask
 from regard.drawing import panels
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 _BLOCK, _SIDE, _GLOBAL = 8, 1, 1
 LAYERS = (1, 2, 4, 8, 16, 32)
@@ -36,7 +36,7 @@ def furthest(
     d: Annotated[int, Meta(ge=2, le=64, description="their width")] = 16,
     random: Annotated[int, Meta(ge=0, le=64, description="random blocks of each block")] = 3,
     draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """The vectors have length 1, so that the furthest is the one with the smallest product. A head
     with the query −u, the key u and the value u finds it if it sees all: here by argmax, which

@@ -22,7 +22,7 @@ from regard.studies.finding import (
     told,
 )
 from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import Correction, study
+from regard.studies.study import Correction, Seed, study
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
@@ -56,7 +56,7 @@ def projection(
         float, Meta(ge=0, le=512, description="tokens over which Linformer's inputs change")
     ] = 16.0,
     steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
     as it is; and P·WWᵀ can be done from the right, a few rows at a time. Rows fewer than the rank

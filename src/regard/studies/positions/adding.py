@@ -13,7 +13,7 @@ from regard.attention import Softmax
 from regard.drawing import panels
 from regard.positions import Sinusoidal
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table, told
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 LENGTH = 512
 """Positions that pairs of words are drawn from."""
@@ -46,7 +46,7 @@ def adding(
     d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
     sigma: Annotated[float, Meta(ge=0.1, le=2, description="size of a word's entries")] = 1.0,
     steps: Annotated[int, Meta(ge=1, le=256, description="from position to position")] = 1,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """Words are drawn here as x ~ N(0, σ²I), as embeddings are before training, and positions p are
     sinusoids, of length √(d/2). Then x·x of a word with itself is about σ²d, and p·p of close

@@ -22,8 +22,8 @@ from regard.models.config_positions import (
 )
 from regard.models.transformer import Decoder, Encoder
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.random_models import untrained
 from regard.studies.study import study
-from regard.studies.untrained import untrained
 
 Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
 KINDS: dict[Kind, PositionsConfig] = {

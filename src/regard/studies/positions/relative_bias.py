@@ -23,7 +23,7 @@ from regard.studies.finding import (
     table,
     told,
 )
-from regard.studies.study import Correction, study
+from regard.studies.study import Correction, Seed, study
 
 ROUNDING = 1e-10
 
@@ -93,7 +93,7 @@ def relative_bias(
     scaled: Annotated[
         bool, Meta(description="whether scores are divided by the root of the width")
     ] = False,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
     these numbers to the scores themselves gets the same weights, and needs no wider heads. With

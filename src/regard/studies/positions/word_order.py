@@ -15,8 +15,8 @@ from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table, told
 from regard.studies.positions.permutation import KINDS, Kind
+from regard.studies.random_models import untrained
 from regard.studies.study import study
-from regard.studies.untrained import untrained
 from regard.text.tokenizer import Pieces
 
 NOUNS = ("man", "dog", "cat", "girl", "boy", "bear", "wolf", "horse", "child", "bird", "fox", "cow")

@@ -26,7 +26,7 @@ from regard.studies.quiz.recurrence import (
     the_crab,
 )
 from regard.studies.quiz.texts import batching, foreign_ids, no_labels, pipeline
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 
 @study(
@@ -40,7 +40,7 @@ def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
     length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """The course gives no answers to these questions. Here each has one, and small models that were
     never trained show it: what an architecture can't do, no training teaches it. A decoder's output

@@ -28,7 +28,7 @@ from regard.studies.finding import (
     equal,
     table,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
@@ -61,7 +61,7 @@ def fixed_windows(
     symbols: Annotated[int, Meta(ge=2, le=32, description="symbols, V")] = 8,
     width: Annotated[int, Meta(ge=8, le=256, multiple_of=2, description="width of states")] = 64,
     steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 600,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """In the text symbols are drawn at random, and each is followed by a sign that says: next comes
     what stood 2, 4, 8, 16 or 32 tokens back. So each prediction depends on one token at a known

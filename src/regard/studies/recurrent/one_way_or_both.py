@@ -20,7 +20,7 @@ from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
@@ -50,7 +50,7 @@ def one_way_or_both(
     ] = 1,
     days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """A crab is in a good mood where at least two of three days are sunny; a coin decides each
     day's weather. If the three are today and the two days before, all that matters has been read.

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
-from regard.studies.study import Correction, study
+from regard.studies.study import Correction, Seed, study
 
 WIDTHS = (4, 16, 64, 256, 1024)
 """Of the heads whose softmax is measured."""
@@ -85,7 +85,7 @@ def scale(
     ] = 0.0,
     n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
     draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
     σ⁴ + 2σ²μ_i², and independent terms add up in both: the spread of q·k grows as √h.

@@ -22,8 +22,8 @@ from regard.models.config_positions import (
 )
 from regard.models.families import LanguageModel, MaskedLanguageModel
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table, told
+from regard.studies.random_models import untrained
 from regard.studies.study import study
-from regard.studies.untrained import untrained
 from regard.text.config import WordsConfig
 from regard.text.objectives import IGNORE, hidden_tokens
 from regard.text.tokenizer import Tokenizer, train_tokenizer
