@@ -73,7 +73,7 @@ def test_layers_and_heads_are_chosen() -> None:
     assert layer["name"] == "2"
     assert [head["name"] for head in layer["heads"]] == ["4", "1"]
     for layers, heads in (([2], None), (None, [4])):
-        with pytest.raises(UserError, match="choose among them"):
+        with pytest.raises(UserError, match="choose others"):
             choose(shown.maps[0], layers, heads)
 
 

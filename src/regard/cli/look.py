@@ -1,4 +1,4 @@
-"""regard look"""
+"""regard look, regard patterns"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +59,60 @@ def look(
     view = view.only(_numbers("--layers", layers), _numbers("--heads", heads))
     place = _save(view.in_steps([_step(step) for step in steps or ("1.1",)]), out)
     click.echo(f"Look: {place.resolve()}")
+
+
+@click.command()
+@options.RUN
+@click.argument("texts", nargs=-1, required=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
+)
+@options.JSON
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+def patterns(
+    run: Path, texts: tuple[str, ...], out: Path | None, json_file: Path | None, device: str
+) -> None:
+    """What each head of RUN looks at in TEXTS, as numbers and as a picture.
+
+    A TEXT that is a file stands for its lines.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.explorer.look import look as look_at
+    from regard.explorer.profile import draw_profile, profile, sinks
+    from regard.runs.files import write_file
+    from regard.runs.machine import Machine
+    from regard.runs.run import Run
+
+    place = out or Path("patterns.png")
+    options.check_places(place, json_file)
+    model = Run.load(run, device=Machine.choose(device).device)
+    maps = [look_at(model, text).sides[0].maps[0] for text in _lines(texts)]
+    heads = profile(maps)
+    table = Table(box=None, pad_edge=False)
+    for column in ("head", "pattern", *heads[0].scores):
+        table.add_column(column, justify="left" if column in ("head", "pattern") else "right")
+    for head in heads:
+        scores = (f"{score:.2f}" for score in head.scores.values())
+        table.add_row(f"{head.layer}.{head.head}", head.pattern, *scores)
+    Console(width=160).print(table)
+    write_file(place, draw_profile(heads, place.suffix))
+    found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
+    options.write_json(json_file, found)
+    click.echo(f"{sinks(heads):.0%} of the heads use the first token as a sink.")
+    click.echo(f"Picture: {place.resolve()}")
+
+
+def _lines(texts: tuple[str, ...]) -> list[str]:
+    """The texts, and of files their lines."""
+    from regard.text.corpus import read_corpus
+
+    found: list[str] = []
+    for text in texts:
+        is_file = len(text) < 256 and Path(text).is_file()
+        found += [one.text for one in read_corpus([Path(text)])] if is_file else [text]
+    return found
 
 
 def _save(view: "View", out: Path | None) -> Path:

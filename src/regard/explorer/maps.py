@@ -85,7 +85,7 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
         return there
     for i in wanted:
         if i not in range(len(there)):
-            raise UserError(f"{i}: there are {what} 0 to {len(there) - 1}; choose among them")
+            raise UserError(f"there are {len(there)} {what}, and no number {i + 1}; choose others")
     return tuple(there[i] for i in wanted)
 
 

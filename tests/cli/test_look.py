@@ -1,0 +1,59 @@
+"""regard look and regard patterns, on the smallest run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tiny import BIOGRAPHIES, Command, refused, succeeded
+
+pytestmark = pytest.mark.usefixtures("run")
+
+TEXT = BIOGRAPHIES[0][:20]
+OTHER = BIOGRAPHIES[1][:20]
+
+
+def test_a_page_is_written(regard: Command, folder: Path) -> None:
+    outcome = succeeded(regard("look", "run", TEXT))
+    assert outcome.new == ["look.html"]
+    assert outcome.out.startswith("Look: ")
+    assert "<!doctype html>" in (folder / "look.html").read_text(encoding="utf-8")
+
+
+def test_texts_and_models_stand_side_by_side(regard: Command, folder: Path) -> None:
+    flags = ("--vs-untrained", "--vs", "run", "--vs-text", OTHER, "--out", "x.html")
+    succeeded(regard("look", "run", TEXT, *flags))
+    page = (folder / "x.html").read_text(encoding="utf-8")
+    assert page.count('"maps":') == 4
+    assert "run, untrained" in page
+
+
+def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
+    succeeded(regard("look", "run", TEXT, "--layers", "1", "--heads", "2", "--out", "x.png"))
+    assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
+    succeeded(regard("look", "run", TEXT, "--out", "x.svg"))
+    assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--layers", "9"), "layers of self-attention, and no number 9"),
+        (("--layers", "0"), "--layers 0: is no list of numbers"),
+        (("--heads", "2-x"), "--heads 2-x: is no list of numbers"),
+        (("--steps", "1"), "--steps 1: is no layer and head"),
+        (("--out", "nowhere/x.html"), "can't be written"),
+        (("--vs", "nowhere"), "is no run"),
+    ],
+)
+def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
+    refused(regard("look", "run", TEXT, *flags), message)
+
+
+def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
+    (folder / "texts.txt").write_text(f"{TEXT}\n{OTHER}\n", encoding="utf-8")
+    outcome = succeeded(regard("patterns", "run", "texts.txt", "--json", "found.json"))
+    found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+    assert {"layer", "head", "pattern", "previous", "sink", "entropy"} <= set(found[0])
+    assert outcome.new == ["found.json", "patterns.png"]
+    assert (folder / "patterns.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,62 @@
+"""The patterns of all heads of a model."""
+
+import pytest
+import torch
+
+from regard.attention import Softmax
+from regard.explorer.capture import Captured
+from regard.explorer.maps import Layer, Map
+from regard.explorer.profile import Head, draw_profile, profile, read_of, sinks
+
+TOKENS = ("⁇", "the", "dog", ",", "the", "cat")
+
+
+def planted(*heads: list[int]) -> Map:
+    """A layer whose heads each give all the weight of query i to one key."""
+    n = len(TOKENS)
+    weights = torch.stack([torch.eye(n)[to] for to in heads])[None]
+    nothing = torch.zeros(1, len(heads), n, 4)
+    captured = Captured(
+        layer="layers.0.attention",
+        mechanism=Softmax(),
+        query=nothing,
+        key=nothing,
+        value=nothing,
+        mask=None,
+        bias=None,
+        weights=weights,
+    )
+    layer = Layer("1", captured, tuple(range(len(heads))))
+    return Map("self-attention", TOKENS, TOKENS, (layer,))
+
+
+PREVIOUS, FIRST, COMMA, SPREAD = [0, 0, 1, 2, 3, 4], [0] * 6, [3] * 6, [0, 1, 0, 3, 1, 5]
+
+
+def test_heads_are_named_by_what_they_look_at() -> None:
+    heads = profile([planted(PREVIOUS, FIRST, COMMA, SPREAD)])
+    assert [head.head for head in heads] == [1, 2, 3, 4]
+    assert [head.pattern for head in heads] == ["previous", "first", "punctuation", "self"]
+    assert sinks(heads) == 0.75, "two of six weights are more than 0.3"
+
+
+def test_texts_are_averaged() -> None:
+    (head,) = profile([planted(PREVIOUS), planted(FIRST)])
+    assert head.scores["previous"] == pytest.approx((1 + 1 / 5) / 2)
+    assert head.scores["first"] == pytest.approx((2 / 6 + 1) / 2)
+    assert Head("1", 1, dict.fromkeys(head.scores, 0.4)).pattern == "mixed"
+    with pytest.raises(ValueError, match="a text at least"):
+        profile([])
+
+
+def test_tokens_are_sorted_into_kinds() -> None:
+    read = read_of(TOKENS)
+    assert read.ids.tolist() == [0, 1, 2, 3, 1, 4]
+    assert read.separators.tolist() == [True, False, False, False, False, False]
+    assert read.punctuation.tolist() == [False, False, False, True, False, False]
+
+
+def test_a_profile_is_drawn() -> None:
+    heads = profile([planted(PREVIOUS, FIRST)])
+    assert draw_profile(heads, ".png").startswith(b"\x89PNG")
+    assert draw_profile(heads, ".svg").startswith(b"<svg")
