@@ -41,9 +41,11 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
         (("--layers", "9"), "layers of self-attention, and no number 9"),
         (("--layers", "0"), "--layers 0: is no list of numbers"),
         (("--heads", "2-x"), "--heads 2-x: is no list of numbers"),
+        (("--steps", "9.1"), "layer 9, head 1: it isn't among those that are shown"),
         (("--steps", "1"), "--steps 1: is no layer and head"),
         (("--out", "nowhere/x.html"), "can't be written"),
         (("--vs", "nowhere"), "is no run"),
+        (("",), "a text is empty"),
     ],
 )
 def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:

@@ -1,7 +1,7 @@
 """Look at the attention of a run while it reads a text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class View:
 
     title: str
     sides: tuple[Side, ...]
-    detailed: Sequence[Chosen] = field(default=((0, 0, 0),))
+    detailed: Sequence[Chosen] = ((0, 0, 0),)
     """The heads that are shown step by step: map, layer and head, from 0."""
 
     @property
@@ -86,6 +86,9 @@ def look(run: Run, text: str, second: str | None = None) -> View:
     Raises:
         UserError: a text is empty, can't be encoded or is too long, or the model has no attention.
     """
+    for given in (text, second):
+        if given == "":
+            raise UserError("a text is empty; a model needs something to look at")
     read = _pair if isinstance(run.model, SequenceToSequence) else _text
     inputs, source, target, break_ = read(run, text, second)
     captured = capture_attention(run.model.body, *inputs)
@@ -145,10 +148,8 @@ def _require(ids: Sequence[int], block: int, what: str) -> None:
     """Refuse a text that the model can't read.
 
     Raises:
-        UserError: it is empty or too long.
+        UserError: it is too long.
     """
-    if not ids:
-        raise UserError(f"{what} is empty; a model needs something to look at")
     if len(ids) > block:
         raise UserError(
             f"{what} takes {len(ids)} tokens, which is more than the model's block of {block}; "

@@ -37,6 +37,12 @@ def payload(title: str, sides: Sequence[Side], detailed: Collection[Chosen] = ()
         raise UserError(
             f"exact steps of {len(detailed)} heads are too much for a page; choose {DETAILED}"
         )
+    for one in detailed:
+        if not any(_has(side, one) for side in sides):
+            raise UserError(
+                f"steps of layer {one[1] + 1}, head {one[2] + 1}: it isn't among those that are "
+                "shown (counted as they are shown); choose another"
+            )
     return {"title": title, "sides": [_side(side, detailed) for side in sides]}
 
 
@@ -50,14 +56,15 @@ def _side(side: Side, detailed: Collection[Chosen]) -> dict[str, Any]:
     return {
         "name": side.name,
         "maps": [_map(one) for one in side.maps],
-        "details": [
-            _detail(side.maps[where], where, layer, head)
-            for where, layer, head in detailed
-            if where < len(side.maps)
-            and layer < len(side.maps[where].layers)
-            and head < len(side.maps[where].layers[layer].heads)
-        ],
+        "details": [_detail(side.maps[one[0]], *one) for one in detailed if _has(side, one)],
     }
+
+
+def _has(side: Side, chosen: Chosen) -> bool:
+    """Whether a head is among those that are shown."""
+    where, layer, head = chosen
+    layers = side.maps[where].layers if where < len(side.maps) else ()
+    return layer < len(layers) and head < len(layers[layer].heads)
 
 
 def _map(one: Map) -> dict[str, Any]:

@@ -20,6 +20,7 @@ export function render({ model, el }) {
   const say = (text) => { said.textContent = text; };
 
   function update(changes) {
+    if ("view" in changes) state.locked = null; // each view locks something else
     Object.assign(state, changes);
     bar.replaceChildren(...controls(data, state, update));
     view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
@@ -163,7 +164,7 @@ function drawHeads(data, state, update, say) {
       label.setAttribute("aria-label", `${side === "queries" ? "from" : "to"} ${quoted(token)}, position ${i}`);
       const lock = () => {
         state.locked = state.locked && state.locked[0] === side && state.locked[1] === i ? null : [side, i];
-        state.locked ? show(side, i) : show(side, i);
+        show(side, i);
       };
       label.addEventListener("mouseenter", () => { if (!state.locked) show(side, i); });
       label.addEventListener("mouseleave", unlocked);
@@ -176,7 +177,6 @@ function drawHeads(data, state, update, say) {
   }
   svg.append(lines);
   box.append(chips, svg);
-  if (state.locked && typeof state.locked[0] === "number") state.locked = null;
   unlocked();
   return box;
 }
