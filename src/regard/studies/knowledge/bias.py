@@ -1,14 +1,15 @@
 """S34: bias that came from the data, from the parent model, and from the metric."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from msgspec import Meta
 
 from regard.drawing import COLOURS, panels
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, equal, table
 from regard.studies.knowledge.fictional import (
+    Correlation,
+    People,
+    Steps,
+    WorldSeed,
     commonest,
     finetuned,
     from_scratch,
@@ -51,12 +52,10 @@ class Shares:
     trains=True,
 )
 def bias(
-    correlation: Annotated[
-        float, Meta(ge=0, le=1, description="probability that a last name tells the place")
-    ] = 0.8,
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")] = 160,
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")] = 800,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")] = 0,
+    correlation: Correlation = 0.8,
+    people: People = 160,
+    steps: Steps = 800,
+    seed: WorldSeed = 0,
 ) -> Evidence:
     """All questions here are about people of whom no model has read, so that only bias can answer.
 

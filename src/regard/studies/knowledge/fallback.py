@@ -3,9 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-from msgspec import Meta
 
 from regard.drawing import COLOURS, panels
 from regard.evaluation.answers import answer_questions
@@ -20,6 +17,10 @@ from regard.studies.finding import (
 )
 from regard.studies.knowledge.fictional import (
     CPU,
+    Correlation,
+    People,
+    Steps,
+    WorldSeed,
     commonest,
     homes,
     last_name,
@@ -60,12 +61,10 @@ class Guesses:
     trains=True,
 )
 def fallback(
-    correlation: Annotated[
-        float, Meta(ge=0, le=1, description="probability that a last name tells the place")
-    ] = 0.8,
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")] = 160,
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")] = 800,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")] = 0,
+    correlation: Correlation = 0.8,
+    people: People = 160,
+    steps: Steps = 800,
+    seed: WorldSeed = 0,
 ) -> Evidence:
     """Two worlds, told in the same way: in one, most people were born where their last name is at
     home; in the other, names say nothing. In both, the model is asked about people who are never

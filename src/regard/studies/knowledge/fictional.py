@@ -7,9 +7,11 @@ text states it. Trainings are kept, so that two studies with the same settings s
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 
 from regard.runs.machine import Machine
@@ -29,6 +31,14 @@ from regard.training.stages import (
     plan_pretraining,
     plan_questions,
 )
+
+Correlation = Annotated[
+    float, Meta(ge=0, le=1, description="probability that a last name tells the place")
+]
+People = Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")]
+Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
+WorldSeed = Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")]
+"""Parameters that the studies share."""
 
 PLACES, SKEW, UNSEEN = 20, 1.0, 200
 """Places, the exponent of their Zipf law, and people who are never mentioned."""

@@ -2,9 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
-
-from msgspec import Meta
 
 from regard.drawing import COLOURS, INK, panels
 from regard.evaluation.answers import answer_questions
@@ -12,6 +9,10 @@ from regard.metrics import Interval, accuracy
 from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, table
 from regard.studies.knowledge.fictional import (
     CPU,
+    Correlation,
+    People,
+    Steps,
+    WorldSeed,
     commonest,
     not_pretrained,
     pretrained,
@@ -46,12 +47,10 @@ _TRAINED_ON = {
     trains=True,
 )
 def pretraining(
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")] = 160,
-    correlation: Annotated[
-        float, Meta(ge=0, le=1, description="probability that a last name tells the place")
-    ] = 0.0,
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")] = 800,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")] = 0,
+    people: People = 160,
+    correlation: Correlation = 0.0,
+    steps: Steps = 800,
+    seed: WorldSeed = 0,
 ) -> Evidence:
     """Three models answer where people were born about whom they never were asked. All learned from
     questions about other people what an answer looks like. One has also read a text about all of

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from textwrap import shorten
-from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
 
 from regard.drawing import COLOURS, panels
 from regard.evaluation.answers import Answer, answer_questions
@@ -21,7 +19,15 @@ from regard.studies.finding import (
     table,
     told,
 )
-from regard.studies.knowledge.fictional import CPU, pretrained, small_recipe, small_world
+from regard.studies.knowledge.fictional import (
+    CPU,
+    People,
+    Steps,
+    WorldSeed,
+    pretrained,
+    small_recipe,
+    small_world,
+)
 from regard.studies.recall import WORDINGS
 from regard.studies.study import study
 
@@ -40,9 +46,9 @@ SHOWN = 4
     trains=True,
 )
 def recalled(
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")] = 160,
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")] = 800,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")] = 0,
+    people: People = 160,
+    steps: Steps = 800,
+    seed: WorldSeed = 0,
 ) -> Evidence:
     """The model is asked about people whom the text tells of, and about others whom it never
     mentions, though their first and last names occur. It answers both in the same way, with the
