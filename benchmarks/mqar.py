@@ -1,6 +1,6 @@
 """What each mechanism can look up: multi-query associative recall against the number of pairs.
 
-Two layers of width 64 with a short convolution, 600 steps; as many pairs of key and value as asked
+Two layers of width 64 with a short convolution, 800 steps; as many pairs of key and value as asked
 for in 64 tokens; three seeds. A state of constant size holds only so many pairs, and a window knows
 none that it has left; exact attention finds all.
 
@@ -22,7 +22,7 @@ from regard.runs.files import write_file
 from regard.runs.machine import Machine
 
 PAIRS = (4, 8, 16)
-STEPS = ["training.steps=600", "training.lr=3e-3"]
+STEPS = ["training.steps=800", "training.lr=3e-3"]
 MECHANISMS: dict[str, list[str]] = {
     "softmax": [],
     "elu": ["model.attention.kind=elu"],
