@@ -6,7 +6,8 @@ none that it has left; exact attention finds all.
 
     python benchmarks/mqar.py [--only MECHANISM] [--seeds 3] [--out docs/figures]
 
-Some 20 minutes on two cores. Prints a table and writes mqar.json.
+Some 40 minutes on two cores, in two calls side by side with one thread each (OMP_NUM_THREADS=1;
+--out tells them apart). Prints a table and writes mqar.json.
 """
 
 import argparse
