@@ -5,6 +5,8 @@ VENV ?= .venv
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Tests run side by side, on a core each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8
 BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world
 
@@ -29,10 +31,10 @@ test: setup ## Lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-slow: setup ## Tests that train long, kill processes or need a browser
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow --dist loadfile
 
 bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARKS="attention decoding_step …")
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
