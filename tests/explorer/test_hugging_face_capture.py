@@ -187,5 +187,6 @@ def test_a_model_whose_kernel_cannot_be_replaced_is_refused() -> None:
 
 
 def test_what_torch_s_kernel_cannot_do_is_refused() -> None:
+    x = torch.zeros(1, 1, 1, 1)
     with pytest.raises(UserError, match="softcap"):
-        hugging_face_capture._attend(nn.Linear(1, 1), *torch.zeros(3, 1, 1, 1, 1), None, softcap=50)
+        hugging_face_capture._attend(nn.Identity(), x, x, x, None, softcap=50.0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.explorer.capture import Captured
 from regard.explorer.hugging_face_files import (
-    find_folder,
+    cached_folder,
     quiet,
     read_model,
     read_tokenizer,
@@ -45,16 +45,19 @@ class HuggingFaceModel:
             UserError: there is none, or it can't be read.
         """
         require_transformers()
-        folder = find_folder(str(name), download=download)
+        place = Path(name).expanduser()
+        is_folder = str(name) != "" and place.is_dir()
+        folder = place if is_folder else cached_folder(str(name), download=download)
         model = read_model(folder, device=torch.device(device))
-        shown = folder.resolve().name if Path(name).is_dir() else str(name)
+        shown = place.absolute().name if is_folder else str(name)
         return HuggingFaceModel(shown, model, read_tokenizer(folder))
 
     def untrained(self, seed: int = 0) -> "HuggingFaceModel":
         """The same model before its training: its configuration, initialised anew."""
+        kind: Any = type(self.model)
         with torch.random.fork_rng(devices=[]), quiet():
             torch.default_generator.manual_seed(seed)
-            fresh = type(self.model)(deepcopy(self.model.config))
+            fresh = kind(deepcopy(self.model.config))
         fresh = fresh.to(device=self.model.device, dtype=self.model.dtype).eval()
         return replace(self, name=f"{self.name}, untrained", model=fresh)
 
@@ -132,19 +135,19 @@ class HuggingFaceModel:
 
     def _written(self, source: Mapping[str, Tensor]) -> Tensor:
         """What the model writes about a source, the most probable token each time."""
+        model: Any = self.model
         most = min(WRITTEN, (self.block or WRITTEN + 1) - 1)
-        ids: Tensor = self.model.generate(
+        ids: Tensor = model.generate(
             **source, max_new_tokens=most, min_length=0, do_sample=False, num_beams=1
         )
         return ids[:, :-1] if ids[0, -1] == self.tokenizer.eos_token_id else ids
 
     def _shifted(self, target: str) -> Tensor:
         """A target as the decoder reads it: behind the token that begins each text."""
+        model: Any = self.model
         labels = self.tokenizer(text_target=target, return_tensors="pt")["input_ids"]
         self._require(labels, "the second text")
-        ids: Tensor = self.model.prepare_decoder_input_ids_from_labels(
-            labels=labels.to(self.model.device)
-        )
+        ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels.to(model.device))
         return ids
 
     def _capture(self, **inputs: Tensor) -> Sequence[Captured]:

@@ -38,14 +38,12 @@ def require_transformers() -> None:
         ) from None
 
 
-def find_folder(name: str, *, download: bool = False) -> Path:
-    """The folder of that name, or the model's in Hugging Face's cache; fetched only if allowed.
+def cached_folder(name: str, *, download: bool) -> Path:
+    """The folder of a model in Hugging Face's cache, which may be fetched only if that is allowed.
 
     Raises:
         UserError: there is none.
     """
-    if name and Path(name).is_dir():
-        return Path(name)
     from huggingface_hub import snapshot_download
 
     try:

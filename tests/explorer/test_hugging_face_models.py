@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AlbertConfig, AlbertModel
 
 import regard
 from regard.errors import UserError
@@ -47,6 +48,16 @@ def test_each_family_opens_and_shows_its_attention(
 
 def maps_of(folder: Path, text: str, second: str | None = None) -> tuple[Map, ...]:
     return HuggingFaceModel.load(folder).read(text, second)
+
+
+def test_layers_that_share_their_weights_are_counted(folders: dict[str, Path]) -> None:
+    """An ALBERT calls one layer again and again."""
+    config = AlbertConfig(vocab_size=90, hidden_size=16, intermediate_size=24, embedding_size=8)
+    config.num_hidden_layers, config.num_attention_heads = 3, 2
+    tokenizer = HuggingFaceModel.load(folders["bert"]).tokenizer
+    model = HuggingFaceModel("albert", AlbertModel(config).eval(), tokenizer)
+    (one,) = model.read(TEXT)
+    assert [layer.name for layer in one.layers] == ["1", "2", "3"]
 
 
 def test_byte_pairs_are_shown_as_text(folders: dict[str, Path]) -> None:
