@@ -79,8 +79,9 @@ def test_two_texts_are_parted_where_the_second_begins(folders: dict[str, Path]) 
     assert one.keys[one.second - 1] == "[SEP]"
     assert one.keys[-1] == "[SEP]"
     assert "".join(one.keys[one.second : -1]).replace("##", "") == "inrome"
-    (joined,) = maps_of(folders["bert"], "was born")
-    assert joined.second is None
+    for second in (None, " "):
+        (alone,) = maps_of(folders["bert"], "was born", second)
+        assert alone.second is None, "there is no second token"
 
 
 @pytest.mark.parametrize("family", sorted(PAIRED))

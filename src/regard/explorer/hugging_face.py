@@ -125,7 +125,8 @@ class HuggingFaceModel:
         inputs = {k: v.to(self.model.device) for k, v in encoded.items() if k in taken}
         if second is None or not self.tokenizer.is_fast:
             return inputs, None
-        return inputs, encoded.sequence_ids(0).index(1)
+        texts = encoded.sequence_ids(0)
+        return inputs, texts.index(1) if 1 in texts else None
 
     def _require(self, ids: Tensor, what: str) -> None:
         if not ids.numel():
