@@ -21,15 +21,19 @@ if TYPE_CHECKING:
         train,
         train_task,
     )
+    from regard.explorer.hugging_face import HuggingFaceModel
+    from regard.explorer.look import look
     from regard.tasks.world import WorldConfig, make_world
 
 _HOMES = {
+    "HuggingFaceModel": "regard.explorer.hugging_face",
     "answer": "regard.api",
     "beam_search": "regard.api",
     "evaluate": "regard.api",
     "finetune": "regard.api",
     "generate": "regard.api",
     "load": "regard.api",
+    "look": "regard.explorer.look",
     "pretrain": "regard.api",
     "score": "regard.api",
     "train_task": "regard.api",
@@ -39,6 +43,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "HuggingFaceModel",
     "WorldConfig",
     "answer",
     "beam_search",
@@ -46,6 +51,7 @@ __all__ = [
     "finetune",
     "generate",
     "load",
+    "look",
     "make_world",
     "pretrain",
     "score",

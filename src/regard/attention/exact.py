@@ -307,11 +307,12 @@ class Exact(Attention):
     def _drop(self, weights: Tensor) -> Tensor:
         return weights
 
-    def _scale(self, d: int) -> float:
+    def scale(self, d: int) -> float:
+        """What products of vectors of width d are multiplied by."""
         return float(d**-0.5) if self.scaled else 1.0
 
     def _scores(self, query: Tensor, key: Tensor, placed: Placed | None) -> Tensor:
-        query = query * self._scale(query.shape[-1])
+        query = query * self.scale(query.shape[-1])
         scores: Tensor = query @ key.mT
         return scores if placed is None else scores + placed.scores(query)
 
@@ -335,7 +336,7 @@ class Softmax(Exact):
         mask: Mask | None,
         bias: Bias | RelativeVectors | None,
     ) -> Tensor:
-        scale, dropping = self._scale(query.shape[-1]), self.training and self.dropout > 0
+        scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout > 0
         if not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
         if bias is None and not dropping and _is_plain_causal(mask, query, key):
@@ -364,7 +365,7 @@ class Softmax(Exact):
             return super()._attend(query, key, value, allowed, placed)
         key, value = shared(key, query.shape[1]), shared(value, query.shape[1])
         add = None if placed is None else placed.scores(query)
-        return masked(query, key, value, allowed, add, scale=self._scale(query.shape[-1]))
+        return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))
 
     def _drop(self, weights: Tensor) -> Tensor:
         return F.dropout(weights, self.dropout if self.training else 0.0)

@@ -10,9 +10,14 @@ from regard.cli import options
 if TYPE_CHECKING:
     from regard.explorer.look import View
 
+MODEL = click.argument("model", metavar="RUN|hf:MODEL")
+DOWNLOAD = click.option(
+    "--download", is_flag=True, help="Fetch an hf: model that isn't in the local cache."
+)
+
 
 @click.command()
-@options.RUN
+@MODEL
 @click.argument("text")
 @click.argument("second", required=False)
 @click.option(
@@ -21,38 +26,41 @@ if TYPE_CHECKING:
 @click.option("--layers", metavar="1,3-4", help="Only these layers, from 1.")
 @click.option("--heads", metavar="1,3-4", help="Only these heads, from 1.")
 @click.option("--steps", metavar="LAYER.HEAD", multiple=True, help="Shown step by step [1.1].")
-@click.option("--vs", type=click.Path(path_type=Path), help="Another run, side by side.")
+@click.option("--vs", help="Another run, or hf:MODEL, side by side.")
 @click.option("--vs-untrained", is_flag=True, help="The same model before its training, beside it.")
 @click.option("--vs-text", help="Another text, side by side.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@DOWNLOAD
 def look(
-    run: Path,
+    model: str,
     text: str,
     second: str | None,
     out: Path | None,
     layers: str | None,
     heads: str | None,
     steps: tuple[str, ...],
-    vs: Path | None,
+    vs: str | None,
     vs_untrained: bool,
     vs_text: str | None,
     device: str,
+    download: bool,
 ) -> None:
-    """Write a page that shows the attention of RUN while it reads TEXT.
+    """Write a page that shows the attention of a model while it reads TEXT.
 
-    SECOND is what an encoder–decoder writes about the text, or the second sentence of a pair.
+    The model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. SECOND
+    is what an encoder–decoder writes about the text, or the second sentence of a pair.
     """
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
+    from regard.explorer.subjects import open_subject
     from regard.runs.machine import Machine
-    from regard.runs.run import Run
 
     options.check_places(out)
     chosen = Machine.choose(device).device
-    this = Run.load(run, device=chosen)
+    this = open_subject(model, device=chosen, download=download)
     view = look_at(this, text, second)
-    others: list[tuple[Run, str]] = [(this, vs_text)] if vs_text else []
-    others += [(Run.load(vs, device=chosen), text)] if vs else []
+    others = [(this, vs_text)] if vs_text else []
+    others += [(open_subject(vs, device=chosen, download=download), text)] if vs else []
     others += [(untrained(this), text)] if vs_untrained else []
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
@@ -62,33 +70,44 @@ def look(
 
 
 @click.command()
-@options.RUN
+@MODEL
 @click.argument("texts", nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
 )
 @options.JSON
+@click.option("--untrained", "fresh", is_flag=True, help="The same model before its training.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@DOWNLOAD
 def patterns(
-    run: Path, texts: tuple[str, ...], out: Path | None, json_file: Path | None, device: str
+    model: str,
+    texts: tuple[str, ...],
+    out: Path | None,
+    json_file: Path | None,
+    fresh: bool,
+    device: str,
+    download: bool,
 ) -> None:
-    """What each head of RUN looks at in TEXTS, as numbers and as a picture.
+    """What each head of a model looks at in TEXTS, as numbers and as a picture.
 
-    A TEXT that is a file stands for its lines.
+    The model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. A TEXT
+    that is a file stands for its lines.
     """
     from rich.console import Console
     from rich.table import Table
 
     from regard.explorer.look import look as look_at
-    from regard.explorer.profile import draw_profile, profile, sinks
+    from regard.explorer.look import untrained
+    from regard.explorer.profile import draw_profile, mean_entropy, profile, sinks
+    from regard.explorer.subjects import open_subject
     from regard.runs.files import write_file
     from regard.runs.machine import Machine
-    from regard.runs.run import Run
 
     place = out or Path("patterns.png")
     options.check_places(place, json_file)
-    model = Run.load(run, device=Machine.choose(device).device)
-    maps = [look_at(model, text).sides[0].maps[0] for text in _lines(texts)]
+    named = open_subject(model, device=Machine.choose(device).device, download=download)
+    subject = untrained(named) if fresh else named
+    maps = [look_at(subject, text).sides[0].maps[0] for text in _lines(texts)]
     heads = profile(maps)
     table = Table(box=None, pad_edge=False)
     for column in ("head", "pattern", *heads[0].scores):
@@ -101,6 +120,7 @@ def patterns(
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
     options.write_json(json_file, found)
     click.echo(f"{sinks(heads):.0%} of the heads use the first token as a sink.")
+    click.echo(f"Entropy, of all heads and as a share of uniform: {mean_entropy(heads):.3f}")
     click.echo(f"Picture: {place.resolve()}")
 
 

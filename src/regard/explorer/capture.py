@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention, Bias, Mask, RelativeVectors, State
+from regard.attention.exact import Exact
+from regard.attention.sparse import BlockSparse
 from regard.errors import RegardError
 
 AnyBias: TypeAlias = Bias | RelativeVectors | None
@@ -78,7 +80,7 @@ def _watched(name: str, module: Attention, captured: list[Captured]) -> Iterator
     def hook(
         _: nn.Module, args: tuple[Tensor, Tensor, Tensor], kwargs: dict[str, Any], out: Tensor
     ) -> None:
-        captured.append(_checked(name, module, *args, out, **kwargs))
+        captured.append(checked(name, module, *args, out, **kwargs))
 
     def remembering(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
         state = remember(key, value, mask=mask)
@@ -88,7 +90,7 @@ def _watched(name: str, module: Attention, captured: list[Captured]) -> Iterator
     def reading(query: Tensor, memory: State) -> Tensor:
         out = read(query, memory)
         _, key, value, mask = memories[id(memory)]
-        captured.append(_checked(name, module, query, key, value, out, mask=mask))
+        captured.append(checked(name, module, query, key, value, out, mask=mask))
         return out
 
     hooked = module.register_forward_hook(hook, with_kwargs=True)
@@ -100,20 +102,22 @@ def _watched(name: str, module: Attention, captured: list[Captured]) -> Iterator
         del module.memory, module.read
 
 
-def _checked(
+def checked(
     name: str,
     mechanism: Attention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch kv_heads keys d"],
+    value: Float[Tensor, "batch kv_heads keys e"],
+    out: Float[Tensor, "batch heads queries e"],
     mask: Mask | None = None,
     bias: AnyBias = None,
 ) -> Captured:
-    """A call, with the weights that it must have applied."""
-    weights = mechanism.weights(query, key, mask=mask, bias=bias)
-    _check(name, query, key, value, weights, _added(query, key, weights, mask, bias), out)
-    return Captured(
+    """What a kernel made of its inputs, with the weights that it must have applied.
+
+    Raises:
+        MismatchError: weights · values isn't what the kernel gave.
+    """
+    captured = Captured(
         layer=name,
         mechanism=mechanism,
         query=query,
@@ -121,43 +125,56 @@ def _checked(
         value=value,
         mask=mask,
         bias=bias,
-        weights=weights,
+        weights=mechanism.weights(query, key, mask=mask, bias=bias),
     )
+    _check(captured, out)
+    return captured
 
 
-def _added(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    mask: Mask | None,
-    bias: AnyBias,
-) -> Tensor | float:
+def exact_of(mechanism: Attention) -> Exact | None:
+    """What turns scores into weights, where there are scores."""
+    inner = mechanism.exact if isinstance(mechanism, BlockSparse) else mechanism
+    return inner if isinstance(inner, Exact) else None
+
+
+def positions_of(captured: Captured) -> tuple[Int[Tensor, " queries"], Int[Tensor, " keys"]]:
+    """Where its queries and its keys stand."""
+    query, key = captured.query, captured.key
+    keys, mask = key.shape[2], captured.mask or Mask()
+    places = mask.query_positions(query.shape[2], keys, key.device)
+    return places, torch.arange(keys, device=key.device)
+
+
+def _added(captured: Captured) -> Tensor | float:
     """What the output holds beside weights · values: vectors added to the values."""
-    if not isinstance(bias, RelativeVectors):
+    if not isinstance(captured.bias, RelativeVectors):
         return 0.0
-    queries, keys = query.shape[2], key.shape[2]
-    positions = (mask or Mask()).query_positions(queries, keys, query.device)
-    return bias.gather(weights, positions, torch.arange(keys, device=key.device))
+    return captured.bias.gather(captured.weights, *positions_of(captured))
 
 
-def _check(
-    layer: str,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    weights: Tensor,
-    added: Tensor | float,
-    out: Tensor,
-) -> None:
-    heads_a_value = weights.shape[1] // value.shape[1]
-    query, exact_weights, found = query.double(), weights.double(), out.double()
+def _check(captured: Captured, out: Tensor) -> None:
+    query, key, value = captured.query, captured.key, captured.value
+    heads_a_value = captured.weights.shape[1] // value.shape[1]
+    weights, found, query = captured.weights.double(), out.double(), query.double()
     key, value = (x.double().repeat_interleave(heads_a_value, dim=1) for x in (key, value))
-    error = (exact_weights @ value + added - found).abs().max()
+    error = (weights @ value + _added(captured) - found).abs().max()
     # The kernel rounds scores relative to their size, which becomes a relative error of weights;
     # the weights shown are rounded too, each of those that a row sums over.
-    scores = (query @ key.mT).abs().max() * query.shape[-1] ** -0.5
+    exact, d = exact_of(captured.mechanism), query.shape[-1]
+    scores = (query @ key.mT).abs().max() * (exact.scale(d) if exact else d**-0.5)
+    scores = scores + _felt(captured)
     largest = value.abs().max() + found.abs().max()
     eps, keys = torch.finfo(out.dtype).eps, key.shape[2]
-    bound = (2 * (1 + scores) * eps + keys * torch.finfo(weights.dtype).eps) * largest
+    bound = (2 * (1 + scores) * eps + keys * torch.finfo(captured.weights.dtype).eps) * largest
     if not error <= bound:
-        raise MismatchError(f"{layer}: weights·values is {error:.2g} off the kernel's output")
+        raise MismatchError(
+            f"{captured.layer}: weights·values is {error:.2g} off the kernel's output"
+        )
+
+
+def _felt(captured: Captured) -> Tensor | float:
+    """The size of the bias where a query's weight goes; elsewhere its rounding doesn't matter."""
+    bias = captured.bias
+    if bias is None or isinstance(bias, RelativeVectors):
+        return 0.0
+    return (captured.weights * bias.dense(*positions_of(captured)).abs()).sum(-1).max()

@@ -1,9 +1,9 @@
-"""Look at the attention of a run while it reads a text."""
+"""Look at the attention of a model while it reads a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.decoding import generate
 from regard.errors import UserError
 from regard.explorer.capture import capture_attention
-from regard.explorer.maps import Side, choose, gather_maps
+from regard.explorer.maps import Map, Side, choose, gather_maps
 from regard.explorer.page import in_notebook, page
 from regard.explorer.payload import Chosen, payload
 from regard.explorer.pictures import draw_map
@@ -23,6 +23,23 @@ from regard.text.vocabulary import MASK
 
 WRITTEN = 24
 """Tokens that an encoder–decoder writes where no target is given."""
+
+
+class Subject(Protocol):
+    """A model that isn't a run, such as one of Hugging Face's, and that can be looked at."""
+
+    @property
+    def name(self) -> str:
+        """What it is called beside others."""
+        ...
+
+    def read(self, text: str, second: str | None = None) -> tuple[Map, ...]:
+        """What its layers do with a text, or with two."""
+        ...
+
+    def untrained(self) -> "Subject":
+        """The same model before its training."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +94,8 @@ class View:
         return in_notebook(self.data)
 
 
-def look(run: Run, text: str, second: str | None = None) -> View:
-    """The attention of each layer while the run reads a text.
+def look(model: Run | Subject, text: str, second: str | None = None) -> View:
+    """The attention of each layer while a model, a run or another, reads a text.
 
     `second` is what an encoder–decoder writes about it (otherwise, what it writes by itself), and
     the second sentence for other models.
@@ -89,23 +106,31 @@ def look(run: Run, text: str, second: str | None = None) -> View:
     for given in (text, second):
         if given == "":
             raise UserError("a text is empty; a model needs something to look at")
+    if isinstance(model, Run):
+        name, maps = model.path.name, _read_by_run(model, text, second)
+    else:
+        name, maps = model.name, model.read(text, second)
+    return View(f"{name}: {text}", (Side(name, maps),))
+
+
+def untrained(model: Run | Subject) -> Run | Subject:
+    """The same model before its training."""
+    if not isinstance(model, Run):
+        return model.untrained()
+    name = f"{model.path.name}, untrained"
+    fresh = Run.new(model.path.with_name(name), model.recipe, model.tokenizer, {})
+    fresh.model.to(next(model.model.parameters()).device).eval()
+    return fresh
+
+
+def _read_by_run(run: Run, text: str, second: str | None) -> tuple[Map, ...]:
     read = _pair if isinstance(run.model, SequenceToSequence) else _text
     inputs, source, target, break_ = read(run, text, second)
     captured = capture_attention(run.model.body, *inputs)
     if not captured:
         raise UserError(f"{run.path}: this model has no attention to look at")
     show = run.tokenizer.show
-    maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
-    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps),))
-
-
-def untrained(run: Run) -> Run:
-    """The same model before its training."""
-    fresh = Run.new(
-        run.path.with_name(f"{run.path.name}, untrained"), run.recipe, run.tokenizer, {}
-    )
-    fresh.model.to(next(run.model.parameters()).device).eval()
-    return fresh
+    return gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
 
 
 Read = tuple[Sequence[Any], list[int], list[int], int | None]
@@ -118,7 +143,7 @@ def _text(run: Run, text: str, second: str | None) -> Read:
         run.tokenizer.encode_pair(text, second) if second else (run.tokenizer.encode(text), [])
     )
     ids, parts = [*run.prefix, *ids], [*[0] * len(run.prefix), *parts]
-    _require(ids, run.recipe.model.block, "the text")
+    require_room(ids, run.recipe.model.block, "the text")
     rows = _tensor(run, ids)
     inputs = [rows, lengths_of([ids]).to(rows.device)]
     if second is not None and getattr(run.recipe.model, "segments", 0) > 1:
@@ -130,7 +155,7 @@ def _pair(run: Run, text: str, second: str | None) -> Read:
     """A source, and the target that is written about it."""
     assert isinstance(run.model, SequenceToSequence)
     source = run.tokenizer.encode(text)
-    _require(source, run.source_room, "the text")
+    require_room(source, run.source_room, "the text")
     rows = _tensor(run, source)
     lengths = lengths_of([source]).to(rows.device)
     if second is None:
@@ -140,11 +165,11 @@ def _pair(run: Run, text: str, second: str | None) -> Read:
         target = [MASK, *written.ids]
     else:
         target = [MASK, *run.tokenizer.encode(second)]
-        _require(target, run.recipe.model.block, "the second text")
+        require_room(target, run.recipe.model.block, "the second text")
     return (rows, lengths, _tensor(run, target)), source, target, None
 
 
-def _require(ids: Sequence[int], block: int, what: str) -> None:
+def require_room(ids: Sequence[int], block: int, what: str) -> None:
     """Refuse a text that the model can't read.
 
     Raises:

@@ -55,15 +55,23 @@ def gather_maps(
     kinds: dict[str, list[Captured]] = {}
     for one in captured:
         kinds.setdefault(_kind(one.layer, bool(target)), []).append(one)
-    return tuple(
-        Map(
-            name=kind,
-            queries=tuple(source if kind in ("self-attention", "encoder") else target),
-            keys=tuple(target if kind == "decoder" else source),
-            layers=tuple(_layer(one, place) for place, one in enumerate(found, 1)),
-            second=second,
-        )
-        for kind, found in kinds.items()
+    return tuple(make_map(kind, found, source, target, second) for kind, found in kinds.items())
+
+
+def make_map(
+    kind: str,
+    captured: Sequence[Captured],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+) -> Map:
+    """The attention of one kind: "self-attention", "encoder", "decoder", "decoder to source"."""
+    return Map(
+        name=kind,
+        queries=tuple(source if kind in ("self-attention", "encoder") else target),
+        keys=tuple(target if kind == "decoder" else source),
+        layers=tuple(map(_layer, _numbers([one.layer for one in captured]), captured)),
+        second=second,
     )
 
 
@@ -89,11 +97,19 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
     return tuple(there[i] for i in wanted)
 
 
-def _layer(captured: Captured, place: int) -> Layer:
-    """A layer with its number, from 1: the last one in its name, else its place."""
-    numbers = re.findall(r"\.(\d+)\.", captured.layer)
-    name = str(int(numbers[-1]) + 1) if numbers else str(place)
+def _layer(name: str, captured: Captured) -> Layer:
     return Layer(name, captured, tuple(range(captured.weights.shape[1])))
+
+
+def _numbers(paths: Sequence[str]) -> list[str]:
+    """A number for each layer, from 1: the first one in its path, where that tells them apart.
+
+    Otherwise its place: layers that share their weights have one path.
+    """
+    found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
+    numbers = [str(int(number[1]) + 1) for number in found if number]
+    unique = len(set(numbers)) == len(paths)
+    return numbers if unique else [str(place) for place in range(1, len(paths) + 1)]
 
 
 def _kind(layer: str, has_target: bool) -> str:

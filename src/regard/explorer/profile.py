@@ -62,6 +62,11 @@ def sinks(heads: Sequence[Head]) -> float:
     return _mean([head.scores["sink"] > SINK for head in heads])
 
 
+def mean_entropy(heads: Sequence[Head]) -> float:
+    """The entropy of all heads, as a share of what equal weights have."""
+    return _mean([head.scores["entropy"] for head in heads])
+
+
 def draw_profile(heads: Sequence[Head], ending: str) -> bytes:
     """A row a head, a column a pattern: SVG for ".svg", else PNG."""
     names = [name for name in heads[0].scores if name != "distance"]

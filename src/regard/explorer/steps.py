@@ -1,13 +1,15 @@
 """From query and key to weight, step by step, as one head computed it."""
 
+from math import isclose
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import Attention, Mask, RelativeVectors
+from regard.attention import Mask, RelativeVectors
 from regard.attention.exact import Exact
 from regard.attention.sparse import BlockSparse
-from regard.explorer.capture import Captured
+from regard.explorer.capture import Captured, exact_of, positions_of
 
 
 def steps(
@@ -20,11 +22,11 @@ def steps(
     query, key = _heads(captured, row, head)
     scores = query @ key.mT
     found = [("q·k", scores)]
-    exact = _exact(captured.mechanism)
+    exact, d = exact_of(captured.mechanism), query.shape[-1]
     if exact is not None:
-        if exact.scaled:
-            scores = scores * query.shape[-1] ** -0.5
-            found.append(("÷ √d", scores))
+        if (scale := exact.scale(d)) != 1:
+            scores = scores * scale
+            found.append(("÷ √d" if isclose(scale, d**-0.5) else f"× {scale:.4g}", scores))
         if captured.bias is not None:
             scores = scores + _position(captured, row, head, exact)
             found.append(("+ position", scores))
@@ -42,23 +44,13 @@ def _heads(captured: Captured, row: int, head: int) -> tuple[Tensor, Tensor]:
     return query[row, head].to(dtype), key[row, head // group].to(dtype)
 
 
-def _exact(mechanism: Attention) -> Exact | None:
-    """What turns scores into weights, where there are scores."""
-    inner = mechanism.exact if isinstance(mechanism, BlockSparse) else mechanism
-    return inner if isinstance(inner, Exact) else None
-
-
 def _position(captured: Captured, row: int, head: int, exact: Exact) -> Tensor:
     """What is added to the scores for where queries and keys stand."""
-    query, key = captured.query, captured.key
-    place = torch.arange(key.shape[2], device=key.device)
-    queries = (captured.mask or Mask()).query_positions(query.shape[2], len(place), key.device)
-    bias = captured.bias
+    query, bias, places = captured.query, captured.bias, positions_of(captured)
     if isinstance(bias, RelativeVectors):
-        scaled = query * query.shape[-1] ** -0.5 if exact.scaled else query
-        return bias.scores(scaled, queries, place)[row, head]
+        return bias.scores(query * exact.scale(query.shape[-1]), *places)[row, head]
     assert bias is not None
-    added = bias.dense(queries, place)
+    added = bias.dense(*places)
     return (added[row if len(added) > 1 else 0] if added.ndim == 4 else added)[head]
 
 

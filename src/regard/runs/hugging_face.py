@@ -32,10 +32,10 @@ def import_folder(folder: Path, out: Path) -> Run:
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
-    hf = _read_config(folder)
+    hf = _importable(folder / "config.json", read_config(folder))
     family = _FAMILIES[hf["model_type"]]
     tokenizer, order = read_tokenizer(folder, hf)
-    files = _weight_files(folder)
+    files = weight_files(folder)
     tensors = _read_all(files)
     try:
         config = family.config(hf)
@@ -73,11 +73,19 @@ _PER_TOKEN = ("body.embedding.weight", "head.weight", "head.scores.weight", "hea
 """Weights that have a row for each token."""
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder}: is no folder of a Hugging Face model: it has no config.json")
-    hf = read_table(path)
+    return read_table(path)
+
+
+def _importable(path: Path, hf: dict[str, Any]) -> dict[str, Any]:
     kind = hf.get("model_type")
     if str(kind) not in _FAMILIES:
         raise UserError(
@@ -86,8 +94,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return hf
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """The file of the weights, or the shards that an index names."""
+def weight_files(folder: Path) -> list[Path]:
+    """The file of the weights, or the shards that an index names.
+
+    Raises:
+        UserError: there is none, or the weights are pickled.
+    """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]

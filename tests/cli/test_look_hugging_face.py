@@ -1,0 +1,78 @@
+"""regard look and regard patterns on models of Hugging Face."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tiny import Command, refused, succeeded
+from tiny_explored import tiny_folder
+
+TEXT = "Ada was born"
+OFFLINE = pytest.mark.usefixtures("offline")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty cache, and no network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+
+
+@pytest.fixture
+def bert(folder: Path) -> str:
+    return f"hf:{tiny_folder(folder / 'bert', 'bert')}"
+
+
+def test_models_stand_side_by_side(regard: Command, folder: Path, bert: str) -> None:
+    other = f"hf:{tiny_folder(folder / 'gpt2', 'gpt2')}"
+    flags = ("--vs", other, "--vs-untrained", "--vs-text", "in Rome", "--steps", "2.3")
+    succeeded(regard("look", bert, TEXT, *flags))
+    page = (folder / "look.html").read_text(encoding="utf-8")
+    assert page.count('"maps":') == 4
+    assert '"name":"gpt2"' in page
+    assert '"name":"bert, untrained"' in page
+
+
+def test_a_run_stands_beside_one(regard: Command, run: Path, bert: str) -> None:
+    succeeded(regard("look", "run", TEXT, "--vs", bert))
+    assert '"name":"bert"' in (run.parent / "look.html").read_text(encoding="utf-8")
+
+
+def test_an_encoder_decoder_shows_three_kinds(regard: Command, folder: Path) -> None:
+    model = f"hf:{tiny_folder(folder / 't5', 't5')}"
+    succeeded(regard("look", model, TEXT, "in Rome", "--layers", "2", "--out", "x.html"))
+    page = (folder / "x.html").read_text(encoding="utf-8")
+    for kind in ("encoder", "decoder", "decoder to source"):
+        assert f'"name":"{kind}"' in page
+
+
+def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
+    regard: Command, folder: Path, bert: str
+) -> None:
+    entropies = []
+    for flags in ((), ("--untrained",)):
+        outcome = succeeded(regard("patterns", bert, TEXT, "--json", "found.json", *flags))
+        heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        assert len(heads) == 8
+        entropies.append(sum(head["entropy"] for head in heads) / 8)
+        assert f"share of uniform: {entropies[-1]:.3f}" in outcome.out
+    assert entropies[0] < 0.9
+    assert entropies[1] >= 0.95
+
+
+@OFFLINE
+@pytest.mark.parametrize("command", ["look", "patterns"])
+def test_what_cannot_be_opened_is_refused_in_one_line(
+    command: str, regard: Command, folder: Path
+) -> None:
+    refused(regard(command, "hf:nowhere", TEXT), "hf:nowhere: is no folder", "--download")
+    refused(regard(command, f"hf:{folder}", TEXT), "no config.json")
+    refused(regard(command, "hf:", TEXT), "hf:: ")
+    refused(regard("look", "nowhere", TEXT), "is no run")
+
+
+def test_a_text_that_is_too_long_is_refused(regard: Command, bert: str) -> None:
+    refused(regard("look", bert, f"{TEXT} " * 9), "model's block of 16")

