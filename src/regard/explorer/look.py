@@ -25,7 +25,7 @@ WRITTEN = 24
 """Tokens that an encoder–decoder writes where no target is given."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class View:
     """What models did while they read texts. Shows itself in a notebook."""
 
@@ -72,6 +72,10 @@ class View:
     def in_steps(self, chosen: Sequence[Chosen]) -> "View":
         """The same with other heads step by step."""
         return View(self.title, self.sides, tuple(chosen))
+
+    def __repr__(self) -> str:
+        """Short: notebooks keep it beside the page."""
+        return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:
         return in_notebook(self.data)
