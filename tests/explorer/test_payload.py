@@ -93,6 +93,9 @@ def test_layers_and_heads_are_chosen() -> None:
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="exact steps of 5 heads"):
         payload("title", [side()], [(0, 0, 0)] * 5)
+    monkeypatch.setattr(payloads, "LARGEST_STEPS", 100)
+    with pytest.raises(UserError, match="fewer --steps"):
+        payload("title", [side()], [(0, 0, 0)])
     monkeypatch.setattr(payloads, "LARGEST", 100)
     with pytest.raises(UserError, match="choose some --layers or --heads"):
         payload("title", [side()])

@@ -26,7 +26,7 @@ WRITTEN = 24
 """Tokens that an encoder–decoder writes where no target is given."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class View:
     """What models did while they read texts. Shows itself in a notebook."""
 
@@ -80,6 +80,10 @@ class View:
     def about(self, word: str) -> "View":
         """The same with another word compared between sides."""
         return replace(self, word=word)
+
+    def __repr__(self) -> str:
+        """Short: notebooks keep it beside the page."""
+        return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:
         return in_notebook(self.data)

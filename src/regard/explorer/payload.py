@@ -18,6 +18,8 @@ from regard.explorer.words import Comparison, compare_words
 
 LARGEST = 16_000_000
 """Bytes of weights that a page may hold: beyond, browsers grow slow."""
+LARGEST_STEPS = 32_000_000
+"""Bytes of exact steps; they are read when they are looked at, so more of them do no harm."""
 DETAILED = 4
 """Heads of which a page may hold exact queries, keys and steps."""
 
@@ -53,11 +55,21 @@ def payload(
                 f"steps of layer {one[1] + 1}, head {one[2] + 1}: it isn't among those that are "
                 "shown (counted as they are shown); choose another"
             )
-    return {
-        "title": title,
-        "sides": [_side(side, detailed) for side in sides],
-        "words": list(_words(sides, word)),
-    }
+    written = [_side(side, detailed) for side in sides]
+    exact = sum(_letters(side["details"]) for side in written)
+    if exact > LARGEST_STEPS:
+        raise UserError(
+            f"exact steps of {exact / 1e6:.0f} MB are more than a page can show smoothly "
+            f"({LARGEST_STEPS / 1e6:.0f} MB): choose fewer --steps, or a shorter text"
+        )
+    return {"title": title, "sides": written, "words": list(_words(sides, word))}
+
+
+def _letters(value: Any) -> int:
+    """Of all texts within a plain value."""
+    if isinstance(value, dict | list):
+        return sum(map(_letters, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _bytes(one: Map) -> int:

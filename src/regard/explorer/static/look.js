@@ -4,6 +4,10 @@
 // any number of these; no ids are used, and no text is ever read as HTML.
 
 const COLOURS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d", "#c0504d", "#4bacc6"];
+const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
+const FAINTEST = 0.02; // weights below have no line
+const MOST_LINES = 4000;
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export function render({ model, el }) {
   const data = model.get("data");
@@ -13,21 +17,26 @@ export function render({ model, el }) {
   root.append(section);
   const heading = make("h2", {}, data.title);
   const bar = make("div", { class: "bar" });
-  const view = make("div", { class: "view", tabindex: "0", "aria-label": "attention" });
+  const view = make("div", { class: "view", tabindex: "0", role: "group", "aria-label": "attention" });
   const said = make("p", { class: "said", role: "status" });
   section.append(heading, bar, view, said);
   el.append(root);
-  const say = (text) => { said.textContent = text; };
+  const say = (text) => { if (said.textContent !== text) said.textContent = text; };
+  quietForMice(section, said);
 
   function update(changes) {
-    if ("view" in changes) state.locked = null; // each view locks something else
+    if (["view", "side", "map"].some((one) => one in changes)) state.locked = null; // each has its own
+    if ("side" in changes || "map" in changes) state.shown = null;
     Object.assign(state, changes);
-    bar.replaceChildren(...controls(data, state, update));
-    view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
+    Object.assign(state, within(data, state));
+    keepingFocus(section, () => {
+      bar.replaceChildren(...controls(data, state, update));
+      view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
+    });
   }
   view.addEventListener("keydown", (event) => {
     const change = steered(event.key, data, state);
-    if (change) { event.preventDefault(); update(change); view.focus(); }
+    if (change) { event.preventDefault(); update(change); }
   });
   update({});
   return () => root.remove();
@@ -37,13 +46,20 @@ export function render({ model, el }) {
 
 const current = (data, state) => data.sides[state.side].maps[state.map];
 
+// Another side may have fewer maps, layers and heads.
+function within(data, state) {
+  const maps = data.sides[state.side].maps;
+  const map = clamp(state.map, maps.length);
+  const layer = clamp(state.layer, maps[map].layers.length);
+  return { map, layer, head: clamp(state.head, maps[map].layers[layer].heads.length) };
+}
+
 function steered(key, data, state) {
-  if (key === "Escape") return { locked: null, view: state.view === "matrix" ? "model" : state.view };
+  if (key === "Escape") return state.locked ? { locked: null } : { view: state.view === "matrix" ? "model" : state.view };
   const map = current(data, state);
   const [layers, heads] = [map.layers.length, map.layers[0].heads.length];
-  const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
+  const by = ARROWS[key];
   if (!by || state.view === "neuron") return null;
-  const clamp = (x, n) => Math.min(Math.max(x, 0), n - 1);
   return { layer: clamp(state.layer + by[0], layers), head: clamp(state.head + by[1], heads) };
 }
 
@@ -84,9 +100,11 @@ function drawModel(data, state, update, say) {
       const open = make("button", { "aria-label": `open ${name}` }, picture(map, head, size, size));
       open.addEventListener("click", () => update({ view: "matrix", layer: l, head: h }));
       open.addEventListener("mouseenter", () => say(name));
+      open.addEventListener("focus", () => { Object.assign(state, { layer: l, head: h }); say(name); });
       grid.append(open);
     });
   });
+  roving([...grid.querySelectorAll("button")], heads, state.layer * heads + state.head);
   return grid;
 }
 
@@ -96,21 +114,11 @@ function drawMatrix(data, state, update, say) {
   const [rows, columns] = [map.queries.length, map.keys.length];
   const cell = Math.max(4, Math.min(22, Math.floor(720 / Math.max(rows, columns))));
   const canvas = picture(map, head, columns * cell, rows * cell);
-  canvas.setAttribute("role", "img");
+  canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries`);
-  const place = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const at = (x, low, size, n) => Math.min(Math.max(Math.floor(((x - low) / size) * n), 0), n - 1);
-    return [at(event.clientY, box.top, box.height, rows), at(event.clientX, box.left, box.width, columns)];
-  };
-  const tell = (i, j) => say(`${quoted(map.queries[i])} (${i}) looks at ${quoted(map.keys[j])} (${j}): ${told(map, head, i, j)}`);
-  canvas.addEventListener("mousemove", (event) => { if (!state.locked) tell(...place(event)); });
-  canvas.addEventListener("click", (event) => {
-    state.locked = state.locked ? null : place(event);
-    tell(...place(event));
-  });
-  if (state.locked) tell(...state.locked);
+  const mark = cells(canvas, [rows, columns], state, (i, j) => looksAt(map, head, i, j), say);
   const framed = parted(canvas, map.second, cell);
+  framed.append(mark);
   const box = make("div", { class: "grid", style: "grid-template-columns: auto auto; align-items: start" });
   const names = (tokens, style) => tokens.map((token) => make("div", { class: "token", style }, token));
   if (cell >= 11) {
@@ -150,16 +158,22 @@ function drawHeads(data, state, update, say) {
   const [height, left, right] = [20, 170, 430];
   const svg = draw("svg", { width: right + 170, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
   const lines = draw("g", {});
+  const lined = (weights) => linesOf(weights, map, layer, say, [left, right, height]);
+  const all = weightsOf(map, layer, chosen, "queries", null);
+  const resting = lined(all);
   const labels = { queries: [], keys: [] };
   const show = (side, at) => {
-    lines.replaceChildren(...linesOf(map, layer, chosen, side, at, left, right, height));
-    for (const [name, all] of Object.entries(labels)) all.forEach((label, i) => label.toggleAttribute("data-lit", name === side && i === at));
+    lines.replaceChildren(...(at === null ? resting : lined(weightsOf(map, layer, chosen, side, at))));
+    for (const [name, all] of Object.entries(labels)) all.forEach((label, i) => {
+      label.toggleAttribute("data-lit", name === side && i === at);
+      label.setAttribute("aria-pressed", String(state.locked !== null && state.locked[0] === name && state.locked[1] === i));
+    });
     if (at !== null) say(summary(map, layer, chosen, side, at));
   };
   const unlocked = () => (state.locked ? show(...state.locked) : show("queries", null));
   for (const [side, x, anchor] of [["queries", left - 6, "end"], ["keys", right + 6, "start"]]) {
     map[side].forEach((token, i) => {
-      const label = draw("text", { x, y: height * i + 15, "text-anchor": anchor, tabindex: "0", role: "button" });
+      const label = draw("text", { x, y: height * i + 15, "text-anchor": anchor, role: "button" });
       label.textContent = token;
       label.setAttribute("aria-label", `${side === "queries" ? "from" : "to"} ${quoted(token)}, position ${i}`);
       const lock = () => {
@@ -174,25 +188,37 @@ function drawHeads(data, state, update, say) {
       labels[side].push(label);
       svg.append(label);
     });
+    roving(labels[side], 1);
   }
   svg.append(lines);
-  box.append(chips, svg);
+  box.append(chips);
+  if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Point at a word for its own.`));
+  box.append(svg);
   unlocked();
   return box;
 }
 
-function linesOf(map, layer, chosen, side, at, left, right, height) {
+// No more lines than a browser draws at once.
+function linesOf(weights, map, layer, say, [left, right, height]) {
+  return weights.slice(0, MOST_LINES).map(([weight, h, i, j]) => {
+    const line = draw("line", { x1: left, y1: height * i + 11, x2: right, y2: height * j + 11, stroke: COLOURS[h % COLOURS.length], "stroke-width": 2, "stroke-opacity": Math.min(1, Math.abs(weight)) });
+    line.addEventListener("mouseenter", () => say(`${looksAt(map, layer.heads[h], i, j)}, head ${layer.heads[h].name}`));
+    return line;
+  });
+}
+
+// Weights large enough for a line, strongest first, each with its head, query and key.
+function weightsOf(map, layer, chosen, side, at) {
+  const [queries, keys] = ["queries", "keys"].map((one) => (at !== null && one === side ? [at] : [...map[one].keys()]));
   const found = [];
   layer.heads.forEach((head, h) => {
     if (!chosen.has(h)) return;
-    for (let i = 0; i < map.queries.length; i++) for (let j = 0; j < map.keys.length; j++) {
-      if (at !== null && (side === "queries" ? i : j) !== at) continue;
+    for (const i of queries) for (const j of keys) {
       const weight = weightOf(map, head, i, j);
-      if (Math.abs(weight) < 0.02) continue;
-      found.push(draw("line", { x1: left, y1: height * i + 11, x2: right, y2: height * j + 11, stroke: COLOURS[h % COLOURS.length], "stroke-width": 2, "stroke-opacity": Math.min(1, Math.abs(weight)) }));
+      if (Math.abs(weight) >= FAINTEST) found.push([weight, h, i, j]);
     }
   });
-  return found;
+  return found.sort(([a], [b]) => Math.abs(b) - Math.abs(a));
 }
 
 function summary(map, layer, chosen, side, at) {
@@ -261,38 +287,141 @@ function rowScale(head, i) {
 }
 
 function bytesOf(head) {
-  head.raw ??= Uint8Array.from(atob(head.values), (letter) => letter.charCodeAt(0));
+  head.raw ??= bytes(head.values);
   return head.raw;
 }
 
 function floats(text) {
-  return new Float32Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  return new Float32Array(bytes(text).buffer);
 }
 
+// A plain loop: a call for each letter would take most of the time until a page is seen.
+function bytes(text) {
+  const letters = atob(text);
+  const found = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) found[i] = letters.charCodeAt(i);
+  return found;
+}
+
+// What was computed lies within what is told: half a step is rounded up, and has room for the
+// rounding of the weight itself.
 function told(map, head, i, j) {
-  return `${weightOf(map, head, i, j).toFixed(4)} ± ${(rowScale(head, i)[1] / 2).toFixed(4)}`;
+  const half = rowScale(head, i)[1] / 2;
+  const digits = half > 0 ? Math.min(Math.max(4, 1 - Math.floor(Math.log10(half))), 20) : 4;
+  const unit = 10 ** -digits;
+  const off = half > 0 ? Math.ceil(half / unit + 0.5) * unit : 0;
+  return `${weightOf(map, head, i, j).toFixed(digits)} ± ${off.toFixed(digits)}`;
+}
+
+function looksAt(map, head, i, j) {
+  return `${quoted(map.queries[i])} (${i}) looks at ${quoted(map.keys[j])} (${j}): ${told(map, head, i, j)}`;
 }
 
 function picture(map, head, width, height) {
   const [rows, columns] = [map.queries.length, map.keys.length];
   const canvas = make("canvas", { width: columns, height: rows, style: `width: ${width}px; height: ${height}px` });
-  const image = new ImageData(columns, rows);
-  for (let i = 0; i < rows; i++) for (let j = 0; j < columns; j++) {
-    const weight = weightOf(map, head, i, j);
-    const [red, green, blue] = weight < 0 ? [224, 123, 57] : [61, 133, 198];
-    image.data.set([red, green, blue, Math.min(255, Math.abs(weight) * 255)], 4 * (i * columns + j));
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  head.image ??= imageOf(head, rows, columns);
+  canvas.getContext("2d").putImageData(head.image, 0, 0);
   return canvas;
+}
+
+// A pixel a weight: its colour is the sign, its opacity the size. Kept, for thumbnails come back.
+function imageOf(head, rows, columns) {
+  const [image, raw] = [new ImageData(columns, rows), bytesOf(head)];
+  for (let i = 0; i < rows; i++) {
+    const [low, step] = rowScale(head, i);
+    for (let at = i * columns; at < (i + 1) * columns; at++) {
+      const weight = low + step * raw[at];
+      const [red, green, blue] = weight < 0 ? NEGATIVE : POSITIVE;
+      image.data[4 * at] = red;
+      image.data[4 * at + 1] = green;
+      image.data[4 * at + 2] = blue;
+      image.data[4 * at + 3] = Math.abs(weight) * 255;
+    }
+  }
+  return image;
 }
 
 function strip(numbers) {
   const most = Math.max(...numbers.map(Math.abs), 1e-9);
   const canvas = make("canvas", { width: numbers.length, height: 1, style: `width: ${Math.min(240, 4 * numbers.length)}px; height: 12px`, role: "img", "aria-label": "entries of q ∘ k" });
   const image = new ImageData(numbers.length, 1);
-  numbers.forEach((x, e) => image.data.set([...(x < 0 ? [224, 123, 57] : [61, 133, 198]), (255 * Math.abs(x)) / most], 4 * e));
+  numbers.forEach((x, e) => image.data.set([...(x < 0 ? NEGATIVE : POSITIVE), (255 * Math.abs(x)) / most], 4 * e));
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
+}
+
+// Keys, the focus and what is said
+
+// Cells of a canvas: pointing or arrows go from one to the next, a click or Enter locks it.
+// Gives the mark that stands over the cell, to be laid over the canvas.
+function cells(canvas, [rows, columns], state, tell, say) {
+  const mark = make("div", { class: "mark", hidden: "" });
+  let at = state.locked ?? [0, 0];
+  function go(i, j) {
+    at = [clamp(i, rows), clamp(j, columns)];
+    if (state.locked) state.locked = at;
+    mark.hidden = false;
+    mark.style.cssText = `left: ${(100 * at[1]) / columns}%; top: ${(100 * at[0]) / rows}%; width: ${100 / columns}%; height: ${100 / rows}%`;
+    say(tell(...at) + (state.locked ? ", locked" : ""));
+  }
+  function lock() {
+    state.locked = state.locked ? null : at;
+    go(...at);
+  }
+  const place = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [((event.clientY - box.top) / box.height) * rows, ((event.clientX - box.left) / box.width) * columns].map(Math.floor);
+  };
+  canvas.setAttribute("tabindex", "0");
+  canvas.addEventListener("mousemove", (event) => { if (!state.locked) go(...place(event)); });
+  canvas.addEventListener("click", (event) => { if (!state.locked) go(...place(event)); lock(); });
+  canvas.addEventListener("focus", () => go(...at));
+  canvas.addEventListener("keydown", (event) => {
+    const by = ARROWS[event.key];
+    if (by) go(at[0] + by[0], at[1] + by[1]);
+    else if (event.key === "Enter" || event.key === " ") lock();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  if (state.locked) go(...at);
+  return mark;
+}
+
+// One stop of the Tab key for a grid of things; arrows go on from there.
+function roving(items, columns, first = 0) {
+  const stopAt = (item) => { for (const one of items) one.setAttribute("tabindex", one === item ? "0" : "-1"); };
+  stopAt(items[first]);
+  items.forEach((item, i) => {
+    item.addEventListener("focus", () => stopAt(item));
+    item.addEventListener("keydown", (event) => {
+      const by = ARROWS[event.key];
+      if (!by) return;
+      event.preventDefault();
+      event.stopPropagation();
+      items[i + by[0] * columns + by[1]]?.focus();
+    });
+  });
+}
+
+// Drawing anew puts other elements in place of the old ones: the focus goes to the one of the same
+// name, or to the first in the view.
+function keepingFocus(section, redraw) {
+  const before = section.getRootNode().activeElement ?? null;
+  const held = section.contains(before) ? nameOf(before) : null;
+  redraw();
+  if (held === null || section.contains(before)) return;
+  const same = [...section.querySelectorAll("button, select, [tabindex]")].find((one) => nameOf(one) === held);
+  (same ?? section.querySelector(".view [tabindex='0']") ?? section.querySelector(".view")).focus({ preventScroll: true });
+}
+
+const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
+
+// A screen reader tells what keys do, and nothing of all that a mouse passes over.
+function quietForMice(section, said) {
+  const hush = (event) => said.setAttribute("aria-live", event.pointerType === "mouse" ? "off" : "polite");
+  for (const kind of ["pointerover", "pointermove", "keydown"]) section.addEventListener(kind, hush, true);
 }
 
 // Elements
@@ -326,5 +455,6 @@ function choice(name, options, chosen, act) {
   return label;
 }
 
+const clamp = (x, n) => Math.min(Math.max(x, 0), n - 1);
 const quoted = (token) => `“${token}”`;
 const shown = (x) => (Number.isFinite(x) ? x.toPrecision(4) : x < 0 ? "−∞" : String(x));
