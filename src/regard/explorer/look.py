@@ -68,7 +68,7 @@ class View:
             UserError: there are no such layers or heads.
         """
         sides = tuple(
-            Side(side.name, tuple(choose(one, layers, heads) for one in side.maps))
+            replace(side, maps=tuple(choose(one, layers, heads) for one in side.maps))
             for side in self.sides
         )
         return replace(self, sides=sides)
@@ -105,7 +105,7 @@ def look(run: Run, text: str, second: str | None = None) -> View:
     show = run.tokenizer.show
     maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
     maps = tuple(surrounded(one, run.model.body) for one in maps)
-    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps),))
+    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps, text),))
 
 
 def untrained(run: Run) -> Run:

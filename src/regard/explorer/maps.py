@@ -57,6 +57,8 @@ class Side:
 
     name: str
     maps: tuple[Map, ...]
+    text: str = ""
+    """What it read."""
 
 
 def gather_maps(

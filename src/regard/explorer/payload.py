@@ -83,6 +83,7 @@ def _bytes(one: Map) -> int:
 def _side(side: Side, detailed: Collection[Chosen]) -> dict[str, Any]:
     return {
         "name": side.name,
+        "text": side.text,
         "maps": [_map(one) for one in side.maps],
         "details": [_detail(side.maps[one[0]], *one) for one in detailed if _has(side, one)],
     }
