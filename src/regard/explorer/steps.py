@@ -36,6 +36,21 @@ def steps(
     return [*found, ("weight", captured.weights[row, head])]
 
 
+def has_scores(captured: Captured) -> bool:
+    """Whether each key has a score; otherwise the weights are those that a mechanism implies."""
+    return exact_of(captured.mechanism) is not None
+
+
+def output(captured: Captured, row: int, head: int) -> Float[Tensor, "queries e"]:
+    """What one head gathered: weights · values, and vectors of distances where values have them."""
+    weights = captured.weights
+    group = weights.shape[1] // captured.value.shape[1]
+    gathered = weights[row, head] @ captured.value[row, head // group].to(weights.dtype)
+    if isinstance(captured.bias, RelativeVectors):
+        gathered = gathered + captured.bias.gather(weights, *positions_of(captured))[row, head]
+    return gathered
+
+
 def _heads(captured: Captured, row: int, head: int) -> tuple[Tensor, Tensor]:
     """A head's queries and keys, a token a row; several heads may share their keys."""
     query, key = captured.query, captured.key
@@ -58,8 +73,9 @@ def _visible(captured: Captured, row: int, head: int) -> Tensor:
     """Which keys a query may look at."""
     mechanism, query, key = captured.mechanism, captured.query, captured.key
     mask, (heads, n) = captured.mask or Mask(), query.shape[1:3]
+    dense = mask.to_dense(n, key.shape[2], query.device)
     if isinstance(mechanism, BlockSparse):
         causal = mask.alignment is not None
-        mask = mask & mechanism.pattern(heads, n, causal=causal, device=query.device)
-    dense = mask.to_dense(n, key.shape[2], query.device)
+        pattern = mechanism.pattern(heads, n, causal=causal, device=query.device)
+        dense = dense & pattern.to_dense(n, n, query.device)
     return dense.expand(len(query), heads, n, key.shape[2])[row, head]
