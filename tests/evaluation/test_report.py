@@ -16,7 +16,6 @@ from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.text.tokenizer import Characters
 
-
 QUESTION = "Where was <Ada> & Co born?"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
