@@ -96,7 +96,8 @@ def look(run: Run, text: str, second: str | None = None) -> View:
         raise UserError(f"{run.path}: this model has no attention to look at")
     show = run.tokenizer.show
     maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
-    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps),))
+    texts = " / ".join(one for one in (text, second) if one)
+    return View(f"{run.path.name}: {texts}", (Side(run.path.name, maps),))
 
 
 def untrained(run: Run) -> Run:
