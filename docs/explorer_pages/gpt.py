@@ -19,6 +19,7 @@ from explorer_pages.measures import (
 )
 from explorer_pages.sentences import (
     HOBBIES,
+    MOVES,
     SUBJECTS,
     Text,
     clause_text,
@@ -91,6 +92,7 @@ def the_dog_in_the_car(run: Run, n: int) -> Exercise:
     to_car = float(weights[best.layer, best.head, last])
     after = next_words(run, looked.text)
     of_dog, of_car = (probability(run, after, SUBJECTS[noun][0]) for noun in ("dog", "car"))
+    of_all = probability(run, after, MOVES)
     subject, before = _beside(run, n, clause_text, "before the verb", "subject")
     other = _same_head(run, n, clause_text, subject, "before the verb", "other")
     return Exercise(
@@ -106,8 +108,8 @@ def the_dog_in_the_car(run: Run, n: int) -> Exercise:
             "The next word is the verb, and *car* stands right before it. Still head "
             f"{best.name} gives *dog* {best.value:.2f} of its weight, and *car* itself "
             f"{to_car:.2f}. The next word is what a dog does (*barked*, *growled*) with "
-            f"probability {of_dog:.2f}, and what a car does (*honked*, *skidded*) with "
-            f"{of_car:.1g}.",
+            f"probability {of_dog:.2f}, what all do (*ran*, *came*, *went*) with {of_all:.2f}, and "
+            f"what a car does (*honked*, *skidded*) with {of_car:.1g}.",
             f"On {n} new sentences of this form, head {subject.name} gives the subject "
             f"{subject.value:.2f}, and the noun in its way {other:.2f}. Before training the best "
             f"head gives the subject {before.value:.2f}.",
