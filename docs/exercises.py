@@ -8,8 +8,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from explorer_pages.another import another_bert
 from explorer_pages.models import plan_decoder, plan_encoder, trained
 from explorer_pages.page import write_pages
+
+from regard.runs.run import Run
 
 
 def main() -> None:
@@ -20,10 +23,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "exercises")
     parser.add_argument("--runs", type=Path, default=Path("runs/exercises"))
+    parser.add_argument("--bert", metavar="RUN", help="another encoder, for a last section")
     chosen = parser.parse_args()
     decoder = trained(plan_decoder(chosen.runs / "decoder"))
     encoder = trained(plan_encoder(chosen.runs / "encoder"))
-    failed = write_pages(chosen.out, decoder, encoder)
+    others = [another_bert(Run.load(Path(chosen.bert)), chosen.bert, 50)] if chosen.bert else []
+    failed = write_pages(chosen.out, decoder, encoder, others)
     for number in failed:
         print(f"{number.name}: {number.measured:.4g}, wanted {number.wanted}", file=sys.stderr)
     sys.exit(1 if failed else 0)

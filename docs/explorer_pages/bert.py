@@ -1,10 +1,7 @@
 """What a small BERT looks at: across two sentences, at a word of two meanings, in other orders."""
 
-from collections.abc import Callable
 from itertools import chain, pairwise
-from random import Random
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,10 +9,13 @@ from explorer_pages.exercise import Exercise, Looked, Picture, table
 from explorer_pages.measures import (
     behind_mask,
     blocks,
+    by_layer,
     chosen,
     cosines,
     given,
     map_of,
+    maps_of,
+    mean_cosines,
     most,
     place_of,
     probability,
@@ -24,7 +24,6 @@ from explorer_pages.measures import (
 )
 from explorer_pages.sentences import (
     EVENTS,
-    Text,
     event_text,
     noun_text,
     texts,
@@ -32,7 +31,7 @@ from explorer_pages.sentences import (
     verb_text,
 )
 from regard.drawing import heat_map, panels, to_png
-from regard.explorer.look import look, untrained
+from regard.explorer.look import untrained
 from regard.explorer.maps import Map
 from regard.explorer.pictures import draw_maps
 from regard.explorer.profile import Head, draw_profile, profile
@@ -85,7 +84,7 @@ def two_sentences(run: Run, n: int) -> Exercise:
             table(
                 ["layer", *shares],
                 [
-                    *((i, *row) for i, row in enumerate(_by_layer(shares), 1)),
+                    *((i, *row) for i, row in enumerate(by_layer(shares), 1)),
                     ("equal", even, 1 - even, even, 1 - even),
                 ],
             ),
@@ -115,9 +114,9 @@ def play(run: Run, n: int) -> Exercise:
     looked = Looked(run, VERB, vs_text=NOUN)
     maps = [side.maps[0] for side in looked.view.sides]
     found = cosines(*maps, "play")
-    verbs, nouns = (_maps_of(run, kind, n) for kind in (verb_text, noun_text))
-    other = _mean_cosines(list(zip(verbs, nouns, strict=True)))
-    same = _mean_cosines([pair for kind in (verbs, nouns) for pair in pairwise(kind)])
+    verbs, nouns = (maps_of(run, texts_of(kind, SEED, n)) for kind in (verb_text, noun_text))
+    other = mean_cosines(list(zip(verbs, nouns, strict=True)), "play")
+    same = mean_cosines([p for kind in (verbs, nouns) for p in pairwise(kind)], "play")
     apart = {part: [a - b for a, b in zip(same[part], other[part], strict=True)] for part in same}
     return Exercise(
         name="play",
@@ -133,7 +132,7 @@ def play(run: Run, n: int) -> Exercise:
             "vector, whatever stands around it: all cosines are 1. Later it isn't:",
             table(
                 ["layer", *found],
-                [(i, *row) for i, row in enumerate(_by_layer(found), 1)],
+                [(i, *row) for i, row in enumerate(by_layer(found), 1)],
             ),
             f"But any other sentence changes a word's vectors. So here *play* in {n} sentences of "
             "each meaning is compared with *play* in another sentence of the same meaning, and in "
@@ -154,16 +153,6 @@ def play(run: Run, n: int) -> Exercise:
             at_least("the same, least of the three", min(x[1] for x in apart.values()), 0.02),
         ],
     )
-
-
-def _maps_of(run: Run, kind: Callable[[Random], Text], n: int) -> list[Map]:
-    return [map_of(look(run, text.line)) for text in texts_of(kind, SEED, n)]
-
-
-def _mean_cosines(pairs: list[tuple[Map, Map]]) -> dict[str, list[float]]:
-    """Of the word in all pairs: for queries, keys and values, the mean of each layer."""
-    found = [cosines(*pair, "play") for pair in pairs]
-    return {part: torch.stack([x[part] for x in found]).mean((0, 2)).tolist() for part in found[0]}
 
 
 def other_orders(run: Run) -> Exercise:
@@ -225,7 +214,8 @@ def _neighbours(one: Map) -> tuple[float, float]:
 
 def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
     """Which patterns do the heads have, and how do BERT and GPT differ?"""
-    of_encoder, of_decoder = (_profile_of(one, n) for one in (run, decoder))
+    new = texts(SEED, "measured", n)
+    of_encoder, of_decoder = (profile(maps_of(one, new)) for one in (run, decoder))
     kinds = ("previous", "next", "self", "first", "punctuation", "same token")
     best = {
         kind: [max(heads, key=lambda h: h.scores[kind]) for heads in (of_encoder, of_decoder)]
@@ -269,11 +259,6 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
     )
 
 
-def _profile_of(run: Run, n: int) -> list[Head]:
-    new = texts(SEED, "measured", n)
-    return profile([map_of(look(run, text.pair[0], text.pair[1] or None)) for text in new])
-
-
 def _ahead(heads: list[Head]) -> float:
     """The mean share of weight that goes to later tokens."""
     return 1 - sum(head.scores["causal"] for head in heads) / len(heads)
@@ -282,11 +267,6 @@ def _ahead(heads: list[Head]) -> float:
 def backwards(sentence: str) -> str:
     """A sentence with its words reversed, and its full stop where it was."""
     return " ".join(reversed(sentence.rstrip(".").split())) + "."
-
-
-def _by_layer(shares: dict[str, Float[Tensor, "layers heads"]]) -> list[list[float]]:
-    """The mean of each layer's heads; a row a layer."""
-    return torch.stack([x.mean(1) for x in shares.values()], dim=1).tolist()
 
 
 def _drawn(found: dict[str, Float[Tensor, "layers heads"]]) -> bytes:

@@ -10,6 +10,7 @@ from explorer_pages.measures import (
     chosen,
     given,
     map_of,
+    maps_of,
     most,
     next_words,
     place_of,
@@ -167,10 +168,8 @@ def the_pronoun(run: Run, n: int) -> Exercise:
 def the_layers(run: Run, n: int) -> Exercise:
     """What changes from layer to layer?"""
     looked = Looked(run, "Today the old dog sitting in the car ran to the kennel.")
-    read, new = reader(run), reader(untrained(run))
-    lines = [text.line for text in texts(SEED, "measured", n)]
-    heads = profile([map_of(read(line, None)) for line in lines])
-    fresh = profile([map_of(new(line, None)) for line in lines])
+    new = texts(SEED, "measured", n)
+    heads, fresh = (profile(maps_of(one, new)) for one in (run, untrained(run)))
     layers = dict.fromkeys(head.layer for head in heads)
     shown = ("first", "previous", "self", "entropy", "distance")
     rows = [

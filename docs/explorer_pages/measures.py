@@ -1,6 +1,6 @@
 """What is seen, as numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,6 +43,11 @@ def reader(run: Run) -> Look:
 def map_of(view: View) -> Map:
     """The self-attention of a view's first side."""
     return view.sides[0].maps[0]
+
+
+def maps_of(run: Run, texts: Sequence[Text]) -> list[Map]:
+    """What a run does with each text."""
+    return [map_of(look(run, text.pair[0], text.pair[1] or None)) for text in texts]
 
 
 def weights_of(one: Map) -> Float[Tensor, "layers heads n n"]:
@@ -112,6 +117,18 @@ def cosines(one: Map, other: Map, word: str) -> dict[str, Float[Tensor, "layers 
         )
         for part in ("query", "key", "value")
     }
+
+
+def mean_cosines(pairs: Sequence[tuple[Map, Map]], word: str) -> dict[str, list[float]]:
+    """The same of many pairs of texts: for queries, keys and values, the mean of each layer."""
+    found = [cosines(*pair, word) for pair in pairs]
+    return {part: torch.stack([x[part] for x in found]).mean((0, 2)).tolist() for part in found[0]}
+
+
+def by_layer(shares: Mapping[str, Float[Tensor, "layers heads"]]) -> list[list[float]]:
+    """The mean of each layer's heads; a row a layer."""
+    rows: list[list[float]] = torch.stack([x.mean(1) for x in shares.values()], dim=1).tolist()
+    return rows
 
 
 def entropies(one: Map) -> Float[Tensor, "layers heads"]:

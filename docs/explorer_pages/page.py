@@ -1,5 +1,6 @@
 """The page: the models, and each exercise with its picture."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from explorer_pages.bert import bert_exercises
@@ -41,14 +42,20 @@ def exercises(decoder: Run, encoder: Run, n: int) -> list[Exercise]:
     ]
 
 
-def write_pages(out: Path, decoder: Trained, encoder: Trained, n: int = MEASURED) -> list[Number]:
+def write_pages(
+    out: Path,
+    decoder: Trained,
+    encoder: Trained,
+    others: Sequence[Exercise] = (),
+    n: int = MEASURED,
+) -> list[Number]:
     """Write README.md, and of each exercise its picture and its interactive page.
 
     Returns:
         The numbers that aren't as the page says.
     """
     out.mkdir(parents=True, exist_ok=True)
-    found = exercises(decoder.run, encoder.run, n)
+    found = [*exercises(decoder.run, encoder.run, n), *others]
     for one in found:
         write_file(out / f"{one.name}.png", one.picture.png)
         one.looked.view.save(out / f"{one.name}.html")

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from exercise_files import exercise, models, page
+from exercise_files import another, exercise, models, page
 
 from regard.cli import main
 from regard.runs.toml import override
@@ -29,7 +29,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("encoder", models.plan_encoder, models.ENCODER),
         )
     )
-    failed = page.write_pages(folder / "out", decoder, encoder, 4)
+    named = str(encoder.run.path)
+    others = [another.another_bert(encoder.run, named, 4)]
+    failed = page.write_pages(folder / "out", decoder, encoder, others, 4)
     (folder / "failed").write_text("\n".join(number.name for number in failed))
     return folder
 
@@ -44,7 +46,7 @@ def test_every_exercise_has_its_picture_its_page_and_its_command(made: Path) -> 
     names = {path.stem for path in (made / "out").glob("*.png")}
     assert names == {path.stem for path in (made / "out").glob("*.html")}
     assert [f"{name}.html" for name in sorted(names)] == sorted(c[-1] for c in commands(made))
-    assert len(names) == 9
+    assert len(names) == 10
 
 
 def test_pictures_are_small(made: Path) -> None:
@@ -59,7 +61,7 @@ def test_links_lead_somewhere(made: Path) -> None:
     docs = Path(page.__file__).parents[1] / "exercises"
     for target in targets:
         assert ((made / "out" / target).exists()) or (docs / target).resolve().exists(), target
-    assert len(targets) >= 9
+    assert len(targets) >= 10
 
 
 def test_a_command_writes_the_page_that_the_text_is_about(made: Path, tmp_path: Path) -> None:
