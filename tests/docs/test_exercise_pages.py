@@ -58,7 +58,7 @@ def test_pictures_are_small(made: Path) -> None:
 def test_links_lead_somewhere(made: Path) -> None:
     text = (made / "out" / "README.md").read_text("utf-8")
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
-    docs = Path(page.__file__).parents[1] / "exercises"
+    docs = Path(__file__).parents[2] / "docs" / "exercises"
     for target in targets:
         assert ((made / "out" / target).exists()) or (docs / target).resolve().exists(), target
     assert len(targets) >= 10
