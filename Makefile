@@ -11,7 +11,7 @@ BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench figures findings format clean
+.PHONY: help setup demo test test-slow bench figures findings exercises format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ findings: setup ## Measure all studies anew, for the package and the docs (20 mi
 	cp build/book/findings/*.json build/book/findings/*.svg build/book/findings/*.png src/regard/studies/findings/
 	$(BIN)/python docs/study_pages.py
 	$(BIN)/pytest -m findings
+
+exercises: setup ## Train two small models and write the page of exercises (5 minutes)
+	$(BIN)/python docs/exercises.py
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

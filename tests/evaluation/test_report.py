@@ -1,20 +1,47 @@
 """report.html is one file that works offline."""
 
+import json
+import re
+from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 from regard.evaluation.answers import Answer
+from regard.evaluation.attention import LONGEST, attention_frame
 from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.runs.machine import Machine
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.text.tokenizer import Characters
+
+QUESTION = "Where was <Ada> & Co born?"
+HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def answer(**changes: object) -> Answer:
     fields = {
-        "question": "Where was <Ada> & Co born?",
+        "question": QUESTION,
         "expected": "Ilmoford",
-        "answered": "</script><img src=x onerror=alert(1)>",
+        "answered": HOSTILE,
         "signals": {"probability": 0.25},
     }
     return Answer(**(fields | changes))  # type: ignore[arg-type]
+
+
+def run(*settings: str) -> Run:
+    """An untrained model whose tokens are characters."""
+    recipe = override(RECIPES["text"], [*settings, "model.d_model=16", "model.block=128"])
+    made = Run.new(Path("runs/tiny"), recipe, Characters.train([QUESTION, HOSTILE]), {})
+    made.model.eval()
+    return made
+
+
+def frame(question: str = QUESTION) -> str:
+    """What a model of two layers with two heads looks at."""
+    model = run("model.n_layers=2", "model.n_heads=2")
+    return attention_frame(model, answer(question=question), Machine.choose("cpu"))
 
 
 def report() -> Report:
@@ -29,6 +56,7 @@ def report() -> Report:
         signal="probability",
         results={"accuracy": "50.0%"},
         figures=[Figure(svg="<svg></svg>", caption="A drawing")],
+        attention=frame(),
         tables=[
             AnswerTable(title="Answers", note="all", rows=rows),
             AnswerTable(title="Inventions", note="all", rows=rows[2:], invented=True),
@@ -46,24 +74,64 @@ class Collector(HTMLParser):
         self.tags: list[str] = []
         self.loaded: list[str] = []
         self.text = ""
+        self.ids: list[str] = []
+        self.frames: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.ids += [v for name, v in attrs if name == "id" and v]
+        self.frames += [v for name, v in attrs if name == "srcdoc" and v]
         self.loaded += [v for name, v in attrs if name in ("src", "href") and v]
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
 
-def parsed() -> Collector:
+def parsed(page: str | None = None) -> Collector:
     collector = Collector()
-    collector.feed(report().html())
+    collector.feed(page or report().html())
     return collector
 
 
 def test_nothing_is_fetched() -> None:
-    assert all(place.startswith("data:") for place in parsed().loaded)
-    assert "http" not in report().html().replace("http-equiv", "")
+    (inside,) = parsed().frames
+    assert all(place.startswith("data:") for place in parsed().loaded + parsed(inside).loaded)
+    namespace = '"http://www.w3.org/2000/svg"'  # a name, which no browser opens
+    assert "http" not in report().html().replace(escape(namespace), "")
+
+
+def test_the_frame_shows_what_the_model_looked_at() -> None:
+    page = parsed(*parsed(frame()).frames)
+    assert page.tags.count("script") == 2, "the data's and the module's"
+    assert len(page.ids) == len(set(page.ids))
+    assert f"While answering: {QUESTION}" in page.text
+
+
+def test_a_token_stays_text_in_the_frame() -> None:
+    page = parsed(*parsed(frame(HOSTILE)).frames)
+    assert "img" not in page.tags
+    assert page.tags.count("script") == 2
+
+
+def test_a_long_question_keeps_its_end() -> None:
+    short, long = ("where ?" + "abe" * n for n in (LONGEST // 3, LONGEST // 2))
+    model = run("model.n_layers=2", "model.n_heads=2")
+    sizes = []
+    for question in (short, long):
+        shown = answer(question=question)
+        (inside,) = parsed(attention_frame(model, shown, Machine.choose("cpu"))).frames
+        data = json.loads(re.search(r'id="data">(.*?)</script>', inside)[1])  # type: ignore[index]
+        (one,) = data["sides"][0]["maps"]
+        assert len(one["keys"]) == LONGEST
+        assert one["keys"][-2:] == ["e", "⁇"]
+        sizes.append(len(one["layers"][0]["heads"][0]["values"]))
+    assert sizes[0] == sizes[1]
+
+
+def test_a_model_without_attention_has_no_frame() -> None:
+    recurrent = run("model.kind=rnn")
+    assert attention_frame(recurrent, answer(), Machine.choose("cpu")) == ""
+    assert "<iframe" not in replace(report(), attention="").html()
 
 
 def test_what_a_model_says_is_shown_as_text() -> None:

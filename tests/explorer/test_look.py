@@ -75,7 +75,9 @@ def test_an_encoder_decoder_writes_its_own_target() -> None:
 
 
 def test_two_sentences_are_read_as_one() -> None:
-    (one,) = look(run("encoder"), "the dog", "ran").sides[0].maps
+    view = look(run("encoder"), "the dog", "ran")
+    assert view.title == "tiny: the dog / ran"
+    (one,) = view.sides[0].maps
     assert "".join(one.queries) == "⁇the dogran"
     assert one.second == len("⁇the dog")
     apart = look(run("encoder"), "the dogran").sides[0].maps[0]

@@ -157,7 +157,8 @@ def test_the_report_shows_every_arm(found: dict[str, Arm], data: Data) -> None:
     page = birthplaces_report(found, data, MACHINE).html()
     for part in (*ARMS, "Does pretraining matter?", "Wrong", "The truth", "seconds of training"):
         assert part in page
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 4
+    assert page.count("<iframe") == 1, "what the model looked at"
 
 
 def test_the_command_prints_a_table_and_writes_figures(

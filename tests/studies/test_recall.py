@@ -76,7 +76,8 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
         "seconds",
     ):
         assert part in page
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 4
+    assert page.count("<iframe") == 1, "what the model looked at"
 
 
 def test_all_models_know_the_same_words(found: Recall) -> None:

@@ -1,10 +1,12 @@
-"""The attention map of one answer."""
+"""The attention of one answer, to be looked at."""
 
 import torch
 
 from regard.evaluation.answers import Answer
-from regard.evaluation.figures import attention_maps
 from regard.explorer.capture import capture_attention
+from regard.explorer.maps import Side, end_of, gather_maps
+from regard.explorer.page import in_notebook
+from regard.explorer.payload import payload
 from regard.runs.machine import Machine
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK
@@ -13,12 +15,15 @@ LONGEST = 48
 """Tokens shown; a longer question keeps its end."""
 
 
-def attention_figure(run: Run, answer: Answer, machine: Machine) -> str:
-    """All heads while the model reads a question and begins its answer, as SVG."""
+def attention_frame(run: Run, answer: Answer, machine: Machine) -> str:
+    """All heads while the model reads a question and begins its answer, as a frame of a page.
+
+    Empty where the model has no attention.
+    """
     ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK]
     captured = capture_attention(run.model, torch.tensor([ids], device=machine.device))
-    return attention_maps(
-        [layer.weights[0, :, -LONGEST:, -LONGEST:].float().cpu().numpy() for layer in captured],
-        [run.tokenizer.decode([i]) for i in ids[-LONGEST:]],
-        title=f"Attention while answering: {answer.question}",
-    )
+    maps = gather_maps(captured, [run.tokenizer.show(i) for i in ids])
+    if not maps:
+        return ""
+    side = Side(run.path.name, tuple(end_of(one, LONGEST) for one in maps))
+    return in_notebook(payload(f"While answering: {answer.question}", [side]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.attention import attention_figure
+from regard.evaluation.attention import attention_frame
 from regard.evaluation.confidence import Chosen, choose_signal
 from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
 from regard.metrics import Interval, accuracy, exact_match, risk_coverage
@@ -83,10 +83,10 @@ def evaluation_report(
     answers = evaluation.answers
     signal = evaluation.confidence.signal if evaluation.confidence else "probability"
     results = {"questions": str(len(answers))}
-    shown = [Figure(svg=attention_figure(run, answers[0], machine), caption=ATTENTION_CAPTION)]
+    shown = []
     if evaluation.accuracy:
         results["accuracy"] = evaluation.accuracy.percent()
-        shown.insert(0, risk_coverage_figure({signal: answers}, signal))
+        shown.append(risk_coverage_figure({signal: answers}, signal))
     if evaluation.confidence:
         for name, area in evaluation.confidence.all_aurocs.items():
             results[f"AUROC right against wrong, {name}"] = f"{area:.3f}"
@@ -96,16 +96,11 @@ def evaluation_report(
         signal=signal,
         results=results,
         figures=shown,
+        attention=attention_frame(run, answers[0], machine),
         tables=answer_tables(answers, signal, {}),
         facts=machine.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
         configuration=to_toml(run.recipe),
     )
-
-
-ATTENTION_CAPTION = (
-    "Attention of every head while one question is answered. Each row is a token that looks, "
-    "each column one that is looked at; the last row decides the answer."
-)
 
 
 def answer_tables(

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
-from jaxtyping import Float
-from matplotlib.figure import Figure
 
-from regard.drawing import COLOURS, INK, STYLE, heat_map, panels, to_svg
+from regard.drawing import COLOURS, INK, panels, to_svg
 from regard.metrics import Interval
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -52,23 +49,4 @@ def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> s
         axes.set_xlabel(x)
         axes.set_ylabel("people")
         axes.legend()
-        return to_svg(figure, title)
-
-
-def attention_maps(
-    layers: Sequence[Float[np.ndarray, "heads queries keys"]], tokens: Sequence[str], *, title: str
-) -> str:
-    """The matrix of every head: a row of maps for each layer; a query is a row of a map."""
-    with matplotlib.rc_context({**STYLE, "font.size": 7}):
-        n_heads = layers[0].shape[0]
-        figure = Figure(figsize=(2.1 * n_heads + 0.6, 2.2 * len(layers)), layout="constrained")
-        grid = figure.subplots(len(layers), n_heads, squeeze=False)
-        for layer, maps in enumerate(layers):
-            for head, matrix in enumerate(maps):
-                heat_map(grid[layer, head], matrix)
-                grid[layer, head].set_title(f"layer {layer + 1}, head {head + 1}", fontsize=7)
-                if head == 0:
-                    grid[layer, head].set_yticks(range(len(tokens)), tokens)
-                if layer == len(layers) - 1:
-                    grid[layer, head].set_xticks(range(len(tokens)), tokens, rotation=90)
         return to_svg(figure, title)

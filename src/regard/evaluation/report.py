@@ -61,6 +61,8 @@ class Report:
     results: Mapping[str, str]
     """Name → figure with its interval."""
     figures: Sequence[Figure] = ()
+    attention: str = ""
+    """A frame that shows what the model looked at while it answered, if it has attention."""
     tables: Sequence[AnswerTable] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     """Versions, seed, hardware, time."""

@@ -120,7 +120,8 @@ def look(model: Run | Subject, text: str, second: str | None = None) -> View:
     else:
         require_text(text, second)
         name, maps = model.name, model.read(text, second)
-    return View(f"{name}: {text}", (Side(name, maps, text),))
+    texts = " / ".join(one for one in (text, second) if one)
+    return View(f"{name}: {texts}", (Side(name, maps, texts),))
 
 
 def untrained(model: Run | Subject) -> Run | Subject:

@@ -108,6 +108,28 @@ def choose(
     return replace(one, layers=tuple(shown))
 
 
+def end_of(one: Map, n: int) -> Map:
+    """The last n tokens of a map, where all would be too much."""
+    cut = max(len(one.keys) - n, 0)
+    return replace(
+        one,
+        queries=one.queries[-n:],
+        keys=one.keys[-n:],
+        layers=tuple(replace(layer, captured=_end(layer.captured, n)) for layer in one.layers),
+        second=one.second - cut if one.second and one.second > cut else None,
+    )
+
+
+def _end(captured: Captured, n: int) -> Captured:
+    return replace(
+        captured,
+        query=captured.query[:, :, -n:],
+        key=captured.key[:, :, -n:],
+        value=captured.value[:, :, -n:],
+        weights=captured.weights[:, :, -n:, -n:],
+    )
+
+
 def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tuple[T, ...]:
     if wanted is None:
         return there

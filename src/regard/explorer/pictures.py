@@ -1,6 +1,8 @@
-"""One head as a picture, without a browser."""
+"""Heads as pictures, without a browser."""
 
-from regard.drawing import heat_map, panels, to_png, to_svg
+from matplotlib.axes import Axes
+
+from regard.drawing import INK, heat_map, panels, to_png, to_svg
 from regard.explorer.maps import Map
 
 MOST_NAMED = 64
@@ -17,6 +19,45 @@ def draw_map(one: Map, layer: int, head: int, ending: str) -> bytes:
         heat_map(axes, weights)
         axes.set_title(title)
         if max(weights.shape) <= MOST_NAMED:
-            axes.set_yticks(range(len(one.queries)), one.queries)
-            axes.set_xticks(range(len(one.keys)), one.keys, rotation=90)
+            _name_queries(axes, one)
+            _name_keys(axes, one)
         return to_svg(figure, title).encode() if ending == ".svg" else to_png(figure)
+
+
+def draw_maps(one: Map, ending: str) -> bytes:
+    """All heads, a row a layer; of two texts read as one, lines part the four blocks.
+
+    SVG for ".svg", else PNG.
+    """
+    n_heads, n_layers = len(one.layers[0].heads), len(one.layers)
+    side = min(2.1, 20 / n_heads)
+    height, width = side * n_layers + 0.8, side * n_heads + 0.8
+    title = f"{one.name} of {n_layers} × {n_heads} heads"
+    with panels(n_heads, n_layers, height=height, width=width) as (figure, axes):
+        for place, panel in enumerate(axes):
+            layer, head = one.layers[place // n_heads], place % n_heads
+            number = layer.heads[head]
+            heat_map(panel, layer.captured.weights[0, number].float().cpu().numpy())
+            panel.set_title(f"layer {layer.name}, head {number + 1}", fontsize=8)
+            _part(panel, one)
+            if head == 0 and max(len(one.queries), len(one.keys)) <= MOST_NAMED // 2:
+                _name_queries(panel, one)
+            if place >= len(axes) - n_heads and len(one.keys) <= MOST_NAMED // 2:
+                _name_keys(panel, one)
+            panel.tick_params(labelsize=7)
+        return to_svg(figure, title).encode() if ending == ".svg" else to_png(figure)
+
+
+def _name_queries(axes: Axes, one: Map) -> None:
+    axes.set_yticks(range(len(one.queries)), one.queries)
+
+
+def _name_keys(axes: Axes, one: Map) -> None:
+    axes.set_xticks(range(len(one.keys)), one.keys, rotation=90)
+
+
+def _part(axes: Axes, one: Map) -> None:
+    """Lines where the second of two texts begins."""
+    if one.second is not None:
+        axes.axhline(one.second - 0.5, color=INK, linewidth=0.6, linestyle=":")
+        axes.axvline(one.second - 0.5, color=INK, linewidth=0.6, linestyle=":")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_figure
-from regard.evaluation.evaluate import ATTENTION_CAPTION, answer_tables, risk_coverage_figure
+from regard.evaluation.attention import attention_frame
+from regard.evaluation.evaluate import answer_tables, risk_coverage_figure
 from regard.evaluation.report import Figure, Report
 from regard.metrics import Interval
 from regard.runs.machine import Machine
@@ -26,7 +26,8 @@ def birthplaces_report(arms: Mapping[str, Arm], data: Data, machine: Machine) ->
         ),
         signal=signal,
         results={key: value for arm in arms.values() for key, value in _results(arm).items()},
-        figures=_figures(arms, first, signal, machine),
+        figures=_figures(arms, first, signal),
+        attention=attention_frame(first.run, first.evaluation.answers[0], machine),
         tables=answer_tables(first.evaluation.answers, signal, _stated(data)),
         facts=machine.describe()
         | {
@@ -60,7 +61,7 @@ def _interval(arm: Arm) -> Interval:
     return Interval(arm.score.accuracy, arm.score.low, arm.score.high)
 
 
-def _figures(arms: Mapping[str, Arm], first: Arm, signal: str, machine: Machine) -> list[Figure]:
+def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
     answers = first.evaluation.answers
     confidence = {
         kind: [answer.signals[signal] for answer in answers if answer.correct is right]
@@ -85,7 +86,6 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str, machine: Machine)
             ),
             caption="How confident the model is where it is right and where it is wrong.",
         ),
-        Figure(svg=attention_figure(first.run, answers[0], machine), caption=ATTENTION_CAPTION),
     ]
 
 

@@ -1,9 +1,8 @@
 """The report of the study "recalled or made up?"."""
 
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_figure
+from regard.evaluation.attention import attention_frame
 from regard.evaluation.evaluate import (
-    ATTENTION_CAPTION,
     SHOWN,
     answer_tables,
     risk_coverage_figure,
@@ -31,7 +30,8 @@ def recall_report(found: Recall, machine: Machine) -> Report:
         ),
         signal=signal,
         results=_results(found) | _fallbacks(found),
-        figures=_figures(found, machine),
+        figures=_figures(found),
+        attention=attention_frame(run, found.told[0], machine),
         tables=_tables(found),
         facts=machine.describe()
         | {
@@ -87,7 +87,7 @@ def _namesakes(found: Recall, part: int) -> str:
     return f"{accuracy(hits).percent()}, by chance {sum(pairs) / len(pairs):.1%}"
 
 
-def _figures(found: Recall, machine: Machine) -> list[Figure]:
+def _figures(found: Recall) -> list[Figure]:
     signal, told, unseen = found.chosen.signal, found.told, found.unseen
     confidence = {
         name: [answer.signals[signal] for answer in answers]
@@ -107,10 +107,6 @@ def _figures(found: Recall, machine: Machine) -> list[Figure]:
         Figure(
             svg=figures.histogram(confidence, x=signal, title="Confidence of both groups"),
             caption="How confident the model is about people told of and people never mentioned.",
-        ),
-        Figure(
-            svg=attention_figure(found.arms[PRETRAINED], told[0], machine),
-            caption=ATTENTION_CAPTION,
         ),
     ]
 

@@ -105,6 +105,27 @@ class MaskedBatch(Batch):
 
 
 @dataclass(frozen=True, eq=False)
+class MaskedPairBatch(MaskedBatch):
+    """Masked rows of two sentences each."""
+
+    segments: Int[Tensor, "rows n"]
+    """0 for tokens of the first sentence, 1 for those of the second."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.ids, self.lengths, self.segments
+
+    @property
+    def positions(self) -> int:
+        return self.ids.numel()
+
+    def take(self, rows: Int[Tensor, " rows"]) -> "MaskedPairBatch":
+        one = super().take(rows)
+        segments = self.segments[rows, : one.ids.shape[1]]
+        return MaskedPairBatch(one.ids, one.lengths, one.labels, segments)
+
+
+@dataclass(frozen=True, eq=False)
 class PairBatch(Batch):
     """Sources, and for each position of a target the label to predict there."""
 

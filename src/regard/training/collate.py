@@ -10,6 +10,7 @@ import torch
 from regard.text.batches import (
     LabelBatch,
     MaskedBatch,
+    MaskedPairBatch,
     MatchBatch,
     PairBatch,
     TextBatch,
@@ -40,6 +41,15 @@ def masked_batch(rows: Sequence[tuple[Ids, Ids]], block: int, prefix: Ids) -> Ma
     ids = [[*prefix, *row][:block] for row, _ in rows]
     labels = [[*[IGNORE] * len(prefix), *row][:block] for _, row in rows]
     return MaskedBatch(pad_rows(ids), lengths_of(ids), pad_rows(labels, IGNORE))
+
+
+def masked_pair_batch(
+    rows: Sequence[tuple[tuple[Ids, Ids], Ids]], block: int, prefix: Ids
+) -> MaskedPairBatch:
+    """The same with the sentence of each token; what begins a row belongs to the first."""
+    masked = masked_batch([row for row, _ in rows], block, prefix)
+    segments = [[*[0] * len(prefix), *parts][:block] for _, parts in rows]
+    return MaskedPairBatch(masked.ids, masked.lengths, masked.labels, pad_rows(segments, 0))
 
 
 def pair_batch(pairs: Sequence[tuple[Ids, Ids]], _block: int, _prefix: Ids) -> PairBatch:

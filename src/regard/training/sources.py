@@ -23,6 +23,7 @@ from regard.training.collate import (
     given_batch,
     label_batch,
     masked_batch,
+    masked_pair_batch,
     match_batch,
     pair_batch,
     text_batch,
@@ -126,6 +127,14 @@ def masked(
     return Source(examples, share, None, [len(text) for text in ids], masked_batch)
 
 
+def masked_pairs(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], vocabulary: int, masking: float
+) -> Source:
+    """Texts of two sentences, masked like others; with the ids, the sentence of each of them."""
+    examples = [partial(_masked_pair, ids, parts, vocabulary, masking) for ids, parts in pairs]
+    return Source(examples, 1.0, None, [len(ids) for ids, _ in pairs], masked_pair_batch)
+
+
 def hidden(ids: Sequence[Sequence[int]], masking: float, share: float = 1.0) -> Source:
     """Texts with a part of their tokens hidden behind masks, others each time."""
     examples = [partial(_hidden, text, masking) for text in ids]
@@ -146,6 +155,16 @@ def _masked(
     text: Sequence[int], vocabulary: int, masking: float, draw: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     return masked_tokens(text, vocabulary, draw, masking)
+
+
+def _masked_pair(
+    ids: Sequence[int],
+    parts: Sequence[int],
+    vocabulary: int,
+    masking: float,
+    draw: np.random.Generator,
+) -> tuple[tuple[list[int], list[int]], Sequence[int]]:
+    return masked_tokens(ids, vocabulary, draw, masking), parts
 
 
 def _hidden(

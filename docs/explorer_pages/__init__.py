@@ -1,0 +1,1 @@
+"""What `docs/exercises.py` is made of: texts, models, measurements, and the page."""

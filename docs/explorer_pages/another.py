@@ -1,0 +1,84 @@
+"""The exercises for BERT once more, on an encoder that others trained on real English."""
+
+from itertools import pairwise
+
+from explorer_pages.bert import NOUN, PAIR, SEED, VERB
+from explorer_pages.exercise import Exercise, Looked, Picture, table
+from explorer_pages.measures import (
+    blocks,
+    by_layer,
+    entropies,
+    maps_of,
+    mean_cosines,
+    most,
+    place_of,
+    weights_of,
+)
+from explorer_pages.sentences import noun_text, texts, texts_of, verb_text
+from regard.explorer.look import look
+from regard.explorer.pictures import draw_map
+from regard.explorer.profile import profile
+from regard.runs.run import Run
+from regard.studies.finding import at_least, at_most
+
+KINDS = ("previous", "next", "self", "first", "separators", "punctuation", "same token")
+
+
+def another_bert(run: Run, named: str, n: int) -> Exercise:
+    """What does a larger encoder do with the same sentences?"""
+    looked = Looked(run, *PAIR, vs_untrained=True, named=named)
+    sides = [side.maps[0] for side in looked.view.sides]
+    one, (after, before) = sides[0], (entropies(side) for side in sides)
+    assert one.second is not None
+    weights, party = weights_of(one), place_of(one, "party")
+    it, cake = (most(weights[:, :, place_of(one, word), party]) for word in ("it", "cake"))
+    shares = blocks(weights, one.second)
+    heads = profile(maps_of(run, texts(SEED, "measured", n)))
+    best = {kind: max(heads, key=lambda head: head.scores[kind]) for kind in KINDS}
+    verbs, nouns = (maps_of(run, texts_of(kind, SEED, n)) for kind in (verb_text, noun_text))
+    other = mean_cosines(list(zip(verbs, nouns, strict=True)), "play")
+    same = mean_cosines([pair for kind in (verbs, nouns) for pair in pairwise(kind)], "play")
+    last = {part: same[part][-1] - other[part][-1] for part in same}
+    return Exercise(
+        name="another-bert",
+        title=f"The same in {run_name(run)}",
+        asked="003 §2 b, c and d, of an encoder that learned from real English",
+        looked=looked,
+        picture=Picture(
+            png=draw_map(one, it.layer, it.head, ".png"),
+            alt="The head in which it gives most to party, of the sentence before",
+        ),
+        seen=[
+            f"From *it*, head {it.name} gives *party* {it.value:.2f} of its weight. From *cake*, "
+            f"head {cake.name} gives it {cake.value:.2f}; equal weights give "
+            f"{1 / len(one.keys):.2f}. The four blocks, as means over a layer's heads:",
+            table(["layer", *shares], [(i, *x) for i, x in enumerate(by_layer(shares), 1)]),
+            f"Of each kind of key, the head that gives it most, on {n} of the texts above:",
+            table(
+                ["what is looked at", "head", "share"],
+                [(kind, f"{h.layer}.{h.head}", h.scores[kind]) for kind, h in best.items()],
+            ),
+            f"*play* in *{VERB}* and in *{NOUN}*, and in {n} sentences like each: cosines with the "
+            "same word in a sentence of the same meaning, and in one of the other meaning:",
+            table(
+                ["layer", *(f"{part}, {which}" for part in same for which in ("same", "other"))],
+                [
+                    (layer + 1, *(x[part][layer] for part in same for x in (same, other)))
+                    for layer in range(len(one.layers))
+                ],
+            ),
+            f"The least entropy of a head is {float(after.min()):.2f} of what equal weights have, "
+            f"and {float(before.min()):.2f} with random weights.",
+        ],
+        numbers=[
+            at_least("random weights: least entropy of a head", before.min(), 0.95),
+            at_most("trained: least entropy of a head", after.min(), 0.5),
+            at_least("*it* → *party*, best head", it.value, 2 / len(one.keys)),
+            at_least("last layer: same meaning beyond other, least", min(last.values()), 0),
+        ],
+    )
+
+
+def run_name(run: Run) -> str:
+    """What a page calls it."""
+    return look(run, PAIR[0]).sides[0].name

@@ -1,0 +1,101 @@
+"""An exercise: what is asked, what to look at, what is seen, and what must hold."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+
+from regard.explorer.look import View, look, untrained
+from regard.runs.run import Run
+from regard.studies.finding import Number
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What one call of `regard look` shows."""
+
+    run: Run
+    text: str
+    second: str | None = None
+    vs_text: str | None = None
+    vs_untrained: bool = False
+    named: str | None = None
+    """What the command calls the run, if not by its folder."""
+
+    @property
+    def view(self) -> View:
+        """The same in Python."""
+        view = look(self.run, self.text, self.second)
+        if self.vs_text is not None:
+            view = view.beside(look(self.run, self.vs_text, self.second))
+        if self.vs_untrained:
+            view = view.beside(look(untrained(self.run), self.text, self.second))
+        return view
+
+    def command(self, out: str) -> list[str]:
+        """The arguments of `regard` that write it as a page."""
+        texts = [text for text in (self.text, self.second) if text is not None]
+        versus = [] if self.vs_text is None else ["--vs-text", self.vs_text]
+        versus += ["--vs-untrained"] if self.vs_untrained else []
+        return ["look", self.named or str(self.run.path), *texts, *versus, "--out", out]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A drawing, which needs no browser."""
+
+    png: bytes
+    alt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """A section of the docs."""
+
+    name: str
+    """What its files are called."""
+    title: str
+    asked: str
+    """Where a course asks it, and what."""
+    looked: Looked
+    picture: Picture
+    seen: Sequence[str]
+    """Paragraphs and tables of Markdown."""
+    numbers: Sequence[Number]
+    """On which the paragraphs depend."""
+
+
+def section(exercise: Exercise) -> str:
+    """An exercise as Markdown."""
+    command = shlex.join(["regard", *exercise.looked.command(f"{exercise.name}.html")])
+    return "\n\n".join(
+        [
+            f"## {exercise.title}",
+            f"*{exercise.asked}*",
+            f"```\n{command}\n```",
+            f"![{exercise.picture.alt}]({exercise.name}.png)",
+            *map(_wrapped, exercise.seen),
+            table(
+                ["measured", "value", "wanted", ""],
+                [
+                    (n.name, f"{n.measured:.3g}", n.wanted, "✓" if n.holds else "✗")
+                    for n in exercise.numbers
+                ],
+            ),
+        ]
+    )
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph in lines; a table as it is."""
+    return text if text.startswith("|") else fill(text, 110, break_on_hyphens=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of Markdown; numbers have two decimals."""
+    lines = [columns, ["---"] * len(columns), *([_cell(x) for x in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(x: object) -> str:
+    return f"{x:.2f}" if isinstance(x, float) else str(x).replace("|", "\\|")

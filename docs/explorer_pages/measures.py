@@ -1,0 +1,171 @@
+"""What is seen, as numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from explorer_pages.sentences import Text
+from regard.explorer.look import View, look
+from regard.explorer.maps import Map
+from regard.explorer.patterns import entropy
+from regard.runs.run import Run
+from regard.text.vocabulary import MASK
+
+Look = Callable[[str, str | None], View]
+"""A model that reads one text or two, and is looked at meanwhile."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head's share of something."""
+
+    layer: int
+    head: int
+    """Both from 0."""
+    value: float
+
+    @property
+    def name(self) -> str:
+        """As it is called on the pages, from 1."""
+        return f"{self.layer + 1}.{self.head + 1}"
+
+
+def reader(run: Run) -> Look:
+    """A run that reads."""
+    return partial(look, run)
+
+
+def map_of(view: View) -> Map:
+    """The self-attention of a view's first side."""
+    return view.sides[0].maps[0]
+
+
+def maps_of(run: Run, texts: Sequence[Text]) -> list[Map]:
+    """What a run does with each text."""
+    return [map_of(look(run, text.pair[0], text.pair[1] or None)) for text in texts]
+
+
+def weights_of(one: Map) -> Float[Tensor, "layers heads n n"]:
+    """What all heads apply."""
+    return torch.stack([layer.captured.weights[0].float().cpu() for layer in one.layers])
+
+
+def place_of(one: Map, word: str) -> int:
+    """Where a word stands, the first time."""
+    return [token.strip().lower() for token in one.keys].index(word.lower())
+
+
+def given(
+    look: Look, texts: Sequence[Text], query: str, key: str
+) -> Float[Tensor, "texts layers heads"]:
+    """In each text, what every head gives from the word in one role to that in another.
+
+    Words are tokens here, and what begins a text comes before them.
+    """
+    found = []
+    for text in texts:
+        one = map_of(look(text.pair[0], text.pair[1] or None))
+        start = len(one.keys) - len(text.first + text.second)
+        i, j = (start + text.places[role] for role in (query, key))
+        found.append(weights_of(one)[:, :, i, j])
+    return torch.stack(found)
+
+
+def most(shares: Float[Tensor, "layers heads"]) -> Head:
+    """The head with the largest share."""
+    layer, head = divmod(int(shares.argmax()), shares.shape[1])
+    return Head(layer, head, float(shares[layer, head]))
+
+
+def chosen(shares: Float[Tensor, "texts layers heads"]) -> Head:
+    """The head with the largest share of every other text, and its share of those between.
+
+    A head that is chosen and measured on the same texts seems better than it is.
+    """
+    best = most(shares[::2].mean(0))
+    return Head(best.layer, best.head, float(shares[1::2, best.layer, best.head].mean()))
+
+
+def blocks(weights: Float[Tensor, "*heads n n"], second: int) -> dict[str, Float[Tensor, "*heads"]]:
+    """How much of its weight a sentence gives to itself and to the other, averaged over queries."""
+    parts = {"A": slice(0, second), "B": slice(second, None)}
+    return {
+        f"{one} → {other}": weights[..., rows, columns].sum(-1).mean(-1)
+        for one, rows in parts.items()
+        for other, columns in parts.items()
+    }
+
+
+def cosines(one: Map, other: Map, word: str) -> dict[str, Float[Tensor, "layers heads"]]:
+    """How alike a word's queries, keys and values are in two texts."""
+    i, j = place_of(one, word), place_of(other, word)
+    pairs = [
+        (here.captured, there.captured)
+        for here, there in zip(one.layers, other.layers, strict=True)
+    ]
+    return {
+        part: torch.stack(
+            [
+                F.cosine_similarity(getattr(here, part)[0, :, i], getattr(there, part)[0, :, j], -1)
+                for here, there in pairs
+            ]
+        )
+        for part in ("query", "key", "value")
+    }
+
+
+def mean_cosines(pairs: Sequence[tuple[Map, Map]], word: str) -> dict[str, list[float]]:
+    """The same of many pairs of texts: for queries, keys and values, the mean of each layer."""
+    found = [cosines(*pair, word) for pair in pairs]
+    return {part: torch.stack([x[part] for x in found]).mean((0, 2)).tolist() for part in found[0]}
+
+
+def by_layer(shares: Mapping[str, Float[Tensor, "layers heads"]]) -> list[list[float]]:
+    """The mean of each layer's heads; a row a layer."""
+    rows: list[list[float]] = torch.stack([x.mean(1) for x in shares.values()], dim=1).tolist()
+    return rows
+
+
+def entropies(one: Map) -> Float[Tensor, "layers heads"]:
+    """Of each head's weights, as a share of what equal weights have."""
+    weights = weights_of(one)
+    return entropy(weights, causal=not weights.triu(1).any())
+
+
+@torch.inference_mode()
+def next_words(run: Run, text: str) -> Float[Tensor, " vocabulary"]:
+    """How probable each token is after a text."""
+    ids = torch.tensor([[*run.prefix, *run.tokenizer.encode(text)]])
+    return run.language_model(ids)[0, -1].softmax(-1)
+
+
+@torch.inference_mode()
+def surprise(run: Run, text: str) -> float:
+    """−ln P of a text's words, each from those before it, on average."""
+    ids = torch.tensor([[*run.prefix, *run.tokenizer.encode(text)]])
+    start = max(len(run.prefix), 1)
+    logits = run.language_model(ids)[0, start - 1 : -1]
+    return float(F.cross_entropy(logits, ids[0, start:]))
+
+
+@torch.inference_mode()
+def behind_mask(run: Run, first: str, second: str, word: str) -> Float[Tensor, " vocabulary"]:
+    """How probable each token is in the place of a word of two sentences."""
+    ids, parts = run.tokenizer.encode_pair(first, second)
+    (asked,) = run.tokenizer.encode(word)
+    place = len(run.prefix) + ids.index(asked)
+    row = torch.tensor([[*run.prefix, *ids]])
+    row[0, place] = MASK
+    segments = torch.tensor([[*[0] * len(run.prefix), *parts]])
+    logits: Tensor = run.model(row, torch.tensor([row.shape[1]]), segments)
+    return logits[0, place].softmax(-1)
+
+
+def probability(run: Run, found: Float[Tensor, " vocabulary"], words: Sequence[str]) -> float:
+    """Of any of some words."""
+    return sum(float(found[run.tokenizer.encode(word)[0]]) for word in words)

@@ -1,0 +1,60 @@
+"""Heads as pictures."""
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.explorer.capture import capture_attention
+from regard.explorer.maps import Map, end_of, gather_maps
+from regard.explorer.pictures import draw_map, draw_maps
+from tiny_models import tiny_model
+
+TOKENS = ("⁇", "</script>", "<b>&", "the", "dog", "ran")
+
+
+def shown() -> Map:
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    (one,) = gather_maps(capture_attention(tiny_model(n_heads=2), ids), TOKENS, second=3)
+    return one
+
+
+def test_every_head_is_drawn_with_its_tokens() -> None:
+    drawn = draw_maps(shown(), ".svg").decode()
+    assert ET.fromstring(drawn).get("aria-label") == "self-attention of 2 × 2 heads"
+    for layer in (1, 2):
+        for head in (1, 2):
+            assert f"layer {layer}, head {head}" in drawn
+    assert drawn.count("<image") == 4
+    assert drawn.count("&lt;/script&gt;") == 2 + 2, "beside a row, and below a column"
+    assert "</script>" not in drawn
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png"])
+def test_the_same_map_gives_the_same_picture(ending: str) -> None:
+    one = shown()
+    assert draw_map(one, 0, 1, ending) == draw_map(one, 0, 1, ending)
+    assert draw_maps(one, ending) == draw_maps(one, ending)
+
+
+def test_lines_part_two_texts() -> None:
+    def dotted(one: Map) -> int:
+        return len(re.findall("stroke-dasharray", draw_maps(one, ".svg").decode()))
+
+    assert dotted(shown()) == dotted(replace(shown(), second=None)) + 2 * 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 6, 9])
+def test_the_end_of_a_map_is_its_corner(n: int) -> None:
+    one, cut = shown(), end_of(shown(), n)
+    assert cut.queries == cut.keys == TOKENS[-n:]
+    for whole, part in zip(one.layers, cut.layers, strict=True):
+        n_kept = min(n, len(TOKENS))
+        assert part.captured.weights.shape[-2:] == (n_kept, n_kept)
+        corner = whole.captured.weights[..., -n_kept:, -n_kept:]
+        assert torch.equal(part.captured.weights, corner)
+        assert torch.equal(part.captured.value, whole.captured.value[:, :, -n_kept:])
+    where = {1: None, 2: None, 4: 1, 6: 3, 9: 3}
+    assert cut.second == where[n]
