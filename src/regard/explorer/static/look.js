@@ -29,6 +29,7 @@ export function render({ model, el }) {
     if ("side" in changes || "map" in changes) state.shown = null;
     Object.assign(state, changes);
     Object.assign(state, within(data, state));
+    if ("view" in changes) view.scrollTo(0, 0);
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
@@ -157,16 +158,18 @@ function drawHeads(data, state, update, say) {
   });
   const [height, left, right] = [20, 170, 430];
   const svg = draw("svg", { width: right + 170, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
-  const lines = draw("g", {});
+  const [resting, lines] = [draw("g", {}), draw("g", {})]; // of all words, and of one
   const lined = (weights) => linesOf(weights, map, layer, say, [left, right, height]);
   const all = weightsOf(map, layer, chosen, "queries", null);
-  const resting = lined(all);
+  resting.append(...lined(all));
   const labels = { queries: [], keys: [] };
   const show = (side, at) => {
-    lines.replaceChildren(...(at === null ? resting : lined(weightsOf(map, layer, chosen, side, at))));
+    resting.setAttribute("display", at === null ? "inline" : "none");
+    lines.replaceChildren(...(at === null ? [] : lined(weightsOf(map, layer, chosen, side, at))));
     for (const [name, all] of Object.entries(labels)) all.forEach((label, i) => {
       label.toggleAttribute("data-lit", name === side && i === at);
-      label.setAttribute("aria-pressed", String(state.locked !== null && state.locked[0] === name && state.locked[1] === i));
+      const locked = String(state.locked !== null && state.locked[0] === name && state.locked[1] === i);
+      if (label.getAttribute("aria-pressed") !== locked) label.setAttribute("aria-pressed", locked);
     });
     if (at !== null) say(summary(map, layer, chosen, side, at));
   };
@@ -190,7 +193,7 @@ function drawHeads(data, state, update, say) {
     });
     roving(labels[side], 1);
   }
-  svg.append(lines);
+  svg.append(resting, lines);
   box.append(chips);
   if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Point at a word for its own.`));
   box.append(svg);
