@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 # Tests run side by side, on a core each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8
 BENCH := $(VENV)/.bench
-BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world
+BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench figures findings exercises format clean
@@ -41,6 +41,7 @@ bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARK
 
 $(BENCH): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps bertviz
 	touch $@
 
 figures: setup ## Draw the docs' figures anew

@@ -117,6 +117,7 @@ def end_of(one: Map, n: int) -> Map:
         keys=one.keys[-n:],
         layers=tuple(replace(layer, captured=_end(layer.captured, n)) for layer in one.layers),
         second=one.second - cut if one.second and one.second > cut else None,
+        encoding=Encoding(),
     )
 
 
