@@ -50,7 +50,7 @@ def loss_with(
 ) -> float:
     """The loss where one weight of one layer is moved."""
     _, mechanism = list(mechanisms(model.body))[layer]
-    losses = []
+    losses: list[float] = []
     vars(mechanism)["weights"] = Moved(mechanism, place, by)
     try:
         attention_gradients(model.body, lambda: remembered(text_loss(model, *inputs), losses))

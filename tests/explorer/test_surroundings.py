@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from regard.attention import Bias
 from regard.explorer.capture import capture_attention
 from regard.explorer.maps import Map, choose, gather_maps
 from regard.explorer.positions import Picture, pictures
@@ -83,8 +84,7 @@ def test_a_bias_is_drawn_once_for_all_layers_with_the_heads_that_are_shown(posit
     picture, drawn = only(pictures(choose(one, heads=[2, 0])))
     assert list(picture.panels) == ["head 3", "head 1"]
     bias = body.bias
-    assert bias is not None
-    assert not isinstance(bias, ShawVectors)
+    assert isinstance(bias, Bias)
     with torch.no_grad():
         added = bias.dense(torch.arange(N), torch.arange(N))
     assert_close(torch.stack(drawn), added[[2, 0]])

@@ -113,7 +113,8 @@ def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
             getattr(side.maps[0].layers[0].captured, name)[0, 0, place]
             for side, place in zip(view.sides, places, strict=True)
         ]
-        cosine = torch.nn.functional.cosine_similarity(*vectors, dim=0)
+        one, other = vectors
+        cosine = torch.nn.functional.cosine_similarity(one, other, dim=0)
         page.locator(".cosines").nth(part).locator("td").first.hover()
         (shown,) = re.findall(rf"cosine {NUMBER}", said(page))
         assert float(shown) == pytest.approx(float(cosine), abs=1e-4)

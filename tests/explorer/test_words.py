@@ -1,5 +1,7 @@
 """One word in two contexts: what is compared is what the layers computed."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -18,7 +20,7 @@ PLAY, OTHER = (3, 1, 4, 1, 5), (2, 7, 4, 8)
 """Both have the token 4, in the middle."""
 
 
-def read(ids: tuple[int, ...], *, seed: int = 0, **settings: int) -> Map:
+def read(ids: tuple[int, ...], *, seed: int = 0, **settings: Any) -> Map:
     model = tiny_model(seed=seed, positions=RotaryConfig(), n_kv_heads=2, **settings)
     (one,) = gather_maps(capture_attention(model, torch.tensor([ids])), [str(i) for i in ids])
     return one

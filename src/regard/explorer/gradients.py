@@ -31,7 +31,8 @@ class Gradient:
     @property
     def norm(self) -> Float[Tensor, "batch heads"]:
         """The length of each head's gradient: how much rides on where it looks."""
-        return self.gradient.flatten(2).norm(dim=-1)
+        norm: Tensor = self.gradient.flatten(2).norm(dim=-1)
+        return norm
 
 
 def attention_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> list[Gradient]:

@@ -122,7 +122,8 @@ def value_lengths(
     """‖v_j W_O‖: how much key j adds to an output through a head that gives it all its weight."""
     heads, _, d = values.shape
     parts = projection.view(-1, heads, d)
-    return torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
+    lengths: Tensor = torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
+    return lengths
 
 
 def value_norms(

@@ -27,8 +27,9 @@ def surrounded(one: Map, model: nn.Module) -> Map:
 def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"] | None:
     """The matrix that takes what all heads gathered back to the width of the model."""
     parent = model.get_submodule(layer.rpartition(".")[0])
-    known = isinstance(parent, SelfAttention | CrossAttention)
-    return parent.project_out.weight.detach() if known else None
+    if not isinstance(parent, SelfAttention | CrossAttention):
+        return None
+    return parent.project_out.weight.detach()
 
 
 def _encoding(model: nn.Module, one: Map) -> Encoding:
