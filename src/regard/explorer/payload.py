@@ -56,8 +56,13 @@ def _side(side: Side, detailed: Collection[Chosen]) -> dict[str, Any]:
     return {
         "name": side.name,
         "maps": [_map(one) for one in side.maps],
-        "details": [_detail(side.maps[one[0]], *one) for one in detailed if _has(side, one)],
+        "details": details(side, detailed),
     }
+
+
+def details(side: Side, chosen: Collection[Chosen]) -> list[dict[str, Any]]:
+    """The exact steps of some heads, of those that the side has."""
+    return [_detail(side.maps[one[0]], *one) for one in chosen if _has(side, one)]
 
 
 def _has(side: Side, chosen: Chosen) -> bool:
