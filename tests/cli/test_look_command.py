@@ -46,6 +46,8 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
         (("--out", "nowhere/x.html"), "can't be written"),
         (("--vs", "nowhere"), "is no run"),
         (("",), "a text is empty"),
+        (("--vs-text", OTHER, "--word", "zebra"), "--word zebra: isn't in"),
+        (("--word", "born"), "--word born: is compared between two sides"),
     ],
 )
 def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
@@ -59,3 +61,24 @@ def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     assert {"layer", "head", "pattern", "previous", "sink", "entropy"} <= set(found[0])
     assert outcome.new == ["found.json", "patterns.png"]
     assert (folder / "patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
+    succeeded(regard("patterns", "run", "--random", "5", "--json", "random.json"))
+    found = json.loads((folder / "random.json").read_text(encoding="utf-8"))
+    assert {"duplicate twice", "induction twice", "norm"} <= set(found[0])
+    succeeded(regard("patterns", "run", TEXT, "--random", "5", "--gradients", "--json", "x.json"))
+    both = json.loads((folder / "x.json").read_text(encoding="utf-8"))
+    assert [head["induction twice"] for head in both] == [h["induction twice"] for h in found]
+    assert all(head["gradient"] > 0 for head in both)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--random", "4000"), "--random 4000: the model reads"),
+        (("--gradients",), "--gradients: needs TEXTS"),
+    ],
+)
+def test_wrong_measures_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
+    refused(regard("patterns", "run", *flags), message)

@@ -12,6 +12,7 @@ from regard.explorer.patterns import (
     Read,
     after_same_token,
     at_distance,
+    blocks,
     distance,
     entropy,
     patterns,
@@ -116,3 +117,19 @@ def test_value_norms_are_those_of_what_is_added() -> None:
         alone = torch.zeros(heads * d, dtype=torch.float64)
         alone[h * d : (h + 1) * d] = weights[h, 1, 2] * values[h, 2]
         assert norms[h, 1, 2] == pytest.approx(float((projection @ alone).norm()))
+
+
+def test_texts_look_at_themselves_or_at_one_another() -> None:
+    """Two tokens, then four; the first text looks at the second, which looks at both alike."""
+    weights = pointing([2, 3, 0, 1, 4, 5])
+    assert blocks(weights, 2).tolist() == [[0, 1], [0.5, 0.5]]
+
+
+@given(st.integers(2, 8), st.data())
+def test_what_a_text_gives_is_shared_out(n: int, data: st.DataObject) -> None:
+    second = data.draw(st.integers(1, n - 1))
+    draw = torch.Generator().manual_seed(n)
+    weights = torch.rand(3, n, n, generator=draw, dtype=torch.float64).softmax(-1)
+    shares = blocks(weights, second)
+    torch.testing.assert_close(shares.sum(-1), torch.ones(3, 2, dtype=torch.float64))
+    torch.testing.assert_close(shares[:, 1, 0], weights[:, second:, :second].sum(-1).mean(-1))

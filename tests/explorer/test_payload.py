@@ -1,6 +1,7 @@
 """What a page holds is what the heads did, to half a step of a byte."""
 
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from regard.errors import UserError
 from regard.explorer import payload as payloads
 from regard.explorer.capture import capture_attention
 from regard.explorer.maps import Side, choose, gather_maps
+from regard.explorer.page import page
+from regard.explorer.patterns import blocks
 from regard.explorer.payload import pack, payload
+from regard.explorer.surroundings import surrounded
+from regard.models.config_positions import AlibiConfig
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
@@ -62,6 +67,14 @@ def test_exact_steps_are_exact() -> None:
     captured = shown.maps[0].layers[1].captured
     read = np.frombuffer(b64decode(detail["q"]), "<f4").reshape(8, -1)
     assert (read == captured.query[0, 2].float().numpy()).all()
+    value = np.frombuffer(b64decode(detail["v"]), "<f4").reshape(8, -1)
+    found = np.frombuffer(b64decode(detail["output"]), "<f4").reshape(8, -1)
+    assert np.abs(captured.weights[0, 2].numpy() @ value - found).max() <= 1e-5
+    assert not detail["implied"]
+    masked = detail["steps"][-2]
+    bits = np.unpackbits(np.frombuffer(b64decode(masked["hidden"]), np.uint8), bitorder="little")
+    assert masked["name"] == "masked"
+    assert (bits.reshape(8, 8) == ~np.tri(8, dtype=bool)).all()
     last = np.frombuffer(b64decode(detail["steps"][-1]["values"]), "<f4").reshape(8, 8)
     assert (last == captured.weights[0, 2].float().numpy()).all()
 
@@ -80,6 +93,9 @@ def test_layers_and_heads_are_chosen() -> None:
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="exact steps of 5 heads"):
         payload("title", [side()], [(0, 0, 0)] * 5)
+    monkeypatch.setattr(payloads, "LARGEST_STEPS", 100)
+    with pytest.raises(UserError, match="fewer --steps"):
+        payload("title", [side()], [(0, 0, 0)])
     monkeypatch.setattr(payloads, "LARGEST", 100)
     with pytest.raises(UserError, match="choose some --layers or --heads"):
         payload("title", [side()])
@@ -88,3 +104,57 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_twelve_by_twelve_heads_of_128_tokens_are_below_four_megabytes() -> None:
     text = str(pack(np.random.default_rng(0).dirichlet(np.ones(128), 128).astype(np.float32)))
     assert 144 * len(text) <= 4_000_000
+
+
+def test_of_two_texts_each_block_has_its_share() -> None:
+    shown = side()
+    pair = replace(shown.maps[0], second=3)
+    written = payload("title", [Side("pair", (pair,))])["sides"][0]["maps"][0]
+    for layer, drawn in zip(pair.layers, written["layers"], strict=True):
+        for weights, head in zip(layer.captured.weights[0], drawn["heads"], strict=True):
+            assert head["blocks"] == blocks(weights, 3).tolist()
+    (alone,) = payload("title", [shown])["sides"][0]["maps"]
+    assert "blocks" not in alone["layers"][0]["heads"][0]
+
+
+def test_words_are_compared_between_all_sides() -> None:
+    sides = [side(), side(), Side("short", (choose(side().maps[0], [0]),))]
+    found = payload("title", sides, word="4")["words"]
+    assert [one["sides"] for one in found] == [[0, 1]], "the third has fewer layers"
+    (one,) = found
+    assert one["pairs"][0] == (2, 2)
+    cosines = np.frombuffer(b64decode(one["cosines"]), "<f4")
+    assert cosines.size == len(one["pairs"]) * 2 * 4 * 3
+    assert np.abs(cosines[: 2 * 4 * 3] - 1).max() <= 1e-6, "it is the same model on the same text"
+
+
+def test_positions_are_packed() -> None:
+    body = tiny_model(positions=AlibiConfig()).body
+    shown = surrounded(gather_maps(capture_attention(body, IDS), TOKENS)[0], body)
+    (picture,) = payload("title", [Side("alibi", (shown,))])["sides"][0]["maps"][0]["positions"]
+    assert picture["shape"] == [8, 8]
+    far = np.arange(8)
+    for slope, panel in zip((1 / 4, 1 / 16, 1 / 64, 1 / 256), picture["panels"], strict=True):
+        bias = -slope * np.abs(far[:, None] - far)
+        assert np.abs(unpacked(panel, 8) - bias).max() <= slope * 7 / 255
+
+
+def test_values_have_their_lengths() -> None:
+    body = tiny_model().body
+    shown = surrounded(gather_maps(capture_attention(body, IDS), TOKENS)[0], body)
+    (written,) = payload("title", [Side("tiny", (shown,))])["sides"][0]["maps"]
+    lengths = shown.layers[1].value_lengths
+    assert lengths is not None
+    for head, of in zip(written["layers"][1]["heads"], lengths.numpy(), strict=True):
+        assert np.abs(unpacked(head["lengths"], 8)[0] - of).max() <= 0.51 * of.max() / 255
+
+
+def test_a_page_of_twelve_by_twelve_heads_and_all_views_is_below_four_megabytes() -> None:
+    """BERT base in shape, with a text of 128 tokens; its layers are one layer, repeated."""
+    settings: dict[str, Any] = {"n_layers": 1, "n_heads": 12, "d_model": 768, "block": 128}
+    body = tiny_model(dtype=torch.float32, **settings).body
+    ids = torch.randint(2, 11, (1, 128), generator=torch.Generator().manual_seed(0))
+    one = surrounded(gather_maps(capture_attention(body, ids), ["word"] * 128)[0], body)
+    shown = replace(one, layers=one.layers * 12)
+    written = page(payload("title", [Side("base", (shown,))], [(0, 0, 0)]))
+    assert len(written.encode()) <= 4_000_000

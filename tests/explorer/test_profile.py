@@ -6,12 +6,12 @@ import torch
 from regard.attention import Softmax
 from regard.explorer.capture import Captured
 from regard.explorer.maps import Layer, Map
-from regard.explorer.profile import Head, draw_profile, profile, read_of, sinks
+from regard.explorer.profile import Head, draw_profile, joined, profile, read_of, sinks
 
 TOKENS = ("⁇", "the", "dog", ",", "the", "cat")
 
 
-def planted(*heads: list[int]) -> Map:
+def planted(*heads: list[int], value: float = 0.0) -> Map:
     """A layer whose heads each give all the weight of query i to one key."""
     n = len(TOKENS)
     weights = torch.stack([torch.eye(n)[to] for to in heads])[None]
@@ -21,12 +21,13 @@ def planted(*heads: list[int]) -> Map:
         mechanism=Softmax(),
         query=nothing,
         key=nothing,
-        value=nothing,
+        value=nothing + value,
         mask=None,
         bias=None,
         weights=weights,
     )
-    layer = Layer("1", captured, tuple(range(len(heads))))
+    projection = torch.ones(1, 4 * len(heads))
+    layer = Layer("1", captured, tuple(range(len(heads))), projection)
     return Map("self-attention", TOKENS, TOKENS, (layer,))
 
 
@@ -60,3 +61,16 @@ def test_a_profile_is_drawn() -> None:
     heads = profile([planted(PREVIOUS, FIRST)])
     assert draw_profile(heads, ".png").startswith(b"\x89PNG")
     assert draw_profile(heads, ".svg").startswith(b"<svg")
+
+
+def test_a_norm_is_what_a_query_gets() -> None:
+    """Each query gives all its weight to a value that adds 4 · 2 to an output of width 1."""
+    heads = profile([planted(PREVIOUS, FIRST, value=2.0)])
+    assert [head.scores["norm"] for head in heads] == [8, 8]
+
+
+def test_further_scores_are_joined_in_the_order_of_heads() -> None:
+    heads = joined(profile([planted(PREVIOUS, FIRST)]), {"gradient": torch.tensor([0.5, 3.0])})
+    assert [head.scores["gradient"] for head in heads] == [0.5, 3.0]
+    assert [head.pattern for head in heads] == ["previous", "first"]
+    assert draw_profile(heads, ".svg").count(b"gradient") == 0, "no share"

@@ -1,12 +1,20 @@
 """Each step leads to the next, for every mechanism and position encoding."""
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
 
-from regard.explorer.capture import capture_attention
-from regard.explorer.steps import steps
+from regard.attention import Bias, KernelAttention, Linformer, RelativeVectors
+from regard.attention.contract_cases import HEADS, D, supported
+from regard.attention.registry import OWN, Mechanism
+from regard.explorer.capture import Captured, capture_attention, recorded
+from regard.explorer.encoding import Encoding
+from regard.explorer.steps import has_scores, output, steps
 from regard.models.config_attention import (
     ArgmaxConfig,
     BigBirdConfig,
@@ -21,6 +29,7 @@ from regard.models.config_positions import (
     ShawVectorsConfig,
     T5BiasConfig,
 )
+from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, rotate
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -57,3 +66,101 @@ def test_argmax_takes_the_largest_of_what_is_shown() -> None:
 def test_of_a_kernel_products_and_weights_are_shown() -> None:
     (captured, *_) = capture_attention(tiny_model(attention=EluConfig()), IDS)
     assert [name for name, _ in steps(captured, 0, 0)] == ["q·k", "weight"]
+
+
+CPU = torch.device("cpu")
+POSITIONS: dict[str, Bias | RelativeVectors | None] = {
+    "none": None,
+    "alibi": Alibi(heads=HEADS),
+    "t5": T5Bias(heads=HEADS, buckets=8, max_distance=16),
+    "relative bias": RelativeBias(heads=HEADS, clip=5),
+    "shaw": ShawVectors(d=D, clip=3),
+}
+
+
+def seen(mechanism: Mechanism, positions: Bias | RelativeVectors | None) -> Iterator[Captured]:
+    """What a mechanism does under every mask that it honours, with shared keys and without."""
+    attend = mechanism.example().double().eval()
+    for case in supported(mechanism, torch.float64, CPU):
+        if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
+            continue
+        given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
+        with recorded(nn.ModuleDict({"attention": attend})) as captured:
+            attend(case.query, case.key, case.value, **given)
+        yield from captured
+
+
+def supports(mechanism: Mechanism, bias: Bias | RelativeVectors | None) -> bool:
+    wanted = "vectors" if isinstance(bias, RelativeVectors) else "bias"
+    return bias is None or mechanism.type.supports.has(wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        (name, kind)
+        for name, kind in product(OWN, POSITIONS)
+        if supports(OWN[name], POSITIONS[kind])
+    ],
+)
+def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
+    for captured in seen(OWN[name], POSITIONS[positions]):
+        row, head = 1, 2
+        found = dict(steps(captured, row, head))
+        group = captured.query.shape[1] // captured.key.shape[1]
+        query, key = captured.query[row, head], captured.key[row, head // group]
+        assert_close(found["q·k"], query @ key.mT)
+        assert_close(found["weight"], captured.weights[row, head])
+        assert has_scores(captured) == (name not in IMPLIED)
+        if has_scores(captured):
+            assert_close(found["÷ √d"], found["q·k"] / D**0.5)
+            scores = found.get("+ position", found["÷ √d"])
+            masked = found.get("masked", scores)
+            assert_close(masked, scores.masked_fill(masked.isinf(), float("-inf")))
+            assert_close(applied(name, masked), found["weight"])
+        else:
+            assert list(found) == ["q·k", "weight"]
+
+
+IMPLIED = {name for name, one in OWN.items() if one.type in (KernelAttention, Linformer)}
+
+
+def applied(name: str, scores: Tensor) -> Tensor:
+    """Weights from the last scores; a query that sees nothing has none."""
+    alive = ~scores.isinf().all(-1, keepdim=True)
+    soft = scores.softmax(-1)
+    hard = torch.zeros_like(soft).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
+    return (hard if name == "argmax" else soft).masked_fill(~alive, 0.0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", OWN)
+def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
+    attend = OWN[name].example().double().eval()
+    for case in supported(OWN[name], torch.float64, CPU):
+        given = {"mask": case.mask, "bias": case.bias}
+        with recorded(nn.ModuleDict({"attention": attend})) as captured:
+            out = attend(case.query, case.key, case.value, **given)
+        for head in (0, HEADS - 1):
+            assert_close(output(captured[0], 1, head), out[1, head])
+
+
+@torch.no_grad()
+def test_the_output_holds_vectors_of_distances() -> None:
+    for captured in seen(OWN["softmax"], POSITIONS["shaw"]):
+        out = captured.mechanism(
+            captured.query, captured.key, captured.value, mask=captured.mask, bias=captured.bias
+        )
+        assert_close(output(captured, 1, 2), out[1, 2])
+
+
+def test_queries_and_keys_are_turned_back() -> None:
+    rotary = Rotary(length=8, d=D)
+    cos, signed_sin = (part[0, 0] for part in rotary(torch.arange(8)[None], torch.float64))
+    x = torch.randn(3, 8, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    turned = rotate(x[None], (cos[None, None], signed_sin[None, None]))[0]
+    before = Encoding(turn=(cos, signed_sin)).before(turned)
+    assert before is not None
+    assert_close(before, x)
+    assert Encoding().before(x) is None

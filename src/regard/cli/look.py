@@ -9,6 +9,8 @@ from regard.cli import options
 
 if TYPE_CHECKING:
     from regard.explorer.look import View
+    from regard.explorer.profile import Head
+    from regard.runs.run import Run
 
 
 @click.command()
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--vs", type=click.Path(path_type=Path), help="Another run, side by side.")
 @click.option("--vs-untrained", is_flag=True, help="The same model before its training, beside it.")
 @click.option("--vs-text", help="Another text, side by side.")
+@click.option("--word", help="The word that is compared between sides [the first of both].")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 def look(
     run: Path,
@@ -36,12 +39,14 @@ def look(
     vs: Path | None,
     vs_untrained: bool,
     vs_text: str | None,
+    word: str | None,
     device: str,
 ) -> None:
     """Write a page that shows the attention of RUN while it reads TEXT.
 
     SECOND is what an encoder–decoder writes about the text, or the second sentence of a pair.
     """
+    from regard.errors import UserError
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
     from regard.runs.machine import Machine
@@ -57,20 +62,42 @@ def look(
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
     view = view.only(_numbers("--layers", layers), _numbers("--heads", heads))
+    if word is not None:
+        if not others:
+            raise UserError(
+                f"--word {word}: is compared between two sides; add --vs-text, --vs or "
+                "--vs-untrained"
+            )
+        view = view.about(word)
     place = _save(view.in_steps([_step(step) for step in steps or ("1.1",)]), out)
     click.echo(f"Look: {place.resolve()}")
 
 
 @click.command()
 @options.RUN
-@click.argument("texts", nargs=-1, required=True)
+@click.argument("texts", nargs=-1)
+@click.option(
+    "--random",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Read N random tokens twice, too; this is done without TEXTS as well [50, if they fit].",
+)
+@click.option("--gradients", is_flag=True, help="How much the loss of TEXTS rides on each head.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
 )
 @options.JSON
+@options.SEED
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 def patterns(
-    run: Path, texts: tuple[str, ...], out: Path | None, json_file: Path | None, device: str
+    run: Path,
+    texts: tuple[str, ...],
+    random: int | None,
+    gradients: bool,
+    out: Path | None,
+    json_file: Path | None,
+    seed: int | None,
+    device: str,
 ) -> None:
     """What each head of RUN looks at in TEXTS, as numbers and as a picture.
 
@@ -79,22 +106,23 @@ def patterns(
     from rich.console import Console
     from rich.table import Table
 
-    from regard.explorer.look import look as look_at
-    from regard.explorer.profile import draw_profile, profile, sinks
+    from regard.errors import UserError
+    from regard.explorer.profile import draw_profile, sinks
     from regard.runs.files import write_file
     from regard.runs.machine import Machine
     from regard.runs.run import Run
 
     place = out or Path("patterns.png")
     options.check_places(place, json_file)
+    if gradients and not texts:
+        raise UserError("--gradients: needs TEXTS, whose loss they are of")
     model = Run.load(run, device=Machine.choose(device).device)
-    maps = [look_at(model, text).sides[0].maps[0] for text in _lines(texts)]
-    heads = profile(maps)
+    heads = _measured(model, _lines(texts), random, gradients, seed or 0)
     table = Table(box=None, pad_edge=False)
     for column in ("head", "pattern", *heads[0].scores):
         table.add_column(column, justify="left" if column in ("head", "pattern") else "right")
     for head in heads:
-        scores = (f"{score:.2f}" for score in head.scores.values())
+        scores = (_shown(name, score) for name, score in head.scores.items())
         table.add_row(f"{head.layer}.{head.head}", head.pattern, *scores)
     Console(width=160).print(table)
     write_file(place, draw_profile(heads, place.suffix))
@@ -102,6 +130,30 @@ def patterns(
     options.write_json(json_file, found)
     click.echo(f"{sinks(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Picture: {place.resolve()}")
+
+
+def _measured(
+    model: "Run", lines: list[str], random: int | None, gradients: bool, seed: int
+) -> "list[Head]":
+    """All scores of all heads: on texts, and on a random text that comes twice."""
+    from regard.explorer.gradients import gradient_norms
+    from regard.explorer.look import look as look_at
+    from regard.explorer.profile import joined, profile
+    from regard.explorer.repeats import read_twice, repeat_scores
+
+    maps = [look_at(model, text).sides[0].maps[0] for text in lines]
+    if random or not lines:
+        twice = read_twice(model, random, seed=seed)
+        heads = joined(profile(maps or [twice]), repeat_scores(twice))
+    else:
+        heads = profile(maps)
+    if gradients:
+        heads = joined(heads, {"gradient": gradient_norms(model, lines, maps[0])})
+    return heads
+
+
+def _shown(name: str, score: float) -> str:
+    return f"{score:.2g}" if name == "gradient" else f"{score:.2f}"
 
 
 def _lines(texts: tuple[str, ...]) -> list[str]:

@@ -55,12 +55,12 @@ def recorded(model: nn.Module) -> Iterator[list[Captured]]:
     """
     captured: list[Captured] = []
     with ExitStack() as watched:
-        for name, module in _mechanisms(model):
+        for name, module in mechanisms(model):
             watched.enter_context(_watched(name, module, captured))
         yield captured
 
 
-def _mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
+def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
     """Those that the model calls itself, not those within another."""
     found: list[str] = []
     for name, module in model.named_modules():

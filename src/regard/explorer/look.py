@@ -1,7 +1,7 @@
 """Look at the attention of a run while it reads a text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from regard.explorer.maps import Side, choose, gather_maps
 from regard.explorer.page import in_notebook, page
 from regard.explorer.payload import Chosen, payload
 from regard.explorer.pictures import draw_map
+from regard.explorer.surroundings import surrounded
 from regard.models.families import SequenceToSequence
 from regard.runs.files import write_file
 from regard.runs.run import Run
@@ -25,7 +26,7 @@ WRITTEN = 24
 """Tokens that an encoder–decoder writes where no target is given."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class View:
     """What models did while they read texts. Shows itself in a notebook."""
 
@@ -33,11 +34,13 @@ class View:
     sides: tuple[Side, ...]
     detailed: Sequence[Chosen] = ((0, 0, 0),)
     """The heads that are shown step by step: map, layer and head, from 0."""
+    word: str | None = None
+    """The word that is compared between sides; by default the first that they share."""
 
     @property
     def data(self) -> dict[str, Any]:
         """What a page shows."""
-        return payload(self.title, self.sides, self.detailed)
+        return payload(self.title, self.sides, self.detailed, self.word)
 
     def save(self, path: str | Path) -> Path:
         """Write a page that works offline."""
@@ -53,7 +56,8 @@ class View:
 
     def beside(self, other: "View") -> "View":
         """Both in one page."""
-        return View(f"{self.title} ∣ {other.title}", (*self.sides, *other.sides), self.detailed)
+        title = f"{self.title} ∣ {other.title}"
+        return replace(self, title=title, sides=(*self.sides, *other.sides))
 
     def only(
         self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
@@ -64,14 +68,22 @@ class View:
             UserError: there are no such layers or heads.
         """
         sides = tuple(
-            Side(side.name, tuple(choose(one, layers, heads) for one in side.maps))
+            replace(side, maps=tuple(choose(one, layers, heads) for one in side.maps))
             for side in self.sides
         )
-        return View(self.title, sides, self.detailed)
+        return replace(self, sides=sides)
 
     def in_steps(self, chosen: Sequence[Chosen]) -> "View":
         """The same with other heads step by step."""
-        return View(self.title, self.sides, tuple(chosen))
+        return replace(self, detailed=tuple(chosen))
+
+    def about(self, word: str) -> "View":
+        """The same with another word compared between sides."""
+        return replace(self, word=word)
+
+    def __repr__(self) -> str:
+        """Short: notebooks keep it beside the page."""
+        return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:
         return in_notebook(self.data)
@@ -86,17 +98,14 @@ def look(run: Run, text: str, second: str | None = None) -> View:
     Raises:
         UserError: a text is empty, can't be encoded or is too long, or the model has no attention.
     """
-    for given in (text, second):
-        if given == "":
-            raise UserError("a text is empty; a model needs something to look at")
-    read = _pair if isinstance(run.model, SequenceToSequence) else _text
     inputs, source, target, break_ = read(run, text, second)
     captured = capture_attention(run.model.body, *inputs)
     if not captured:
         raise UserError(f"{run.path}: this model has no attention to look at")
     show = run.tokenizer.show
     maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
-    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps),))
+    maps = tuple(surrounded(one, run.model.body) for one in maps)
+    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps, text),))
 
 
 def untrained(run: Run) -> Run:
@@ -110,6 +119,18 @@ def untrained(run: Run) -> Run:
 
 Read = tuple[Sequence[Any], list[int], list[int], int | None]
 """A model's inputs, the ids of source and target, and where the second of two texts begins."""
+
+
+def read(run: Run, text: str, second: str | None = None) -> Read:
+    """A text as a run's model takes it.
+
+    Raises:
+        UserError: a text is empty, can't be encoded or is too long.
+    """
+    for given in (text, second):
+        if given == "":
+            raise UserError("a text is empty; a model needs something to look at")
+    return (_pair if isinstance(run.model, SequenceToSequence) else _text)(run, text, second)
 
 
 def _text(run: Run, text: str, second: str | None) -> Read:

@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.errors import UserError
 from regard.explorer.capture import Captured
+from regard.explorer.encoding import Encoding
+from regard.explorer.patterns import value_lengths
 
 T = TypeVar("T")
 
@@ -19,6 +24,17 @@ class Layer:
     captured: Captured
     heads: tuple[int, ...]
     """Which heads are shown, from 0."""
+    projection: Float[Tensor, "d_model heads_e"] | None = None
+    """What takes the values that all heads gathered to the output, where it is known."""
+
+    @property
+    def value_lengths(self) -> Float[Tensor, "heads keys"] | None:
+        """‖v_j W_O‖ of each head of the layer, where the projection is known."""
+        if self.projection is None:
+            return None
+        value, heads = self.captured.value[0], self.captured.query.shape[1]
+        values = value.repeat_interleave(heads // len(value), 0)
+        return value_lengths(values, self.projection.to(values.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +47,8 @@ class Map:
     layers: tuple[Layer, ...]
     second: int | None = None
     """Where the second of two texts begins, if they are read as one."""
+    encoding: Encoding = field(default_factory=Encoding)
+    """Positions before attention, as far as they are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +57,8 @@ class Side:
 
     name: str
     maps: tuple[Map, ...]
+    text: str = ""
+    """What it read."""
 
 
 def gather_maps(

@@ -1,6 +1,8 @@
 """Pages that show attention: whole in themselves, offline, and safe to put any text on."""
 
 import json
+from base64 import b64encode
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -9,6 +11,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
@@ -20,22 +23,43 @@ body {{ margin: 0; min-height: 100vh; }}
 </style>
 </head>
 <body class="regard-look">
-<main id="look"></main>
-<script type="application/json" id="data">{data}</script>
-<script type="module">
-{module}
-const data = JSON.parse(document.getElementById("data").textContent);
-render({{ model: {{ get: () => data }}, el: document.getElementById("look") }});
-</script>
+<main></main>
+<script type="application/json">{data}</script>
+<script type="module">{script}</script>
 </body>
 </html>
 """
 
+_START = """
+const data = JSON.parse(document.querySelector("script[type='application/json']").textContent);
+render({ model: { get: () => data }, el: document.querySelector("main") });
+"""
+
+
+_UNTRUSTED = "An interactive view of attention stands here: trust this notebook to see it."
+
 
 def page(data: dict[str, Any]) -> str:
     """A page that holds all that it shows."""
+    script = module() + _START
     return _PAGE.format(
-        title=escape(data["title"]), style=style(), module=module(), data=inert(data)
+        policy=_policy(script),
+        title=escape(data["title"]),
+        style=style(),
+        data=inert(data),
+        script=script,
+    )
+
+
+def _policy(script: str) -> str:
+    """What a page may do: run this script, and fetch nothing.
+
+    https://www.w3.org/TR/CSP3/
+    """
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -48,11 +72,16 @@ def inert(data: dict[str, Any]) -> str:
 
 
 def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
-    """The page in a frame of its own, as notebooks show it."""
+    """The page in a frame of its own, as notebooks show it.
+
+    Its script sees nothing of the notebook. Where frames are taken out, as they are of notebooks
+    that aren't trusted, the text within remains.
+    """
     document = escape(page(data), quote=True)
     return (
         f'<iframe srcdoc="{document}" title="{escape(data["title"], quote=True)}" '
-        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+        f'sandbox="allow-scripts" style="width: 100%; height: {height}px; border: 0">'
+        f"{_UNTRUSTED}</iframe>"
     )
 
 

@@ -106,6 +106,25 @@ def distance(weights: Weights) -> Scores:
     return (weights * far).sum((-2, -1)) / weights.sum((-2, -1))
 
 
+def blocks(weights: Weights, second: int) -> Float[Tensor, "*heads 2 2"]:
+    """Of two texts read as one, how much of its weight each gives to itself and to the other.
+
+    Row 0 are the queries before `second`, row 1 the others, and so are the columns for the keys.
+    """
+    to_first, to_second = weights[..., :second].sum(-1), weights[..., second:].sum(-1)
+    given = torch.stack([to_first, to_second], -1)
+    return torch.stack([given[..., :second, :].mean(-2), given[..., second:, :].mean(-2)], -2)
+
+
+def value_lengths(
+    values: Float[Tensor, "heads n d"], projection: Float[Tensor, "d_model heads_d"]
+) -> Float[Tensor, "heads n"]:
+    """‖v_j W_O‖: how much key j adds to an output through a head that gives it all its weight."""
+    heads, _, d = values.shape
+    parts = projection.view(-1, heads, d)
+    return torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
+
+
 def value_norms(
     weights: Float[Tensor, "heads n n"],
     values: Float[Tensor, "heads n d"],
@@ -115,8 +134,5 @@ def value_norms(
 
     A large weight on a small value adds little (Kobayashi et al., 2020, arXiv:2004.10102).
     """
-    heads, _, d = values.shape
-    parts = projection.view(-1, heads, d)
-    moved = torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
-    norms: Tensor = weights.abs() * moved[:, None]
+    norms: Tensor = weights.abs() * value_lengths(values, projection)[:, None]
     return norms

@@ -1,10 +1,12 @@
 """The patterns of all heads of a model, on the texts that it read."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.drawing import panels, to_png, to_svg
 from regard.explorer.maps import Map
@@ -38,6 +40,10 @@ _KINDS = (
 )
 
 
+_NO_SHARES = ("distance", "norm", "gradient")
+"""Scores that may be above 1."""
+
+
 def profile(maps: Sequence[Map]) -> list[Head]:
     """Each head's patterns, averaged over the texts that one model read: a map a text.
 
@@ -57,6 +63,14 @@ def profile(maps: Sequence[Map]) -> list[Head]:
     ]
 
 
+def joined(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"]]) -> list[Head]:
+    """The heads with further scores, given in their order."""
+    return [
+        Head(one.layer, one.head, one.scores | {name: float(of[i]) for name, of in more.items()})
+        for i, one in enumerate(heads)
+    ]
+
+
 def sinks(heads: Sequence[Head]) -> float:
     """The share of heads that use the first token as a sink."""
     return _mean([head.scores["sink"] > SINK for head in heads])
@@ -64,7 +78,7 @@ def sinks(heads: Sequence[Head]) -> float:
 
 def draw_profile(heads: Sequence[Head], ending: str) -> bytes:
     """A row a head, a column a pattern: SVG for ".svg", else PNG."""
-    names = [name for name in heads[0].scores if name != "distance"]
+    names = [name for name in heads[0].scores if name not in _NO_SHARES]
     with panels(height=0.6 + 0.22 * len(heads), width=7.5) as (figure, (axes,)):
         values = [[head.scores[name] for name in names] for head in heads]
         axes.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
@@ -97,6 +111,9 @@ def _of_text(one: Map) -> list[Head]:
             "entropy": entropy(weights, causal=causal),
             "distance": distance(weights),
         }
+        lengths = layer.value_lengths
+        if lengths is not None:
+            scores["norm"] = (weights.abs() * lengths.float().cpu()[:, None]).sum(-1).mean(-1)
         found += [
             Head(layer.name, head + 1, {name: float(of[head]) for name, of in scores.items()})
             for head in layer.heads

@@ -34,6 +34,21 @@ def steps(
     return [*found, ("weight", captured.weights[row, head])]
 
 
+def has_scores(captured: Captured) -> bool:
+    """Whether each key has a score; otherwise the weights are those that a mechanism implies."""
+    return _exact(captured.mechanism) is not None
+
+
+def output(captured: Captured, row: int, head: int) -> Float[Tensor, "queries e"]:
+    """What one head gathered: weights · values, and vectors of distances where values have them."""
+    weights = captured.weights
+    group = weights.shape[1] // captured.value.shape[1]
+    gathered = weights[row, head] @ captured.value[row, head // group].to(weights.dtype)
+    if isinstance(captured.bias, RelativeVectors):
+        gathered = gathered + captured.bias.gather(weights, *_places(captured))[row, head]
+    return gathered
+
+
 def _heads(captured: Captured, row: int, head: int) -> tuple[Tensor, Tensor]:
     """A head's queries and keys, a token a row; several heads may share their keys."""
     query, key = captured.query, captured.key
@@ -50,10 +65,8 @@ def _exact(mechanism: Attention) -> Exact | None:
 
 def _position(captured: Captured, row: int, head: int, exact: Exact) -> Tensor:
     """What is added to the scores for where queries and keys stand."""
-    query, key = captured.query, captured.key
-    place = torch.arange(key.shape[2], device=key.device)
-    queries = (captured.mask or Mask()).query_positions(query.shape[2], len(place), key.device)
-    bias = captured.bias
+    query, bias = captured.query, captured.bias
+    queries, place = _places(captured)
     if isinstance(bias, RelativeVectors):
         scaled = query * query.shape[-1] ** -0.5 if exact.scaled else query
         return bias.scores(scaled, queries, place)[row, head]
@@ -62,12 +75,20 @@ def _position(captured: Captured, row: int, head: int, exact: Exact) -> Tensor:
     return (added[row if len(added) > 1 else 0] if added.ndim == 4 else added)[head]
 
 
+def _places(captured: Captured) -> tuple[Tensor, Tensor]:
+    """Where queries and keys stand."""
+    queries, keys, device = captured.query.shape[2], captured.key.shape[2], captured.key.device
+    positions = (captured.mask or Mask()).query_positions(queries, keys, device)
+    return positions, torch.arange(keys, device=device)
+
+
 def _visible(captured: Captured, row: int, head: int) -> Tensor:
     """Which keys a query may look at."""
     mechanism, query, key = captured.mechanism, captured.query, captured.key
     mask, (heads, n) = captured.mask or Mask(), query.shape[1:3]
+    dense = mask.to_dense(n, key.shape[2], query.device)
     if isinstance(mechanism, BlockSparse):
         causal = mask.alignment is not None
-        mask = mask & mechanism.pattern(heads, n, causal=causal, device=query.device)
-    dense = mask.to_dense(n, key.shape[2], query.device)
+        pattern = mechanism.pattern(heads, n, causal=causal, device=query.device)
+        dense = dense & pattern.to_dense(n, n, query.device)
     return dense.expand(len(query), heads, n, key.shape[2])[row, head]

@@ -12,6 +12,7 @@ from regard.explorer.capture import capture_attention
 from regard.explorer.look import View, look
 from regard.explorer.maps import Side, gather_maps
 from regard.explorer.payload import details
+from regard.explorer.surroundings import surrounded
 from regard.models.families import SequenceToSequence
 from regard.runs.run import Run
 from regard.serve.wishes import Look, Steps, Write
@@ -96,7 +97,8 @@ def look_at_writing(run: Run, text: str, written: list[int]) -> View:
     )
     if not maps:
         raise UserError(f"{run.path}: this model has no attention to look at")
-    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps),))
+    maps = tuple(surrounded(one, run.model.body) for one in maps)
+    return View(f"{run.path.name}: {text}", (Side(run.path.name, maps, text),))
 
 
 def _device(run: Run) -> torch.device:

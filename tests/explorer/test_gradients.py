@@ -1,0 +1,140 @@
+"""∂L/∂A[i, j], against what a small change of a weight does."""
+
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from test_look import TEXT, run
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.attention import Attention
+from regard.errors import UserError
+from regard.explorer.capture import capture_attention, mechanisms
+from regard.explorer.gradients import Gradient, attention_gradients, gradient_norms, text_loss
+from regard.explorer.look import look
+from regard.models.config_attention import ArgmaxConfig, BigBirdConfig, EluConfig
+from regard.models.config_heads import ClassesConfig, LanguageConfig, MaskedLanguageConfig
+from regard.models.config_positions import RotaryConfig, ShawVectorsConfig
+from regard.models.families import Model, make_model
+from tiny_families import FAMILIES
+from tiny_models import tiny_model
+from tiny_recurrent import sharp
+
+IDS = torch.tensor([[3, 1, 4, 1, 5]])
+DECODERS: dict[str, dict[str, Any]] = {
+    "shared keys": {"n_kv_heads": 2, "positions": RotaryConfig()},
+    "shaw": {"positions": ShawVectorsConfig(clip=2)},
+    "bigbird": {"attention": BigBirdConfig(block=2)},
+    "elu": {"attention": EluConfig()},
+}
+
+
+class Moved(nn.Module):
+    """In place of `weights` of a mechanism: with one of them larger."""
+
+    def __init__(self, mechanism: Attention, place: tuple[int, ...], by: float) -> None:
+        super().__init__()
+        self.whole, self.place, self.by = mechanism.weights, place, by
+
+    def forward(self, query: Tensor, key: Tensor, **given: Any) -> Tensor:
+        weights = self.whole(query, key, **given).clone()
+        weights[self.place] += self.by
+        return weights
+
+
+def loss_with(
+    model: Model, inputs: tuple[Tensor, ...], layer: int, place: tuple[int, ...], by: float
+) -> float:
+    """The loss where one weight of one layer is moved."""
+    _, mechanism = list(mechanisms(model.body))[layer]
+    losses = []
+    vars(mechanism)["weights"] = Moved(mechanism, place, by)
+    try:
+        attention_gradients(model.body, lambda: remembered(text_loss(model, *inputs), losses))
+    finally:
+        del vars(mechanism)["weights"]
+    return losses[0]
+
+
+def remembered(loss: Tensor, losses: list[float]) -> Tensor:
+    losses.append(loss.item())
+    return loss
+
+
+def check(model: Model, *inputs: Tensor) -> list[Gradient]:
+    """Compare with central differences, whose error is some h² and rounding over h."""
+    found = attention_gradients(model.body, partial(text_loss, model, *inputs))
+    h = 1e-5
+    for layer, one in enumerate(found):
+        last = tuple(size - 1 for size in one.weights.shape)
+        for place in {(0, 0, 0, 0), (0, 1, last[2], 0), last}:
+            ends = [loss_with(model, inputs, layer, place, by) for by in (h, -h)]
+            slope = (ends[0] - ends[1]) / (2 * h)
+            assert float(one.gradient[place]) == pytest.approx(slope, rel=1e-5, abs=1e-8)
+    return found
+
+
+@pytest.mark.parametrize("variant", DECODERS)
+def test_gradients_are_the_slopes_of_the_loss(variant: str) -> None:
+    model = tiny_model(**DECODERS[variant])
+    found = check(model, IDS)
+    captured = capture_attention(model.body, IDS)
+    for one, seen in zip(found, captured, strict=True):
+        assert one.layer == seen.layer
+        assert_close(one.weights, seen.weights)
+        assert one.norm[0, 0] == pytest.approx(math.sqrt(float(one.gradient[0, 0].square().sum())))
+        assert (one.norm > 0).any()
+
+
+def test_an_encoder_that_fills_masks_has_gradients() -> None:
+    check(sharp(make_model(FAMILIES["encoder"], MaskedLanguageConfig(), 11)), IDS)
+
+
+def test_attention_to_a_source_has_gradients() -> None:
+    model = sharp(make_model(FAMILIES["encoder-decoder"], LanguageConfig(), 11))
+    found = check(model, IDS, torch.tensor([5]), IDS[:, :4])
+    assert any(one.weights.shape[-2:] == (4, 5) for one in found)
+
+
+def test_looking_for_gradients_changes_nothing() -> None:
+    model = tiny_model(attention=ArgmaxConfig())
+    with torch.no_grad():
+        before = model(IDS)
+        attention_gradients(model.body, partial(text_loss, model, IDS))
+        assert torch.equal(model(IDS), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    for _, mechanism in mechanisms(model.body):
+        assert not {"forward", "memory", "read"} & vars(mechanism).keys()
+
+
+def test_a_loss_that_no_weight_changes_has_no_gradient() -> None:
+    model = tiny_model()
+    loss = lambda: model.body(IDS).sum() * 0.0  # noqa: E731
+    assert all((one.norm == 0).all() for one in attention_gradients(model.body, loss))
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_next_token() -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        shares = model(IDS).log_softmax(-1)[0]
+        expected = -shares[torch.arange(4), IDS[0, 1:]].mean()
+        assert_close(text_loss(model, IDS), expected)
+
+
+def test_models_and_texts_without_a_loss_are_refused() -> None:
+    with pytest.raises(UserError, match="one token has no loss"):
+        text_loss(tiny_model(), IDS[:, :1])
+    classes = make_model(FAMILIES["encoder"], ClassesConfig(labels=("a", "b")), 11)
+    with pytest.raises(UserError, match="predicts tokens"):
+        text_loss(classes, IDS, torch.tensor([5]))
+
+
+def test_norms_are_averaged_over_texts() -> None:
+    decoder = run("decoder")
+    heads = look(decoder, TEXT).only([1], [1, 0]).sides[0].maps[0]
+    one, other = (gradient_norms(decoder, [text], heads) for text in (TEXT, "tan"))
+    assert one.shape == (2,)
+    assert_close(gradient_norms(decoder, [TEXT, "tan"], heads), (one + other) / 2)

@@ -1,0 +1,162 @@
+"""Views of sides, words and positions, in a browser: what is said is what was computed."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from browser import chromium
+from regard.explorer.look import View, look
+from regard.explorer.steps import steps
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.text.tokenizer import Pieces
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ("the kids play in the park", "a great play opened in town")
+NUMBER = r"(-?\d+\.\d+(?:e-?\d+)?)"
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(
+            executable_path=shutil.which(chromium()), args=["--no-sandbox"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: "Browser") -> "Iterator[Page]":
+    """A page on which nothing may go wrong."""
+    opened, errors = browser.new_page(), list[str]()
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda message: errors.append(message.text))
+    yield opened
+    opened.close()
+    assert not errors
+
+
+def run(recipe: str, *more: str) -> Run:
+    sizes = ("n_layers=2", "n_heads=2", "d_model=16", "block=32")
+    settings = [*(f"model.{size}" for size in sizes), *more]
+    made = Run.new(
+        Path("runs/tiny"), override(RECIPES[recipe], settings), Pieces.train_words(TEXTS), {}
+    )
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in made.model.parameters():
+            parameter.normal_(std=0.5)
+    made.model.eval()
+    return made
+
+
+def show(page: "Page", view: View, folder: Path, name: str) -> None:
+    page.goto(view.save(folder / "view.html").as_uri())
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def said(page: "Page") -> str:
+    text = page.get_by_role("status").text_content()
+    assert text is not None
+    return text
+
+
+def weights(view: View, side: int) -> Any:
+    return view.sides[side].maps[0].layers[0].captured.weights[0, 0]
+
+
+def test_a_difference_is_told_with_both_values(page: "Page", tmp_path: Path) -> None:
+    model = run("text")
+    view = look(model, TEXTS[0]).beside(look(model, TEXTS[1]))
+    show(page, view, tmp_path, "Matrix")
+    canvas = page.get_by_label(re.compile("weights of layer 1, head 1.*difference"))
+    box = canvas.bounding_box()
+    assert box is not None
+    n = len(view.sides[0].maps[0].queries)
+    i, j = n - 1, 2
+    page.mouse.move(
+        box["x"] + (j + 0.5) / n * box["width"], box["y"] + (i + 0.5) / n * box["height"]
+    )
+    one, other = (float(weights(view, side)[i, j]) for side in (0, 1))
+    numbers = re.findall(rf"{NUMBER} ± {NUMBER}", said(page))
+    for expected, (value, off) in zip((one, other, one - other), numbers, strict=True):
+        assert abs(float(value) - expected) <= float(off)
+
+
+def test_sides_of_other_shapes_have_no_difference(page: "Page", tmp_path: Path) -> None:
+    model = run("text")
+    show(page, look(model, TEXTS[0]).beside(look(model, "the park")), tmp_path, "Heads")
+    assert page.get_by_role("figure").count() == 2
+    page.get_by_label("beside").select_option("nothing")
+    assert page.get_by_role("figure").count() == 0
+
+
+def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
+    model = run("text")
+    view = look(model, TEXTS[0]).beside(look(model, TEXTS[1])).about("play")
+    show(page, view, tmp_path, "Word")
+    places = [[t.strip() for t in side.maps[0].queries].index("play") for side in view.sides]
+    for part, name in enumerate(("query", "key", "value")):
+        vectors = [
+            getattr(side.maps[0].layers[0].captured, name)[0, 0, place]
+            for side, place in zip(view.sides, places, strict=True)
+        ]
+        cosine = torch.nn.functional.cosine_similarity(*vectors, dim=0)
+        page.locator(".cosines").nth(part).locator("td").first.hover()
+        (shown,) = re.findall(rf"cosine {NUMBER}", said(page))
+        assert float(shown) == pytest.approx(float(cosine), abs=1e-4)
+    assert page.get_by_label("entries of").count() == 9
+    page.get_by_role("button", name=re.compile("“in”, position 3")).click()
+    assert page.get_by_label("entries of").count() == 0, "vectors of one word are kept"
+
+
+def test_positions_are_told_as_they_are(page: "Page", tmp_path: Path) -> None:
+    view = look(run("text", "model.positions.kind=alibi"), TEXTS[0])
+    show(page, view, tmp_path, "Positions")
+    canvas = page.get_by_label(re.compile("on the scores.*head 1"))
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        canvas.press(key)
+    (found,) = re.findall(rf"{NUMBER} ± {NUMBER}", said(page))
+    assert abs(float(found[0]) - -2 / 16) <= float(found[1]), "two away, and the slope 2^-4"
+
+
+def test_the_steps_are_those_that_were_computed(page: "Page", tmp_path: Path) -> None:
+    view = look(run("text", "model.positions.kind=rotary"), TEXTS[0])
+    show(page, view, tmp_path, "Step by step")
+    query = 3
+    page.get_by_label("query", exact=True).select_option(str(query))
+    titles = page.locator("thead th").all_text_contents()
+    assert titles == ["key", "k", "k, turned", "q ∘ k", "q·k", "÷ √d", "masked", "weight", "v"]
+    captured = view.sides[0].maps[0].layers[0].captured
+    for step, (_, matrix) in enumerate(steps(captured, 0, 0)):
+        cells = page.locator(f"tbody tr td:nth-child({5 + step})").all_text_contents()
+        for shown, expected in zip(cells, matrix[query].tolist(), strict=True):
+            found = float(shown.replace("−∞", "-inf"))
+            assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path: Path) -> None:
+    view = look(run("masked", "model.segments=2"), *TEXTS)
+    show(page, view, tmp_path, "Matrix")
+    table = page.get_by_label("shares of weight between the texts")
+    second = view.sides[0].maps[0].second
+    shares = [float(share) for share in table.locator("td").all_text_contents()]
+    assert table.locator("th").all_text_contents() == ["A→A", "A→B", "B→A", "B→B"]
+    first = weights(view, 0)[:second]
+    assert shares[:2] == pytest.approx(
+        [float(first[:, :second].sum(-1).mean()), float(first[:, second:].sum(-1).mean())], abs=6e-4
+    )
+    assert sum(shares) == pytest.approx(2, abs=2e-3)

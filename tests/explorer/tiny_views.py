@@ -1,0 +1,22 @@
+"""Views of a model small enough to be looked at in no time, in any words."""
+
+from collections.abc import Sequence
+
+import torch
+
+from regard.explorer.capture import capture_attention
+from regard.explorer.look import View
+from regard.explorer.maps import Side, gather_maps
+from tiny_models import VOCABULARY, tiny_model
+
+TOKENS = ("The", " dog", " ran", ",", " and", " the", " dog", " sat")
+
+
+def tiny_view(
+    tokens: Sequence[str] = TOKENS, *, title: str = "tiny", layers: int = 2, seed: int = 0
+) -> View:
+    """What layers of four heads do with so many tokens; the model knows them by numbers."""
+    model = tiny_model(dtype=torch.float32, seed=seed, n_layers=layers, block=len(tokens))
+    ids = torch.arange(len(tokens))[None] * 7 % VOCABULARY
+    captured = capture_attention(model, ids)
+    return View(title, (Side(title, gather_maps(captured, tokens)),))
