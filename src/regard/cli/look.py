@@ -124,7 +124,7 @@ def patterns(
     for head in heads:
         scores = (_shown(name, score) for name, score in head.scores.items())
         table.add_row(f"{head.layer}.{head.head}", head.pattern, *scores)
-    Console(width=160).print(table)
+    Console(width=200).print(table)
     write_file(place, draw_profile(heads, place.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
     options.write_json(json_file, found)

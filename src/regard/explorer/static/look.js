@@ -38,6 +38,7 @@ export function render({ model, el }) {
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
+      if ("view" in changes) view.scrollTo(0, 0);
     });
   }
   view.addEventListener("keydown", (event) => {
@@ -186,11 +187,11 @@ function computed(map, of) {
 function framed(maps, content) {
   if (maps.length === 1) return content(maps[0].map, "");
   const box = make("div", { class: "sides" });
-  for (const { name, map } of maps) {
+  maps.forEach(({ name, map }, place) => {
     const figure = make("figure", {}, make("figcaption", {}, name));
-    figure.append(content(map, `, ${name}`));
+    figure.append(content(map, place ? `, ${name}` : ""));
     box.append(figure);
-  }
+  });
   return box;
 }
 
@@ -206,7 +207,7 @@ function drawGrid(map, of, width, state, update, say) {
   const heads = map.layers[0].heads.length;
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
-  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, of ? head.name : `head ${head.name}`));
+  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, width < 900 ? head.name : `head ${head.name}`));
   const size = Math.max(36, Math.min(96, map.queries.length, Math.floor(width / heads)));
   map.layers.forEach((layer, l) => {
     grid.append(make("span", { class: "label" }, layer.name));
@@ -556,7 +557,7 @@ function drawVectors(one, sides, map, state, [name, other, word], say) {
   const layer = map.layers[state.layer];
   const table = make("table", {}, make("caption", {}, `${word} in layer ${layer.name}, head ${layer.heads[state.head].name}`));
   const top = make("tr", {});
-  top.append(...["", name, other, "difference"].map((title) => make("th", { scope: "col" }, title)));
+  top.append(...["vector", name, other, "difference"].map((title) => make("th", { scope: "col" }, title)));
   table.append(make("thead", {}, top));
   const body = make("tbody", {});
   const heads = map.layers.length * layer.heads.length;
