@@ -105,7 +105,7 @@ def floats(text: str) -> np.ndarray:
 @pytest.mark.parametrize(("map", "layer", "head"), [(0, 0, 9), (0, 9, 0), (9, 0, 0)])
 def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -> None:
     wish = Steps(run=0, text=TEXT, map=map, layer=layer, head=head)
-    with pytest.raises(UserError, match="no such head"):
+    with pytest.raises(UserError, match="it isn't among those that are"):
         answers.steps(new_run("decoder"), wish)
 
 

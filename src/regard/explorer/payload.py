@@ -85,13 +85,8 @@ def _side(side: Side, detailed: Collection[Chosen]) -> dict[str, Any]:
         "name": side.name,
         "text": side.text,
         "maps": [_map(one) for one in side.maps],
-        "details": details(side, detailed),
+        "details": [_detail(side.maps[one[0]], *one) for one in detailed if _has(side, one)],
     }
-
-
-def details(side: Side, chosen: Collection[Chosen]) -> list[dict[str, Any]]:
-    """The exact steps of some heads, of those that the side has."""
-    return [_detail(side.maps[one[0]], *one) for one in chosen if _has(side, one)]
 
 
 def _has(side: Side, chosen: Chosen) -> bool:

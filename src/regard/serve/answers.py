@@ -11,7 +11,6 @@ from regard.evaluation.writing import Writer, writer
 from regard.explorer.capture import capture_attention
 from regard.explorer.look import View, look
 from regard.explorer.maps import Side, gather_maps
-from regard.explorer.payload import details
 from regard.explorer.surroundings import surrounded
 from regard.models.families import SequenceToSequence
 from regard.runs.run import Run
@@ -29,13 +28,12 @@ def steps(run: Run, wish: Steps) -> dict[str, Any]:
     """The exact steps of a head.
 
     Raises:
-        UserError: there is no such head.
+        UserError: there is no such head, or its steps are too many.
     """
-    (side,) = _view(run, wish).sides
-    found = details(side, [(wish.map, wish.layer, wish.head)])
-    if not found:
-        raise UserError("there is no such head; choose another")
-    return found[0]
+    chosen = (wish.map, wish.layer, wish.head)
+    (side,) = _view(run, wish).in_steps([chosen]).data["sides"]
+    exact: dict[str, Any] = side["details"][0]
+    return exact
 
 
 def write(run: Run, wish: Write) -> Iterator[dict[str, Any]]:
