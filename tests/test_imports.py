@@ -27,6 +27,7 @@ RANKS = {
     "evaluation": 5,
     "training": 6,
     "studies": 7,
+    "serve": 7,
     "api": 7,
     "cli": 8,
     "__main__": 9,

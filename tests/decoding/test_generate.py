@@ -1,6 +1,7 @@
 """Generation: a batch is its rows one by one, a cache changes nothing, and it stops."""
 
 from dataclasses import dataclass
+from itertools import islice
 from math import e, log
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decoding import Sampling, generate
+from regard.decoding import Sampling, generate, stream
 from regard.models.config_positions import NoPositionsConfig, RotaryConfig
 from regard.models.families import LanguageModel
 from tiny_models import BLOCK, VOCABULARY, tiny_model
@@ -163,6 +164,13 @@ def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
 def test_the_last_token_is_not_fed_back() -> None:
     model = Countdown()
     assert generate(model, [[9]], max_new_tokens=3)[0].ids == [8, 7, 6]
+    assert model.calls == 3
+
+
+def test_a_stream_asks_the_model_for_no_more_than_is_taken() -> None:
+    model = Countdown()
+    taken = islice(stream(model, [[9]], max_new_tokens=100), 3)
+    assert [int(token) for token, _ in taken] == [8, 7, 6]
     assert model.calls == 3
 
 

@@ -25,6 +25,7 @@ _COMMANDS = {
     "data": ("regard.cli.data", "Print examples of what a model is trained on."),
     "look": ("regard.cli.look", "See the attention of a model while it reads a text."),
     "patterns": ("regard.cli.look", "What each head of a model looks at, as numbers."),
+    "serve": ("regard.cli.serve", "Look at runs on a local page while they read and write."),
     "study": ("regard.cli.study", "Questions about attention, run, drawn and answered."),
     "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
     "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),

@@ -1,6 +1,6 @@
 """One loop that generates: batched, cached, for any model that keeps a state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,28 +47,47 @@ def generate(
     device: torch.device | None = None,
 ) -> list[Generated]:
     """Continue all prompts together; they may differ in length, and none may be empty."""
-    rows = len(prompts)
-    logits, states = prefill(model, prompts, max_new_tokens, device)
-    uniforms = sampling.uniforms(rows, max_new_tokens).to(logits.device)
-    tokens: list[Tensor] = []
-    scores: list[Tensor] = []
-    done = torch.zeros(rows, dtype=torch.bool, device=logits.device)
-    for step in range(max_new_tokens):
-        if step:
-            logits, states = model.extend(tokens[-1][:, None], states)
-        token = sampling.choose(logits, uniforms[:, step])
-        log_probabilities = logits.float().log_softmax(-1)
-        tokens.append(token)
-        scores.append(log_probabilities.gather(-1, token[:, None]).squeeze(-1))
-        done |= token == stop
-        if stop is not None and bool(done.all()):
-            break
+    steps = stream(
+        model,
+        prompts,
+        max_new_tokens=max_new_tokens,
+        stop=stop,
+        sampling=sampling,
+        device=device,
+    )
+    tokens, scores = zip(*steps, strict=True)
     return [
         _until_stop(row_ids, row_scores, stop)
         for row_ids, row_scores in zip(
             torch.stack(tokens, 1).tolist(), torch.stack(scores, 1).tolist(), strict=True
         )
     ]
+
+
+@torch.inference_mode()
+def stream(
+    model: Generator,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    stop: int | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    device: torch.device | None = None,
+) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
+    """Each row's next token and its log-probability, until all rows have reached the stop token.
+
+    A row that is done goes on until then.
+    """
+    logits, states = prefill(model, prompts, max_new_tokens, device)
+    uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device)
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=logits.device)
+    for step in range(max_new_tokens):
+        token = sampling.choose(logits, uniforms[:, step])
+        yield token, logits.float().log_softmax(-1).gather(-1, token[:, None]).squeeze(-1)
+        done |= token == stop
+        if step + 1 == max_new_tokens or (stop is not None and bool(done.all())):
+            return
+        logits, states = model.extend(token[:, None], states)
 
 
 def prefill(

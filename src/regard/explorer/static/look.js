@@ -2,6 +2,10 @@
 //
 // render({model, el}): model.get("data") is what regard.explorer.payload makes. A page may hold
 // any number of these; no ids are used, and no text is ever read as HTML.
+//
+// Where data may change, model.on("change:data", act) is told of it. Where there is someone to ask,
+// data.ask({side, map, layer, head}) promises the exact steps of a head. Where data.grows, its last
+// token is new, and shown.
 
 const COLOURS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d", "#c0504d", "#4bacc6"];
 const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
@@ -10,7 +14,7 @@ const MOST_LINES = 4000;
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export function render({ model, el }) {
-  const data = model.get("data");
+  let data = model.get("data");
   const state = { view: "model", side: 0, beside: data.sides.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, pair: 0, picture: 0 };
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
@@ -42,12 +46,29 @@ export function render({ model, el }) {
     if (change) { event.preventDefault(); update(change); }
   });
   update({});
+  model.on?.("change:data", () => {
+    data = model.get("data");
+    section.setAttribute("aria-label", data.title);
+    heading.textContent = data.title;
+    update(kept(data, state));
+  });
   return () => root.remove();
 }
 
 // What is chosen
 
 const current = (data, state) => data.sides[state.side].maps[state.map];
+
+// Other data show what was chosen before, as far as they have it.
+function kept(data, state) {
+  const side = clamp(state.side, data.sides.length);
+  const beside = state.beside < data.sides.length ? state.beside : null;
+  const { map, layer } = within(data, { ...state, side });
+  const { layers, queries } = data.sides[side].maps[map];
+  const fits = [...(state.shown ?? [])].every((h) => h < layers[layer].heads.length);
+  const locked = data.grows && state.view === "heads" ? ["queries", queries.length - 1] : null;
+  return { side, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
+}
 
 // Another side may have fewer maps, layers and heads.
 function within(data, state) {
@@ -99,7 +120,7 @@ const VIEWS = {
   model: { title: "Model", possible: () => true, draw: drawModel },
   heads: { title: "Heads", possible: () => true, draw: drawHeads },
   matrix: { title: "Matrix", possible: () => true, draw: drawMatrix },
-  neuron: { title: "Step by step", possible: (data, state) => detailsOf(data, state).length > 0, draw: drawNeuron },
+  neuron: { title: "Step by step", possible: (data, state) => Boolean(data.ask) || detailsOf(data, state).length > 0, draw: drawNeuron },
   word: { title: "Word", possible: (data, state) => comparedIn(data, state) !== null, draw: drawWord },
   positions: { title: "Positions", possible: (data, state) => (current(data, state).positions ?? []).length > 0, draw: drawPositions },
 };
@@ -368,6 +389,20 @@ function summary(map, layer, chosen, side, at) {
   return `${quoted(map[side][at])} ${verb} ${names} (mean of ${chosen.size} heads)`;
 }
 
+// Instead of steps that aren't there, a word until they are.
+function asked(data, state, update) {
+  const box = make("p", {}, "The steps of this head are on their way …");
+  const { side, map, layer, head } = state;
+  data.ask({ side, map, layer, head }).then(
+    (detail) => {
+      data.sides[side].details.push(detail);
+      if (box.isConnected) update({});
+    },
+    (error) => { box.textContent = error.message; },
+  );
+  return box;
+}
+
 function detailsOf(data, state) {
   return (data.sides[state.side].details ?? []).filter((one) => one.map === state.map);
 }
@@ -376,6 +411,7 @@ function drawNeuron(data, state, update, say) {
   const details = detailsOf(data, state);
   const detail = details.find((one) => one.layer === state.layer && one.head === state.head);
   const box = make("div", {});
+  if (!detail && data.ask) return asked(data, state, update);
   if (!detail) {
     const named = (one) => `layer ${current(data, state).layers[one.layer].name}, head ${current(data, state).layers[one.layer].heads[one.head].name}`;
     const where = details.map((one) => pressed(named(one), false, () => update({ layer: one.layer, head: one.head })));

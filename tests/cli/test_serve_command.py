@@ -1,0 +1,50 @@
+"""regard serve, from the command line."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.serve import server
+from regard.serve.server import listen
+from tiny import Command, refused, succeeded
+from tiny_served import save_run
+
+
+def test_runs_and_address_are_told(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given none, all below the folder runs; Ctrl-C is the usual end."""
+    for name in ("b", "nested/a"):
+        save_run(folder / "runs" / name)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server._Server, "run", interrupted)
+    runs, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
+    assert runs == "Runs: b, a"
+    assert page.startswith("Page: http://127.0.0.1:")
+    assert end == "Stopped."
+
+
+def test_wrong_wishes_are_refused(regard: Command, folder: Path) -> None:
+    refused(regard("serve"), "runs: holds no trained run")
+    refused(regard("serve", "nowhere"), "nowhere: is no run")
+    refused(regard("serve", "--port", "99999"), "99999")
+    save_run(folder / "run")
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        refused(regard("serve", "run", "--port", port), f"--port {port}: can't be used")
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_a_missing_extra_is_named(
+    missing: str, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("regard.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.split(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    refused(regard("serve", "run"), missing, "pip install 'regard[serve]'")

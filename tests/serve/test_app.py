@@ -1,0 +1,222 @@
+"""The page and what it asks for, with and without good manners."""
+
+import json
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from regard.runs.run import Run
+from regard.serve.guard import HEADERS
+from regard.serve.wishes import MOST_BYTES, MOST_CHARACTERS
+from regard.serve.worker import Worker
+from tiny_served import PORT, TEXT, client, save_run, wish
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A decoder, an encoder, and a run whose weights are damaged."""
+    folder = tmp_path_factory.mktemp("served")
+    found = [save_run(folder / name, name) for name in ("decoder", "encoder")]
+    broken = save_run(folder / "broken")
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    return [*found, broken]
+
+
+@pytest.fixture
+def page(runs: list[Path]) -> TestClient:
+    return client(*runs)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "holds"),
+    [
+        ("/", "text/html", "<!doctype html>"),
+        ("/serve.js", "text/javascript", 'from "./look.js"'),
+        ("/look.js", "text/javascript", "export function render"),
+        ("/serve.css", "text/css", "textarea"),
+        ("/look.css", "text/css", ".regard-look"),
+    ],
+)
+def test_the_page_and_its_parts(place: str, kind: str, holds: str, page: TestClient) -> None:
+    answer = page.get(place)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith(kind)
+    assert holds in answer.text
+    assert "http://" not in answer.text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in answer.text
+
+
+def test_runs_are_shown_by_name(page: TestClient, runs: list[Path]) -> None:
+    answer = page.get("/runs")
+    assert [one["name"] for one in answer.json()] == ["decoder", "encoder", "broken"]
+    assert str(runs[0].parent) not in answer.text
+
+
+def test_a_text_is_looked_at_and_a_head_step_by_step(page: TestClient) -> None:
+    data = page.post("/look", json=wish()).json()
+    assert data["title"] == f"decoder: {TEXT}"
+    assert data["sides"][0]["details"] == []
+    steps = page.post("/steps", json=wish(map=0, layer=1, head=0)).json()
+    assert steps["steps"][-1]["name"] == "weight"
+
+
+def test_a_run_writes_line_by_line(page: TestClient) -> None:
+    answer = page.post("/write", json=wish(tokens=4))
+    *tokens, end = map(json.loads, answer.text.splitlines())
+    assert len(tokens) <= 4
+    assert all(set(line) == {"token", "text"} for line in tokens)
+    assert "end" in end
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ({"run": 9}, 422, "no such run"),
+        ({"run": -1}, 400, "can't be read"),
+        ({"run": "../decoder"}, 400, "can't be read"),
+        ({"run": "decoder"}, 400, "can't be read"),
+        ({"path": "/etc"}, 400, "unknown field"),
+        ({"text": ""}, 422, "a text is empty"),
+        ({"text": "xyz"}, 422, "the vocabulary has no"),
+        ({"text": TEXT * 20}, 422, "more than the model's block"),
+        ({"text": "t" * (MOST_CHARACTERS + 1)}, 400, "length"),
+        ({"text": ["t"]}, 400, "can't be read"),
+        ({"second": "t" * (MOST_CHARACTERS + 1)}, 400, "length"),
+        ({"written": [3] * 5000}, 400, "length"),
+        ({"written": [-3]}, 400, "can't be read"),
+        ({"written": [2**31 - 1]}, 422, "none of this model's"),
+    ],
+)
+def test_wishes_out_of_bounds(
+    body: dict[str, object], code: int, says: str, page: TestClient, runs: list[Path]
+) -> None:
+    answer = page.post("/look", json=wish(**body))
+    assert answer.status_code == code, answer.text
+    assert says in answer.json()["error"]
+    assert str(runs[0].parent) not in answer.text
+
+
+@pytest.mark.parametrize(
+    "body", [{"tokens": 0}, {"tokens": 10**6}, {"temperature": -1}, {"seed": -1}, {"seed": 2**40}]
+)
+def test_writing_out_of_bounds(body: dict[str, object], page: TestClient) -> None:
+    assert page.post("/write", json=wish(**body)).status_code == 400
+
+
+def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
+    answer = page.post("/write", json=wish(run=1))
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("encoder: this takes a model that continues texts")
+
+
+def test_large_requests_are_refused(page: TestClient) -> None:
+    answer = page.post(
+        "/look", content=b" " * (MOST_BYTES + 1), headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_only_json_is_read(kind: str, page: TestClient) -> None:
+    """What a form of another page can send without asking first."""
+    answer = page.post("/look", content=json.dumps(wish()), headers={"content-type": kind})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"host": "evil.example"}])
+def test_strangers_reach_no_model(
+    headers: dict[str, str], page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+    for place in ("/look", "/steps", "/write"):
+        assert page.post(place, json=wish(), headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("/config.toml", "/../pyproject.toml", "/..%2fpyproject.toml", "/static/look.js"),
+        *("/%2e%2e/config.toml", "/runs/../../etc/passwd", "/runs/0"),
+    ],
+)
+def test_there_are_no_other_places(place: str, page: TestClient) -> None:
+    answer = page.get(f"http://127.0.0.1:{PORT}{place}")
+    assert answer.status_code == 404
+    assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
+
+
+def test_other_methods_are_refused(page: TestClient) -> None:
+    assert page.get("/look").status_code == 405
+    assert page.post("/runs", json={}).status_code == 405
+    answer = page.options("/look", headers={"access-control-request-method": "POST"})
+    assert answer.status_code == 405
+    assert "access-control-allow-origin" not in answer.headers
+
+
+# What fails
+
+
+def test_a_broken_run_shows_its_reason_and_the_server_lives_on(
+    page: TestClient, runs: list[Path]
+) -> None:
+    for place, more in (
+        ("/look", {}),
+        ("/steps", {"map": 0, "layer": 0, "head": 0}),
+        ("/write", {}),
+    ):
+        answer = page.post(place, json=wish(run=2, **more))
+        assert answer.status_code == 422
+        (line,) = answer.json()["error"].splitlines()
+        assert line.startswith("broken/model.safetensors: is damaged")
+        assert str(runs[2].parent) not in answer.text
+    assert page.post("/look", json=wish()).status_code == 200
+
+
+def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
+    page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of\nmemory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.explorer.look.capture_attention", fail)
+        answer = page.post("/look", json=wish())
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "decoder failed: RuntimeError: out of memory"}
+    assert page.post("/look", json=wish()).status_code == 200
+
+
+def test_a_failure_on_the_way_ends_the_writing_with_its_reason(
+    page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend, calls = "regard.models.families.LanguageModel.extend", list[int]()
+    from regard.models.families import LanguageModel
+
+    real = LanguageModel.extend
+
+    def failing(*args: object) -> object:
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("broken wire")
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extend, failing)
+    first, second, last = page.post("/write", json=wish(tokens=9)).text.splitlines()
+    assert json.loads(last) == {"error": "decoder failed: RuntimeError: broken wire"}
+    assert "token" in json.loads(first)
+    assert "token" in json.loads(second)
+
+
+def test_a_full_queue_is_a_clear_answer(runs: list[Path]) -> None:
+    worker = Worker(places=1)
+    page = client(*runs, worker=worker)
+    with worker.place():
+        for place in ("/look", "/write"):
+            answer = page.post(place, json=wish())
+            assert answer.status_code == 503
+            assert "try again" in answer.json()["error"]
+    assert page.post("/look", json=wish()).status_code == 200

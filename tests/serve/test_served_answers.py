@@ -1,0 +1,129 @@
+"""What a run answers is what `look` shows and `generate` writes."""
+
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from regard import api
+from regard.errors import UserError
+from regard.explorer.look import look
+from regard.explorer.payload import payload
+from regard.runs.run import Run
+from regard.serve import answers
+from regard.serve.wishes import Look, Steps, Write
+from tiny_served import BLOCK, TEXT, new_run
+
+WRITERS = ("decoder", "favor", "encoder-decoder")
+
+
+def written(run: Run, **wishes: Any) -> list[dict[str, Any]]:
+    return list(answers.write(run, Write(run=0, text=TEXT, **wishes)))
+
+
+def test_a_view_is_what_look_shows() -> None:
+    for family, second in (("decoder", None), ("encoder", "ran"), ("encoder-decoder", "god")):
+        run = new_run(family)
+        expected = look(run, TEXT, second)
+        assert answers.view(run, Look(run=0, text=TEXT, second=second)) == payload(
+            expected.title, expected.sides
+        )
+
+
+@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_the_tokens_are_those_that_generate_writes(family: str, temperature: float) -> None:
+    run = new_run(family)
+    *tokens, end = written(run, tokens=6, temperature=temperature, seed=3)
+    (text,) = api.generate(run, [TEXT], max_new_tokens=6, temperature=temperature, seed=3)
+    assert (tokens[-1]["text"] if tokens else "") == text
+    assert [len(line["text"]) for line in tokens] == [
+        len(text) - len(tokens) + i for i in range(1, len(tokens) + 1)
+    ], "a character a token"
+    assert list(end) == ["end"]
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
+    run = new_run(family)
+    *tokens, _ = written(run, tokens=5, temperature=2.0)
+    assert tokens
+    ids = tuple(line["token"] for line in tokens)
+    (side,) = answers.view(run, Look(run=0, text=TEXT, written=ids))["sides"]
+    shown = side["maps"][-1]["queries"]
+    assert shown[-len(ids) :] == tuple(run.tokenizer.show(i) for i in ids)
+    if family == "encoder-decoder":
+        assert side["maps"][-1]["keys"] == tuple(TEXT)
+    else:
+        assert shown[: -len(ids)] == tuple(
+            map(run.tokenizer.show, [*run.prefix, *run.tokenizer.encode(TEXT)])
+        )
+
+
+def test_a_full_block_is_looked_at_to_its_end() -> None:
+    run = new_run("decoder")
+    *tokens, end = written(run, tokens=1000)
+    assert end == {"end": "The model's block is full."}
+    ids = tuple(line["token"] for line in tokens)
+    (side,) = answers.view(run, Look(run=0, text=TEXT, written=ids))["sides"]
+    assert len(side["maps"][0]["queries"]) == BLOCK
+
+
+def test_the_end_is_told() -> None:
+    assert written(new_run("decoder"), tokens=2)[-1] == {"end": "As many tokens as were asked for."}
+
+
+@pytest.mark.parametrize(
+    ("family", "second"), [("decoder", None), ("favor", None), ("encoder-decoder", "god")]
+)
+def test_steps_end_with_the_weights_that_the_view_shows(family: str, second: str | None) -> None:
+    run = new_run(family)
+    data = answers.view(run, Look(run=0, text=TEXT, second=second))
+    for place, one in enumerate(data["sides"][0]["maps"]):
+        wish = Steps(run=0, text=TEXT, second=second, map=place, layer=1, head=1)
+        found = answers.steps(run, wish)
+        assert (found["map"], found["layer"], found["head"]) == (place, 1, 1)
+        shown, step = unpack(one["layers"][1]["heads"][1])
+        exact = floats(found["steps"][-1]["values"]).reshape(shown.shape)
+        assert (abs(shown - exact) <= step / 2 + 4 * np.finfo(np.float32).eps).all()
+
+
+def unpack(head: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """The weights that a page shows, and the steps between those that it can show."""
+    low, high = floats(head["scales"]).reshape(-1, 2).T[..., None]
+    values = np.frombuffer(b64decode(head["values"]), np.uint8).reshape(len(low), -1)
+    step = (high - low) / 255
+    return low + values * step, step
+
+
+def floats(text: str) -> np.ndarray:
+    return np.frombuffer(b64decode(text), "<f4")
+
+
+@pytest.mark.parametrize(("map", "layer", "head"), [(0, 0, 9), (0, 9, 0), (9, 0, 0)])
+def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -> None:
+    wish = Steps(run=0, text=TEXT, map=map, layer=layer, head=head)
+    with pytest.raises(UserError, match="it isn't among those that are"):
+        answers.steps(new_run("decoder"), wish)
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    decoder, encoder, rnn = (new_run(family) for family in ("decoder", "encoder", "rnn"))
+    with pytest.raises(UserError, match="continues texts"):
+        answers.write(encoder, Write(run=0, text=TEXT))
+    with pytest.raises(UserError, match="more than the model's block"):
+        answers.write(decoder, Write(run=0, text=TEXT * 9))
+    with pytest.raises(UserError, match="none of this model's"):
+        answers.view(decoder, Look(run=0, text=TEXT, written=(10**6,)))
+    with pytest.raises(UserError, match="no attention"):
+        answers.view(rnn, Look(run=0, text=TEXT, written=(2,)))
+    with pytest.raises(UserError, match="is empty"):
+        answers.view(decoder, Look(run=0, text=""))
+
+
+def test_answers_can_be_sent() -> None:
+    run = new_run("encoder-decoder")
+    data = answers.view(run, Look(run=0, text=TEXT))
+    assert msgspec.json.decode(msgspec.json.encode(data))["title"] == f"tiny: {TEXT}"

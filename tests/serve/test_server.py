@@ -1,0 +1,80 @@
+"""The server itself, on a port of this machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from regard.errors import UserError
+from regard.serve.server import ADDRESS, listen
+from regard.serve.worker import PLACES
+from tiny_served import save_run, served, wish
+
+SIDE_BY_SIDE = 200
+
+
+def test_two_hundred_requests_side_by_side_are_all_answered(tmp_path: Path) -> None:
+    assert SIDE_BY_SIDE <= PLACES
+    start = threading.Barrier(SIDE_BY_SIDE)
+    body = json.dumps(wish()).encode()
+
+    def ask(_: int) -> tuple[int, bytes]:
+        with closing(HTTPConnection(ADDRESS, port, timeout=60)) as connection:
+            connection.connect()
+            start.wait(60)
+            connection.request("POST", "/look", body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    with served(save_run(tmp_path / "run")) as port, ThreadPoolExecutor(SIDE_BY_SIDE) as crowd:
+        answers = list(crowd.map(ask, range(SIDE_BY_SIDE)))
+    assert {status for status, _ in answers} == {200}
+    assert len({text for _, text in answers}) == 1
+
+
+def test_only_this_machine_is_heard() -> None:
+    with listen(0) as listening:
+        assert listening.getsockname()[0] == "127.0.0.1"
+        assert listening.family == socket.AF_INET
+
+
+def test_a_port_that_is_taken_is_told_in_a_line() -> None:
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"--port {port}: can't be used") as error:
+            listen(port)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C in another way")
+def test_ctrl_c_ends_the_server_while_it_writes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "serve", str(save_run(tmp_path / "run", "long"))]
+    with subprocess.Popen(
+        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "Runs: run\n"
+        url = process.stdout.readline().split()[1]
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            assert answer.status == 200
+        asked = urllib.request.Request(
+            f"{url}write",
+            data=json.dumps(wish(tokens=1024)).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(asked, timeout=60) as writing:
+            assert b"token" in writing.readline()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "Stopped.\n", "")

@@ -1,0 +1,76 @@
+"""One thing after another, and an end to the queue."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from regard.serve.failures import BusyError, StoppedError
+from regard.serve.worker import Worker
+
+
+def test_jobs_are_done_in_turn_by_one_thread() -> None:
+    worker, seen, running = Worker(), list[int](), list[int]()
+
+    def job(number: int) -> int:
+        running.append(number)
+        assert running == [number], "nothing else is under way"
+        seen.append(threading.get_ident())
+        return running.pop()
+
+    async def ask() -> list[int]:
+        return await asyncio.gather(*(worker.do(partial(job, i)) for i in range(50)))
+
+    assert asyncio.run(ask()) == list(range(50))
+    assert len(set(seen)) == 1
+
+
+def test_a_full_queue_says_so_and_empties() -> None:
+    worker = Worker(places=2)
+    with worker.place(), worker.place():
+        with pytest.raises(BusyError, match="try again"), worker.place():
+            pass
+        with pytest.raises(BusyError), worker.place():
+            pass
+    with worker.place(), worker.place():
+        pass
+
+
+def test_a_place_is_free_again_after_a_failure() -> None:
+    worker = Worker(places=1)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), worker.place():
+            raise ZeroDivisionError
+
+
+def test_a_failed_job_harms_no_other() -> None:
+    worker = Worker()
+
+    async def ask() -> int:
+        with pytest.raises(ZeroDivisionError):
+            await worker.do(lambda: 1 // 0)
+        return await worker.do(lambda: 7)
+
+    assert asyncio.run(ask()) == 7
+
+
+def test_a_stopped_worker_begins_nothing() -> None:
+    worker, begun = Worker(), threading.Event()
+    go_on = threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        go_on.wait(10)
+        return "done"
+
+    async def ask() -> list[str | BaseException]:
+        asked = [asyncio.ensure_future(worker.do(slow)) for _ in range(3)]
+        await asyncio.to_thread(begun.wait, 10)
+        worker.stop()
+        go_on.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, *others = asyncio.run(ask())
+    assert first == "done", "what was begun is finished"
+    assert all(isinstance(other, StoppedError) for other in others)

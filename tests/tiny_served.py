@@ -1,0 +1,81 @@
+"""Tiny untrained runs on disk, and the page that serves them, asked without a network."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from starlette.testclient import TestClient
+
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.runs.toml import override
+from regard.serve.app import make_app
+from regard.serve.offers import offer
+from regard.serve.server import listen
+from regard.serve.worker import Worker
+from regard.text.tokenizer import Characters
+
+TEXT = "the dog ran"
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+PORT = 8765
+BLOCK = 32
+SIZES = (f"block={BLOCK}", "d_model=16", "n_layers=2", "n_heads=2")
+TINY = [f"model.{size}" for size in SIZES]
+BOTH = [f"model.{side}.{size}" for side in ("encoder", "decoder") for size in SIZES]
+FAMILIES: dict[str, list[str]] = {
+    "decoder": ["text", *TINY],
+    "favor": ["text", *TINY, "model.attention.kind=favor-positive"],
+    "long": ["text", *TINY, "model.block=1024"],
+    "encoder": ["masked", *TINY, "model.segments=2"],
+    "encoder-decoder": ["translation", *BOTH],
+    "rnn": ["text", "model.kind=rnn", *TINY[:2]],
+}
+
+
+def new_run(family: str, path: Path = Path("tiny")) -> Run:
+    """A run in memory."""
+    recipe, *settings = FAMILIES[family]
+    run = Run.new(path, override(RECIPES[recipe], settings), Characters.train([TEXT, HOSTILE]), {})
+    run.model.eval()
+    return run
+
+
+def save_run(path: Path, family: str = "decoder") -> Path:
+    """A run in a folder."""
+    run = new_run(family, path)
+    run.save_description()
+    run.save_weights()
+    return path
+
+
+def client(*runs: Path, worker: Worker | None = None) -> TestClient:
+    """What a browser on this machine asks the server of these runs with."""
+    app = make_app(offer(runs), worker or Worker(), torch.device("cpu"), PORT)
+    return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
+
+
+@contextmanager
+def served(*runs: Path) -> Iterator[int]:
+    """A server of these runs in a thread, and its port."""
+    with listen(0) as listening:
+        port: int = listening.getsockname()[1]
+        app = make_app(offer(runs), Worker(), torch.device("cpu"), port)
+        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(30)
+        assert not thread.is_alive()
+
+
+def wish(**changes: Any) -> dict[str, Any]:
+    """A request's body."""
+    return {"run": 0, "text": TEXT, **changes}
