@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,16 @@ from tiny_tasks import (
 )
 
 NOWHERE = Path("nowhere")
+PAIRED_OR_TAGGED = {"tagging", "entailment"}
 LEARNT = [
-    *((task, family) for task in TEXT_TASKS if task != "tagging" for family in FAMILIES),
-    *(("tagging", family) for family in WRITING | TAGGING),
+    *((task, family) for task in TEXT_TASKS if task not in PAIRED_OR_TAGGED for family in FAMILIES),
+    *(("tagging", family) for family in (*TAGGING, "decoder")),
+    *(("entailment", family) for family in (*LABELLING, "encoder-decoder")),
     *((probe, family) for probe in PROBES for family in CONTINUING),
 ]
-NATURAL = {
+NATURAL: dict[str, Collection[str]] = {
     "classification": LABELLING,
-    "tagging": TAGGING,
+    "tagging": ("encoder, tags", "rnn, tags"),
     "retrieval": EMBEDDING,
     "casing": WRITING,
 }

@@ -179,7 +179,7 @@ TASKS = {
         model=_small(EncoderConfig, segments=2),
         head=ClassesConfig(),
         # Many small steps: it takes hundreds of them until the two texts are compared at all.
-        training=_steps(3000, lr=2e-3, batch=32),
+        training=_steps(2000, lr=2e-3, batch=32),
     ),
     "retrieval": _for_task(RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingConfig()),
     # Keys must know what they follow; a short convolution spares the layer that finds out.
