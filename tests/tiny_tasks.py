@@ -41,9 +41,10 @@ WRITING = CONTINUING | {
 }
 """Families that write answers."""
 LABELLING = {
-    "encoder, classes": _family("encoder", "classes", *_STACK, _BLOCK),
+    "encoder, classes": _family("encoder", "classes", *_STACK, _BLOCK, "segments=0"),
     "decoder, classes": _family("decoder", "classes", *_STACK, _BLOCK),
     "rnn, classes": _family("rnn", "classes", *_LAYERS, "bidirectional=true"),
+    "encoder with segments, classes": _family("encoder", "classes", *_STACK, _BLOCK, "segments=2"),
 }
 EMBEDDING = {
     "encoder, embedding": _family("encoder", "embedding", *_STACK, _BLOCK),
@@ -51,7 +52,17 @@ EMBEDDING = {
     "rnn, embedding": _family("rnn", "embedding", *_LAYERS),
 }
 FAMILIES = WRITING | LABELLING | EMBEDDING
-"""All that learn tasks of texts with answers."""
+"""All that learn tasks of texts with answers, but for tags."""
+TAGGING = {
+    "encoder, tags": _family("encoder", "token-classes", *_STACK, _BLOCK),
+    "encoder with segments, tags": _family(
+        "encoder", "token-classes", *_STACK, _BLOCK, "segments=2"
+    ),
+    "decoder, tags": _family("decoder", "token-classes", *_STACK, _BLOCK),
+    "rnn, tags": _family("rnn", "token-classes", *_LAYERS),
+    "rnn both ways, tags": _family("rnn", "token-classes", *_LAYERS, "bidirectional=true"),
+}
+"""Families that tag words."""
 
 _FEW = ("task.training=12", "task.test=6")
 TEXT_TASKS = {
@@ -59,6 +70,8 @@ TEXT_TASKS = {
     "summaries": (*_FEW, "task.people=6", "task.others=1", "task.filler=0", "task.tellings=1"),
     "translation": _FEW,
     "classification": _FEW,
+    "tagging": (*_FEW, "tokenizer.kind=byte-pairs", "tokenizer.size=300"),
+    "entailment": _FEW,
     "retrieval": (*_FEW, "task.people=6"),
 }
 """The settings that make a task small, by its name."""
@@ -82,7 +95,7 @@ _SHORT = (
 
 def task_settings(task: str, family: str) -> tuple[str, ...]:
     """The settings that make a task's recipe tiny, with a model of a family."""
-    return (*_SHORT, *(TEXT_TASKS | PROBES)[task], *FAMILIES[family])
+    return (*_SHORT, *(TEXT_TASKS | PROBES)[task], *(FAMILIES | TAGGING)[family])
 
 
 def task_recipe(task: str, family: str, *settings: str) -> Recipe:

@@ -12,13 +12,16 @@ from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
-from regard.evaluation.tasks import TaskScore, score_task
+from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
 from regard.evaluation.writing import writer
+from regard.models.families import Classifier, TokenClassifier
+from regard.runs.config_tasks import ProbeConfig
 from regard.runs.machine import Machine, Precision
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.toml import override
+from regard.tasks.catalogue import check_examples
 from regard.tasks.questions import Question
 from regard.text.corpus import Document, read_corpus
 from regard.text.vocabulary import MASK
@@ -117,6 +120,34 @@ def score(
 ) -> TaskScore:
     """How a run does at its task, on its own examples for testing where none are given."""
     return score_task(run, _machine_of(run, precision), questions)
+
+
+def label(
+    run: Run, texts: "Sequence[str | tuple[str, str]]", *, precision: Precision = "float32"
+) -> list[Prediction]:
+    """The label of each text or pair of texts, or the tags of a text's words, with probabilities.
+
+    Raises:
+        UserError: the run gives no labels; or a text is empty, too long, or can't be encoded.
+    """
+    if not isinstance(run.model, Classifier | TokenClassifier):
+        raise UserError(
+            f"{run.path}: gives no labels; take a run with head.kind=classes or token-classes"
+        )
+    pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+    asked = [
+        Question(text=text, second=second, where=f"prompt {i}")
+        for i, (text, second) in enumerate(pairs, 1)
+    ]
+    if run.recipe.task is not None and not isinstance(run.recipe.task, ProbeConfig):
+        check_examples(run.recipe.task, asked)
+    for question in asked:
+        if "" in (question.text.strip(), question.second and question.second.strip()):
+            raise UserError(f"{question.where}: is empty; a model needs something to read")
+    found, cut = predict(run, asked, _machine_of(run, precision))
+    if cut:
+        raise UserError(f"{cut} prompts take more than the model's {run.room} tokens; shorten them")
+    return found
 
 
 def answer(

@@ -8,7 +8,7 @@ import pytest
 from regard.evaluation import tasks
 from regard.training import task_stages
 from tiny import MODEL, STEPS, Command, refused
-from tiny_tasks import CONTINUING, FAMILIES, WRITING, task_recipe, task_settings, trained_run
+from tiny_tasks import CONTINUING, EMBEDDING, FAMILIES, task_recipe, task_settings, trained_run
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -79,6 +79,7 @@ def test_a_recipe_of_another_task_is_refused(regard: Command, command: str, says
         ("train casing model.kind=window head.kind=embedding", "no head for model.kind=window"),
         ("train classification head.kind=masked-language", "doesn't answer; choose language"),
         ("train classification head.kind=token-classes", "doesn't answer; choose language"),
+        ("train tagging head.kind=classes", "doesn't answer with tags; choose token-classes"),
         ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or window"),
         ("train copy head.kind=classes", "set model.kind=decoder, rnn or window"),
         ("train copy task.length=100", "its rows take 200 tokens, but model.block is 128"),
@@ -107,7 +108,8 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
         ("fine\tgood\nbad\t\n", "bad.tsv:2: the answer is empty"),
         ("fine\tgood\n\tpoor\n", "bad.tsv:2: the question is empty"),
         ("fine\tgood\nbad\n", "bad.tsv:2: has no answer"),
-        ("fine\tgood\tpoor\n", "bad.tsv:1: has 2 tabs"),
+        ("fine\tso\tgood\tpoor\n", "bad.tsv:1: has 3 tabs"),
+        ("fine\tso\tgood\nbad\tpoor\n", "bad.tsv:2: has one text, but other lines have two"),
         ("fi⁇ne\tgood\n", "bad.tsv:1: the text holds □ or ⁇"),
     ],
 )
@@ -118,6 +120,44 @@ def test_bad_examples_are_named(
     (folder / "bad.tsv").write_text(text, "utf-8")
     settings = CLASSES if command.startswith("train") else ()
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
+
+
+@pytest.mark.parametrize("command", ["train tagging FILE --out new", "evaluate run FILE"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a b\tX Y\na\tX Y\n", "bad.tsv:2: has 1 words and 2 tags; put as many tags"),
+        ("a b\tX\n", "bad.tsv:1: has 2 words and 1 tags"),
+        ("a b\tX Y\na\t\n", "bad.tsv:2: the answer is empty"),
+        ("", "bad.tsv: is empty"),
+    ],
+)
+def test_words_without_a_tag_each_are_named(
+    regard: Command, folder: Path, command: str, text: str, says: str
+) -> None:
+    put_run(folder, "tagging", "encoder, tags")
+    (folder / "bad.tsv").write_text(text, "utf-8")
+    settings = task_settings("tagging", "encoder, tags") if command.startswith("train") else ()
+    refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
+
+
+@pytest.mark.parametrize("command", ["train entailment FILE --out new", "evaluate run FILE"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a\n", "bad.tsv:1: has 0 tabs; a line holds a text, a tab, a second text"),
+        ("a\t\tyes\n", "bad.tsv:1: the second text is empty"),
+        ("a\tb\tyes\na\tb\n", "bad.tsv:2: has no answer"),
+    ],
+)
+def test_statements_without_texts_are_named(
+    regard: Command, folder: Path, command: str, text: str, says: str
+) -> None:
+    put_run(folder, "entailment", "encoder, classes")
+    (folder / "bad.tsv").write_text(text, "utf-8")
+    settings = task_settings("entailment", "encoder, classes")
+    chosen = settings if command.startswith("train") else ()
+    refused(regard(*command.replace("FILE", "bad.tsv").split(), *chosen), says)
 
 
 def test_examples_to_train_on_have_answers(regard: Command, folder: Path) -> None:
@@ -176,13 +216,40 @@ def test_a_probe_takes_no_file_and_no_tokenizer(regard: Command, folder: Path) -
 # runs
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - WRITING.keys()))
+@pytest.mark.parametrize("family", EMBEDDING)
 @pytest.mark.parametrize("flags", [(), ("--beams", "2")])
 def test_what_writes_nothing_generates_nothing(
     regard: Command, folder: Path, family: str, flags: Sequence[str]
 ) -> None:
     put_run(folder, "classification", family)
     refused(regard("generate", "run", "fine", *flags), "takes a model that continues texts")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--beams 2", "--samples 2", "--temperature 1", "--max-new-tokens 3", "--stop x", "--seed 1"],
+)
+def test_what_labels_does_not_write(regard: Command, folder: Path, flags: str) -> None:
+    put_run(folder, "classification", "encoder, classes")
+    says = f"{flags.split()[0]} is for a model that writes, and this one labels"
+    refused(regard("generate", "run", "fine", *flags.split()), says)
+
+
+@pytest.mark.parametrize(
+    ("task", "family", "prompt", "says"),
+    [
+        ("classification", "encoder, classes", " ", "prompt 1: is empty"),
+        ("classification", "encoder, classes", "é" * 400, "1 prompts take more than"),
+        ("entailment", "encoder, classes", "Ada", "prompt 1: has no second text"),
+        ("entailment", "encoder, classes", "Ada\t", "prompt 1: is empty"),
+        ("tagging", "encoder, tags", "", "prompt 1: is empty"),
+    ],
+)
+def test_bad_prompts_of_what_labels_are_refused(
+    regard: Command, folder: Path, task: str, family: str, prompt: str, says: str
+) -> None:
+    put_run(folder, task, family)
+    refused(regard("generate", "run", prompt), says)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))

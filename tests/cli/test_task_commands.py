@@ -23,6 +23,8 @@ NATURAL = {
     "summaries": "rnn-encoder-decoder",
     "translation": "decoder",
     "classification": "encoder, classes",
+    "tagging": "decoder, tags",
+    "entailment": "encoder with segments, classes",
     "retrieval": "encoder, embedding",
     **dict.fromkeys(PROBES, "rnn"),
 }
@@ -218,6 +220,66 @@ def test_generation_answers_as_the_evaluation_does(regard: Command, folder: Path
     told = succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "again.txt")).out
     assert (folder / "again.txt").read_text("utf-8").splitlines() == answers
     assert f"{len(prompts)} answers" in told
+
+
+def test_a_run_that_labels_prints_the_labels(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *LABELS)
+    train(regard, "classification", "mine.tsv")
+    prompts = [line.split("\t")[0] for line in LABELS]
+    write_lines(folder / "asked.tsv", *prompts)
+    succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "answers.txt"))
+    out = succeeded(regard("generate", "new", *prompts)).out
+    assert out == (folder / "answers.txt").read_text("utf-8")
+    records = [
+        json.loads(line)
+        for line in succeeded(regard("generate", "new", *prompts, "--json")).out.splitlines()
+    ]
+    assert [record["prompt"] for record in records] == prompts
+    assert [record["text"] for record in records] == out.splitlines()
+    assert all(0.5 <= record["probability"] <= 1 for record in records)
+
+
+TAGGED = ("Ada comes\tX Y", "from Rome.\tY Y")
+
+
+def test_words_are_tagged_from_files_and_prompts(regard: Command, folder: Path) -> None:
+    write_lines(folder / "mine.tsv", *TAGGED)
+    lines = [line.split("\t") for line in TAGGED]
+    write_lines(folder / "mine.jsonl", *(json.dumps({"text": a, "tags": b}) for a, b in lines))
+    train(regard, "tagging", "mine.tsv")
+    scored = [
+        succeeded(regard("evaluate", "new", name, "--predictions", f"{name}.txt")).out
+        for name in ("mine.tsv", "mine.jsonl")
+    ]
+    assert scored[0].splitlines()[1:] == scored[1].splitlines()[1:]
+    assert "exact match" in scored[0]
+    told = (folder / "mine.tsv.txt").read_text("utf-8")
+    assert [len(line.split()) for line in told.splitlines()] == [2, 2]
+    assert succeeded(regard("generate", "new", *(text for text, _ in lines))).out == told
+
+
+STATED = ("a b.\ta\tyes", "a b.\tc\tno", "c\tb\tno", "c\tc\tyes")
+
+
+@pytest.mark.parametrize("task", ["entailment", "classification"])
+def test_pairs_are_labelled_from_files_and_prompts(
+    regard: Command, folder: Path, task: str
+) -> None:
+    write_lines(folder / "mine.tsv", *STATED)
+    names = ("text", "second", "label")
+    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in STATED]
+    write_lines(folder / "mine.jsonl", *map(json.dumps, rows))
+    train(regard, task, "mine.tsv", family="encoder with segments, classes")
+    for name in ("mine.tsv", "mine.jsonl"):
+        succeeded(regard("evaluate", "new", name, "--predictions", f"{name}.txt"))
+    told = (folder / "mine.tsv.txt").read_text("utf-8")
+    assert (folder / "mine.jsonl.txt").read_text("utf-8") == told
+    prompts = [f"{row['text']}\t{row['second']}" for row in rows]
+    assert succeeded(regard("generate", "new", *prompts)).out == told
+    if task == "entailment":
+        write_lines(folder / "asked.tsv", *prompts)
+        succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "again.txt"))
+        assert (folder / "again.txt").read_text("utf-8") == told
 
 
 # info

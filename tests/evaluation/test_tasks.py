@@ -1,5 +1,6 @@
 """What a run of each family answers, worked out by hand, and how that is scored."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +22,7 @@ from regard.evaluation.tasks import (
     score_ranks,
     score_task,
 )
-from regard.models.config_heads import ClassesConfig
+from regard.models.config_heads import ClassesConfig, TokenClassesConfig
 from regard.models.families import SequenceToSequence
 from regard.runs.config_tasks import CopyConfig, MqarConfig, ProbeConfig
 from regard.runs.run import Run
@@ -39,6 +40,7 @@ from tiny_tasks import (
     CPU,
     EMBEDDING,
     LABELLING,
+    TAGGING,
     WRITING,
     sharp_run,
     task_recipe,
@@ -163,6 +165,89 @@ def test_a_label_is_the_likeliest_and_has_its_probability(family: str) -> None:
         assert found.probability == pytest.approx(float(shares.max()), rel=1e-4)
 
 
+PAIRS = [
+    Question(text=q.text, second=second, answer=q.answer, where=q.where)
+    for q, second in zip(MINE, ["ab", "c", "b a b", "cc", "a", "bcb"], strict=True)
+]
+
+
+@pytest.mark.parametrize("family", LABELLING)
+def test_a_label_of_two_texts_is_that_of_both_in_a_row(family: str) -> None:
+    run = sharp_run(task_recipe("entailment", family), PAIRS)
+    assert isinstance(run.recipe.head, ClassesConfig)
+    for question, found in zip(PAIRS, answers(run, PAIRS), strict=True):
+        one, other = (run.tokenizer.encode(text or "") for text in (question.text, question.second))
+        ids = torch.tensor([[*run.prefix, *one, MASK, *other]])
+        parts = [torch.tensor([[0] * (1 + len(one)) + [1] * (1 + len(other))])]
+        given = parts if run.recipe.tells_segments else []
+        with torch.inference_mode():
+            shares = run.model(ids, torch.tensor([ids.shape[1]]), *given).softmax(-1)[0]
+        assert found.text == run.recipe.head.labels[int(shares.argmax())]
+        assert found.probability == pytest.approx(float(shares.max()), rel=1e-4)
+
+
+TAGS = questions(("a bb", "X Y"), ("abc", "X"), ("b  ab cab c", "Z Y X X"), ("cc", "Z"))
+
+
+def tagging(family: str, *settings: str) -> Run:
+    characters = ("tokenizer.kind=characters", "model.block=24")
+    return sharp_run(task_recipe("tagging", family, *characters, *settings), TAGS)
+
+
+@pytest.mark.parametrize("family", TAGGING)
+def test_each_word_has_the_likeliest_tag_of_its_last_token(family: str) -> None:
+    run = tagging(family)
+    assert isinstance(run.recipe.head, TokenClassesConfig)
+    for question, found in zip(TAGS, answers(run, TAGS), strict=True):
+        ids = [*run.prefix, *run.tokenizer.encode(question.text)]
+        with torch.inference_mode():
+            shares = run.model(torch.tensor([ids]), torch.tensor([len(ids)])).softmax(-1)[0]
+        ends = [i for i in range(1, len(ids)) if " " not in run.tokenizer.decode([ids[i]])]
+        ends = [i for i in ends if i + 1 == len(ids) or run.tokenizer.decode([ids[i + 1]]) == " "]
+        names = run.recipe.head.labels
+        assert found.text.split() == [names[int(shares[i].argmax())] for i in ends]
+        together = math.prod(float(shares[i].max()) for i in ends)
+        assert found.probability == pytest.approx(together, rel=1e-3)
+
+
+@pytest.mark.parametrize("family", TAGGING)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_tags_depend_on_their_text_alone(
+    family: str, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tagging(family)
+    whole = answers(run, TAGS)
+    monkeypatch.setattr(tasks, "BATCH", batch)
+    assert_same(answers(run, TAGS[::-1]), whole[::-1])
+
+
+@pytest.mark.parametrize("family", ["decoder, tags", "rnn, tags"])
+def test_a_causal_models_tags_depend_on_what_stands_before(family: str) -> None:
+    run = tagging(family)
+    (short, long) = answers(run, questions(("b  ab cab", ""), ("b  ab cab c bbb", "")))
+    assert long.text.split()[:3] == short.text.split()
+
+
+def test_words_beyond_the_block_have_no_tag() -> None:
+    found, cut = predict(tagging("encoder, tags"), questions(("a b " * 8, ""), ("a", "")), CPU)
+    assert [len(p.text.split()) for p in found] == [12, 1]
+    assert cut == 1
+
+
+def test_tags_are_scored_word_by_word() -> None:
+    run = tagging("encoder, tags")
+    told = [p.text.split() for p in answers(run, TAGS)]
+    told[2][1] = "unheard-of"
+    right = [
+        msgspec.structs.replace(q, answer=" ".join(tags))
+        for q, tags in zip(TAGS, told, strict=True)
+    ]
+    scores = score_task(run, CPU, right).scores
+    assert scores["accuracy"].value == pytest.approx(7 / 8)
+    assert scores["exact match"].value == pytest.approx(3 / 4)
+    assert 0 < scores["macro F1"].value < 1
+
+
 # scores
 
 
@@ -173,6 +258,9 @@ def test_a_label_is_the_likeliest_and_has_its_probability(family: str) -> None:
         ("translation", "rnn-encoder-decoder", {"word by word"}),
         ("classification", "rnn, classes", {"majority", "naive Bayes"}),
         ("classification", "decoder", {"majority", "naive Bayes"}),
+        ("tagging", "rnn both ways, tags", {"majority", "each word's commonest"}),
+        ("tagging", "decoder", {"majority", "each word's commonest"}),
+        ("entailment", "encoder with segments, classes", {"majority", "naive Bayes"}),
         ("retrieval", "encoder, embedding", {"TF-IDF"}),
         ("copy", "rnn", set[str]()),
     ],
@@ -314,6 +402,14 @@ def test_a_probe_is_scored_on_rows_that_training_has_not_drawn() -> None:
 # what is refused
 
 
+def test_what_is_scored_is_of_the_tasks_kind() -> None:
+    with pytest.raises(UserError, match=r"^my\.tsv:1: has 1 words and 2 tags"):
+        score_task(tagging("encoder, tags"), CPU, questions(("a", "X X")))
+    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    with pytest.raises(UserError, match=r"^my\.tsv:1: has no second text"):
+        score_task(run, CPU, MINE)
+
+
 def test_a_run_without_a_task_has_no_examples() -> None:
     recipe = msgspec.structs.replace(task_recipe("casing", "decoder"), task=None)
     run = Run.new(Path("mine"), recipe, numbers(3), {})
@@ -348,6 +444,35 @@ def test_what_has_no_answers_gives_none(head: str) -> None:
 def test_a_question_that_cannot_be_written_is_named_by_its_line() -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:2: the vocabulary has no 'x'"):
         answers(answering("decoder"), questions(("a", "b"), ("x", "b")))
+
+
+def test_python_labels_texts_pairs_and_words() -> None:
+    (found,) = api.label(tagging("encoder, tags"), ["a bb"])
+    assert found == answers(tagging("encoder, tags"), TAGS[:1])[0]
+    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    texts = [(question.text, str(question.second)) for question in PAIRS]
+    assert api.label(run, texts) == answers(run, PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "says"),
+    [
+        ("decoder", ["a"], "gives no labels"),
+        ("encoder, embedding", ["a"], "gives no labels"),
+        ("encoder, classes", ["a", " "], "prompt 2: is empty"),
+        ("encoder, classes", [("a", "")], "prompt 1: is empty"),
+        ("encoder, classes", ["a" * 99], "1 prompts take more than the model's 23 tokens"),
+    ],
+)
+def test_what_cannot_be_labelled_is_refused(family: str, texts: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        api.label(answering(family), texts)
+
+
+def test_a_statement_needs_its_text() -> None:
+    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    with pytest.raises(UserError, match="prompt 1: has no second text"):
+        api.label(run, ["a"])
 
 
 def test_python_trains_for_a_task_and_scores_it(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from regard.runs.config_tasks import ClassificationConfig, SummariesConfig, Task
 from regard.tasks.summaries import FILLER
 
 KINDS = [
-    *("casing", "summaries", "translation", "classification", "retrieval"),
+    *("casing", "summaries", "translation", "classification", "tagging", "entailment"),
+    "retrieval",
     *("mqar", "copy", "selective-copy", "induction", "sort", "reverse"),
 ]
 

@@ -205,6 +205,32 @@ def test_berts_texts_come_back_without_capitals_and_ends(folders: Path) -> None:
     assert tokenizer.decode([*ids, MASK, PAD]) == "ada finch was born [MASK] [PAD]"
 
 
+@FAMILIES
+def test_each_token_is_of_its_word_and_marks_are_of_none(folders: Path, family: str) -> None:
+    tokenizer, text = load_tokenizer(folders / f"{family}-run"), "Ada  Finch was\tborn. "
+    ids, words = tokenizer.encode_words(text)
+    assert ids == tokenizer.encode(text)
+    said = [
+        tokenizer.decode([i for i, of in zip(ids, words, strict=True) if of == number]).strip()
+        for number in range(4)
+    ]
+    assert [word.lower() for word in said] == ["ada", "finch", "was", "born."]
+    assert set(words) <= {-1, 0, 1, 2, 3}
+    if family == "bert":
+        assert words[0] == words[-1] == -1
+
+
+def test_two_texts_are_parted_as_each_family_parts_them(folders: Path) -> None:
+    gpt2, bert = (load_tokenizer(folders / f"{family}-run") for family in ("gpt2", "bert"))
+    one, other = gpt2.encode("Ada"), gpt2.encode("was")
+    assert gpt2.encode_pair("Ada", "was")[0] == [*one, MASK, *other]
+    ids, parts = bert.encode_pair("Ada", "was")
+    cls, *inner, sep = bert.encode("was")
+    assert ids == [*bert.encode("Ada"), *inner, sep]
+    assert ids[0] == cls
+    assert parts == [0] * len(bert.encode("Ada")) + [1] * (len(inner) + 1)
+
+
 def test_a_bert_has_a_token_for_what_it_does_not_know(folders: Path) -> None:
     tokenizer = load_tokenizer(folders / "bert-run")
     assert tokenizer.decode(tokenizer.encode("Ada ☃")) == "ada [UNK]"

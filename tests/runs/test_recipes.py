@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from regard.models.config_heads import ClassesConfig
+from regard.models.config_heads import ClassesConfig, TokenClassesConfig
 from regard.models.families import make_model
 from regard.runs.config_tasks import TaskConfig, TextTask
 from regard.runs.recipe import Recipe
@@ -57,7 +57,7 @@ def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
     recipe = TASKS[name]
     assert isinstance(recipe.task, TextTask)
     split = make_split(recipe.task, recipe.seed)
-    texts = [text for q in split.training for text in (q.text, q.answer or "")]
+    texts = [text for q in split.training for text in (q.text, q.second or "", q.answer or "")]
     run = Run.new(
         Path("nowhere"), _with_labels(recipe), train_tokenizer(recipe.tokenizer, texts), {}
     )
@@ -69,9 +69,15 @@ def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
 
 def _with_labels(recipe: Recipe) -> Recipe:
     """The recipe with the labels that its examples have."""
-    if not isinstance(recipe.head, ClassesConfig):
+    if not isinstance(recipe.head, ClassesConfig | TokenClassesConfig):
         return recipe
-    return override(recipe, ['head.labels=["negative", "positive"]'])
+    labels = {
+        "classification": '["negative", "positive"]',
+        "tagging": '["other", "person", "place", "profession"]',
+        "entailment": '["contradicts", "follows", "unknown"]',
+    }
+    assert recipe.task is not None
+    return override(recipe, [f"head.labels={labels[str(recipe.task.__struct_config__.tag)]}"])
 
 
 def test_the_demo_mixes_questions_in() -> None:

@@ -1,13 +1,23 @@
 """Texts are cut to fit, counted, and never at the cost of their answers."""
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from regard.errors import UserError
-from regard.tasks.encoding import encode_answers, encode_joined, encode_texts, text_room
+from regard.tasks.encoding import (
+    encode_answers,
+    encode_joined,
+    encode_texts,
+    encode_words,
+    text_room,
+)
 from regard.tasks.questions import Question
-from regard.text.tokenizer import Characters
+from regard.text.tokenizer import Characters, ForeignPieces
 
 ABC = Characters.train(["abc"])
 words = st.text("abc", min_size=1, max_size=24)
@@ -28,6 +38,47 @@ def test_long_texts_lose_their_ends_and_are_counted(
     encoded = encode_texts(ABC, asked(pairs), room)
     assert [ABC.decode(row) for row in encoded.rows] == [text[:room] for text, _ in pairs]
     assert encoded.cut == sum(len(text) > room for text, _ in pairs)
+
+
+@given(pairs, st.integers(2, 60))
+def test_of_two_long_texts_the_longer_one_loses_its_end(
+    pairs: list[tuple[str, str]], room: int
+) -> None:
+    asked = [Question(text=text, second=second) for text, second in pairs]
+    encoded = encode_texts(ABC, asked, room)
+    cut = 0
+    for (text, second), row, parts in zip(pairs, encoded.rows, encoded.segments, strict=True):
+        one, other = ([i for i, p in zip(row, parts, strict=True) if p == of] for of in (0, 1))
+        assert row == [*one, *other]
+        assert text.startswith(ABC.decode(one))
+        assert f"⁇{second}".startswith(ABC.decode(other))
+        assert len(row) == min(len(text) + 1 + len(second), room)
+        # One that is cut is as long as the other, or longer.
+        assert len(one) == len(text) or len(one) >= len(other)
+        assert len(other) == 1 + len(second) or len(other) >= len(one) - 1
+        cut += len(text) + 1 + len(second) > room
+    assert encoded.cut == cut
+
+
+@given(st.lists(st.lists(words, min_size=1, max_size=4), min_size=1), st.integers(1, 30))
+def test_words_end_where_their_last_characters_are(texts: list[list[str]], room: int) -> None:
+    spaced = Characters.train(["abc "])
+    encoded = encode_words(spaced, [Question(text=" ".join(text)) for text in texts], room)
+    for text, row, ends in zip(texts, encoded.rows, encoded.ends, strict=True):
+        whole = " ".join(text)
+        assert spaced.decode(row) == whole[:room]
+        last = [len(" ".join(text[: n + 1])) - 1 for n in range(len(text))]
+        assert ends == [end for end in last if end < room]
+    assert encoded.cut == sum(len(" ".join(text)) > room for text in texts)
+
+
+def test_a_word_that_becomes_nothing_is_named() -> None:
+    """BERT's tokenizers leave out characters that aren't seen."""
+    pieces = tokenizers.Tokenizer(models.WordLevel({"□": 0, "⁇": 1, "a": 2, "?": 3}, unk_token="?"))
+    pieces.normalizer, pieces.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    asked = [Question(text="a \u200b a", where="my.tsv:7")]
+    with pytest.raises(UserError, match=r"^my\.tsv:7: the tokenizer makes nothing of the word"):
+        encode_words(ForeignPieces(pieces), asked, 9)
 
 
 @given(pairs, st.integers(1, 30))

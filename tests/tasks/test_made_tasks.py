@@ -11,15 +11,19 @@ from msgspec import structs
 from regard.runs.config_tasks import (
     CasingConfig,
     ClassificationConfig,
+    EntailmentConfig,
     RetrievalConfig,
     SummariesConfig,
+    TaggingConfig,
     TranslationConfig,
 )
 from regard.tasks.casing import make_casing
 from regard.tasks.classification import make_classification
+from regard.tasks.entailment import make_entailment
 from regard.tasks.retrieval import make_retrieval
 from regard.tasks.split import Split
 from regard.tasks.summaries import make_summaries
+from regard.tasks.tagging import make_tagging
 from regard.tasks.translation import make_translation
 
 TASKS: dict[str, tuple[Any, Callable[[Any, int], Split]]] = {
@@ -27,6 +31,8 @@ TASKS: dict[str, tuple[Any, Callable[[Any, int], Split]]] = {
     "summaries": (SummariesConfig(training=60, test=20, people=40), make_summaries),
     "translation": (TranslationConfig(training=60, test=20), make_translation),
     "classification": (ClassificationConfig(training=60, test=20), make_classification),
+    "tagging": (TaggingConfig(training=60, test=20), make_tagging),
+    "entailment": (EntailmentConfig(training=60, test=20), make_entailment),
     "retrieval": (RetrievalConfig(training=60, test=20, people=40), make_retrieval),
 }
 GOLDEN = {
@@ -34,6 +40,8 @@ GOLDEN = {
     "summaries": "6d8c70568e81530c",
     "translation": "015fe58ba4a42bcb",
     "classification": "efdfa2ca9847d9d9",
+    "tagging": "1f424eae496ced28",
+    "entailment": "c2c3b6f699a8e440",
     "retrieval": "4fd094517a2175c9",
 }
 """sha256 of each, cut short: the same on every platform, for ever."""

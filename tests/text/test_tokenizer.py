@@ -104,6 +104,47 @@ def test_byte_pairs_write_the_words_that_they_were_trained_on(
     assert_round_trip(byte_pairs, text)
 
 
+def by_word(tokenizer: Tokenizer, text: str) -> list[str]:
+    """What the tokens of each word say together."""
+    ids, words = tokenizer.encode_words(text)
+    assert ids == tokenizer.encode(text)
+    numbers = [word for word in words if word >= 0]
+    assert numbers == sorted(numbers)
+    return [
+        tokenizer.decode([i for i, of in zip(ids, words, strict=True) if of == number]).strip()
+        for number in range(max(numbers, default=-1) + 1)
+    ]
+
+
+@given(text=text_of_known_words())
+def test_the_tokens_of_each_word_say_it(words: Pieces, byte_pairs: Pieces, text: str) -> None:
+    for tokenizer in (words, byte_pairs, Characters.train([text])):
+        assert by_word(tokenizer, text) == text.split()
+
+
+@given(
+    text=st.text(
+        st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Co", "Cn")), max_size=30
+    )
+)
+def test_byte_pairs_know_the_words_of_any_text(byte_pairs: Pieces, text: str) -> None:
+    assume(not set(text) & set(SPECIAL))
+    assert by_word(byte_pairs, text) == text.split()
+
+
+def test_spaces_are_of_the_word_behind_them_or_of_none() -> None:
+    assert Characters.train(["ab "]).encode_words(" a  b ")[1] == [0, 0, 1, 1, 1, -1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_begins_the_second_of_two_texts(kind: str) -> None:
+    tokenizer = train_tokenizer(KINDS[kind], ["Ada was", "was"])
+    one, other = tokenizer.encode("Ada was"), tokenizer.encode("was")
+    ids, parts = tokenizer.encode_pair("Ada was", "was")
+    assert ids == [*one, MASK, *other]
+    assert parts == [0] * len(one) + [1] * (1 + len(other))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_is_no_token(kind: str) -> None:
     tokenizer = train_tokenizer(KINDS[kind], ["Ada"])

@@ -14,6 +14,7 @@ from regard.training.collate import (
     masked_batch,
     match_batch,
     pair_batch,
+    segment_batch,
     text_batch,
 )
 
@@ -95,6 +96,19 @@ def test_a_text_has_one_label(rows: list[tuple[list[int], int]], prefix: list[in
     assert_rows(batch.ids, [[*prefix, *text] for text, _ in rows])
     assert batch.lengths.tolist() == [len(prefix) + len(text) for text, _ in rows]
     assert batch.labels.tolist() == [label for _, label in rows]
+
+
+@given(pairs, prefixes)
+def test_what_begins_two_texts_is_of_the_first(
+    rows: list[tuple[list[int], list[int]]], prefix: list[int]
+) -> None:
+    parts = [[0] * len(one) + [1] * len(other) for one, other in rows]
+    both = [([*one, *other], of, 2) for (one, other), of in zip(rows, parts, strict=True)]
+    batch = segment_batch(both, 12, prefix)
+    assert_rows(batch.ids, [[*prefix, *ids] for ids, _, _ in both])
+    assert_rows(batch.segments, [[0] * len(prefix) + of for of in parts], 0)
+    assert batch.lengths.tolist() == [len(prefix) + len(ids) for ids, _, _ in both]
+    assert batch.labels.tolist() == [2] * len(rows)
 
 
 @given(pairs, prefixes)

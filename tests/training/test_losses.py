@@ -6,7 +6,15 @@ from torch import Tensor
 
 from regard.models.config import DecoderConfig
 from regard.models.families import Embedder, Model
-from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
+from regard.text.batches import (
+    Batch,
+    LabelBatch,
+    MaskedBatch,
+    MatchBatch,
+    PairBatch,
+    SegmentBatch,
+    TextBatch,
+)
 from regard.text.objectives import IGNORE
 from regard.training.losses import summed_loss
 from tiny_families import HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
@@ -80,6 +88,27 @@ def test_a_document_that_answers_two_questions_is_no_wrong_answer() -> None:
     scores[1, 3] = scores[3, 1] = float("-inf")
     expected = (scores.logsumexp(1) - scores.diagonal()).sum()
     assert close(summed_loss(model, batch), expected)
+
+
+def paired(batch: LabelBatch) -> SegmentBatch:
+    """The same texts, of which the second half is another text."""
+    segments = (torch.arange(batch.ids.shape[1]) >= batch.lengths[:, None] // 2).long()
+    return SegmentBatch(batch.ids, batch.lengths, batch.labels, segments)
+
+
+@PARTS
+@torch.no_grad()
+def test_segments_reach_the_body_whole_and_in_parts(parts: int) -> None:
+    model = tiny(*MODELS["encoder: classes"])
+    batch = tiny_batch(model)
+    assert isinstance(batch, LabelBatch)
+    pair = paired(batch)
+    whole = summed_loss(model, pair)
+    assert close(whole, by_definition(model, pair))
+    assert not close(whole, summed_loss(model, batch))
+    split = pair.split(parts)
+    assert sum(part.positions for part in split) <= pair.positions == batch.positions
+    assert close(torch.stack([summed_loss(model, part) for part in split]).sum(), whole)
 
 
 @EVERY_MODEL

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
-from regard.models.config_heads import ClassesConfig
+from regard.models.config_heads import ClassesConfig, TokenClassesConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.tasks.catalogue import make_split
 from regard.tasks.questions import Question
-from regard.text.batches import LabelBatch, MaskedBatch, PairBatch, TextBatch
+from regard.text.batches import LabelBatch, MaskedBatch, PairBatch, SegmentBatch, TextBatch
 from regard.text.corpus import Document
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
@@ -39,17 +40,26 @@ from tiny_tasks import (
     LABELLING,
     PROBES,
     SETTINGS,
+    TAGGING,
     TEXT_TASKS,
     WRITING,
     task_recipe,
 )
 
 NOWHERE = Path("nowhere")
+PAIRED_OR_TAGGED = {"tagging", "entailment"}
 LEARNT = [
-    *((task, family) for task in TEXT_TASKS for family in FAMILIES),
+    *((task, family) for task in TEXT_TASKS if task not in PAIRED_OR_TAGGED for family in FAMILIES),
+    *(("tagging", family) for family in (*TAGGING, "decoder")),
+    *(("entailment", family) for family in (*LABELLING, "encoder-decoder")),
     *((probe, family) for probe in PROBES for family in CONTINUING),
 ]
-NATURAL = {"classification": LABELLING, "retrieval": EMBEDDING, "casing": WRITING}
+NATURAL: dict[str, Collection[str]] = {
+    "classification": LABELLING,
+    "tagging": ("encoder, tags", "rnn, tags"),
+    "retrieval": EMBEDDING,
+    "casing": WRITING,
+}
 """A task for each family."""
 
 
@@ -129,6 +139,8 @@ def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
         return float(plan_task(NOWHERE, task_recipe(task, family)).describe()["uniform_loss"])
 
     assert uniform("classification", "encoder, classes") == pytest.approx(math.log(2))
+    assert uniform("entailment", "encoder, classes") == pytest.approx(math.log(3))
+    assert uniform("tagging", "encoder, tags") == pytest.approx(math.log(4))
     assert uniform("retrieval", "encoder, embedding") == pytest.approx(math.log(4))
     assert uniform("copy", "decoder") == pytest.approx(math.log(numbers(8).size))
 
@@ -182,6 +194,60 @@ def test_labels_that_are_given_keep_their_order_and_may_lack_examples() -> None:
     assert batch.labels.tolist() == [0, 3, 0, 2]
 
 
+PAIRS = [
+    Question(text=text, second=second, answer=answer, where=f"my.tsv:{line}")
+    for line, (text, second, answer) in enumerate([("b a", "c", "no"), ("a", "b b", "yes")], 1)
+]
+
+
+def test_an_encoder_with_segments_is_told_two_texts_apart() -> None:
+    family = "encoder with segments, classes"
+    plan = plan_task(NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS)
+    batch = plan.stream.batch(0)
+    assert isinstance(batch, SegmentBatch)
+    assert plan.run.tokenizer.decode(batch.ids[0].tolist()) == "⁇b a⁇c"
+    assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]]
+    assert batch.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("family", ["encoder, classes", "decoder, classes", "rnn, classes"])
+def test_without_segments_a_mark_parts_two_texts(family: str) -> None:
+    plan = plan_task(NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS)
+    batch = plan.stream.batch(0)
+    assert not isinstance(batch, SegmentBatch)
+    assert plan.run.tokenizer.decode(batch.inputs[0][0].tolist()) == "⁇b a⁇c"
+
+
+def test_a_writer_answers_behind_both_texts() -> None:
+    plan = plan_task(NOWHERE, task_recipe("entailment", "decoder", "training.shuffle=false"), PAIRS)
+    first = plan.stream.batch(0).inputs[0][0].tolist()
+    assert plan.run.tokenizer.decode(first).rstrip("□") == "⁇b a⁇c⁇no"
+
+
+TAGS = examples(("ab b", "Y X"), ("c abc a", "X Y Y"))
+
+
+@pytest.mark.parametrize("family", TAGGING)
+def test_a_tag_is_asked_for_at_the_last_token_of_its_word(family: str) -> None:
+    characters = ("tokenizer.kind=characters", "training.shuffle=false")
+    plan = plan_task(NOWHERE, task_recipe("tagging", family, *characters), TAGS)
+    batch, head = plan.stream.batch(0), plan.run.recipe.head
+    assert isinstance(head, TokenClassesConfig)
+    assert head.labels == ("X", "Y")
+    assert isinstance(batch, MaskedBatch)
+    assert plan.run.tokenizer.decode(batch.ids[1].tolist()) == "⁇c abc a"
+    asked = [[-1 if label == IGNORE else label for label in row] for row in batch.labels.tolist()]
+    # ⁇ a b _ b □ □ □ and ⁇ c _ a b c _ a
+    assert asked == [[-1, -1, 1, -1, 0, -1, -1, -1], [-1, 0, -1, -1, -1, 1, -1, 1]]
+
+
+@pytest.mark.parametrize(("family", "written"), [("encoder, tags", False), ("decoder", True)])
+def test_a_tokenizer_knows_tags_where_they_are_written(family: str, written: bool) -> None:
+    recipe = task_recipe("tagging", family, "tokenizer.kind=characters")
+    tokenizer = plan_task(NOWHERE, recipe, TAGS).run.tokenizer
+    assert tokenizer.size == 2 + len("abc ") + (len("XY") if written else 0)
+
+
 def test_examples_are_held_out_by_the_seed() -> None:
     recipe = task_recipe("casing", "decoder", "data.validation=0.25", "training.epochs=1")
     plan = plan_task(NOWHERE, recipe)
@@ -215,6 +281,7 @@ LONG = examples(("a" * 400, "b"), ("a" * 10, "b"), ("a" * 321, "b"))
         ("encoder-decoder", "2 of 3 texts", "a" * 320),
         ("rnn-encoder-decoder", "2 of 3 texts", "a" * 320),
         ("encoder, classes", "2 of 3 texts", "⁇" + "a" * 319),
+        ("encoder with segments, classes", "2 of 3 texts", "⁇" + "a" * 319),
         ("encoder, embedding", "2 of 6 texts", "⁇" + "a" * 319),
     ],
 )
@@ -224,6 +291,16 @@ def test_long_texts_are_cut_and_told(family: str, cut: str, kept: str) -> None:
         plan = plan_task(NOWHERE, recipe, LONG)
     first = plan.stream.batch(0).inputs[0][0].tolist()
     assert plan.run.tokenizer.decode(first) == kept
+
+
+def test_words_beyond_the_block_are_not_asked_for() -> None:
+    recipe = task_recipe("tagging", "encoder, tags", "tokenizer.kind=characters")
+    with pytest.warns(UserWarning, match="1 of 2 texts"):
+        plan = plan_task(NOWHERE, recipe, examples(("a " * 200, "X " * 200), ("b", "X")))
+    batch = plan.stream.batch(0)
+    assert isinstance(batch, MaskedBatch)
+    assert batch.ids.shape[1] == 320
+    assert batch.n_targets == 160 + 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -256,8 +333,14 @@ def refused(says: str, recipe: Any, given: list[Question] | None = None, **more:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("task", TEXT_TASKS)
-@pytest.mark.parametrize("head", ["masked-language", "token-classes"])
+@pytest.mark.parametrize(
+    ("task", "head"),
+    [
+        *((task, "masked-language") for task in TEXT_TASKS),
+        *((task, "token-classes") for task in TEXT_TASKS if task != "tagging"),
+        *(("tagging", head) for head in ("classes", "embedding")),
+    ],
+)
 def test_what_does_not_answer_learns_no_task(task: str, head: str) -> None:
     recipe = task_recipe(task, "encoder, classes", f"head.kind={head}")
     refused(f"head.kind={head}: doesn't answer", recipe)
@@ -287,6 +370,22 @@ def test_a_recipe_without_a_task_is_refused() -> None:
 def test_a_label_that_the_model_does_not_know_is_named_by_its_line() -> None:
     recipe = task_recipe("classification", "encoder, classes", 'head.labels=["zebra", "bee"]')
     refused(r"^my\.tsv:2: the label 'ant' is none of .*: zebra, bee$", recipe, MINE)
+
+
+def test_a_tag_that_the_model_does_not_know_is_named_by_its_line() -> None:
+    recipe = task_recipe("tagging", "encoder, tags", 'head.labels=["X"]')
+    refused(r"^my\.tsv:1: the label 'Y' is none of those that the model knows: X$", recipe, TAGS)
+
+
+@pytest.mark.parametrize("family", ["encoder, tags", "decoder"])
+def test_words_without_a_tag_each_are_refused_by_their_line(family: str) -> None:
+    recipe, wrong = task_recipe("tagging", family), examples(("a b", "X Y"), ("a b c", "X Y"))
+    refused(r"^my\.tsv:2: has 3 words and 2 tags; ", recipe, wrong)
+
+
+def test_a_statement_without_a_text_is_refused_by_its_line() -> None:
+    recipe = task_recipe("entailment", "encoder, classes")
+    refused(r"^my\.tsv:1: has no second text", recipe, MINE)
 
 
 def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:

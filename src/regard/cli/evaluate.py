@@ -128,11 +128,9 @@ def _task(
     from regard.evaluation.evaluate import save_predictions
     from regard.evaluation.tasks import score_task
     from regard.runs.run import Run
-    from regard.tasks.questions import read_questions
 
     loaded = Run.load(run, device=machine.device)
-    task = loaded.recipe.task
-    examples = options.read_examples(pairs, task, read_questions) if pairs else None
+    examples = options.read_examples(pairs, loaded.recipe.task) if pairs else None
     found = score_task(loaded, machine, examples)
     if predictions is not None:
         if not found.predictions:

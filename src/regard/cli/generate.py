@@ -79,9 +79,13 @@ def generate(
     precision: "Precision",
     threads: int | None,
 ) -> None:
-    """Continue each of PROMPTS with the model of RUN; - reads prompts from lines of the input."""
+    """Continue each of PROMPTS with the model of RUN; - reads prompts from lines of the input.
+
+    A run that labels texts, or tags their words, prints the labels; a tab parts two texts.
+    """
     _refuse_mixtures(beams)
     from regard import api
+    from regard.models.families import Classifier, TokenClassifier
 
     options.choose_machine(device, precision, threads)
     texts = _read_input() if prompts == ("-",) else list(prompts)
@@ -93,7 +97,10 @@ def generate(
         "stop": stop,
         "precision": precision,
     }
-    if beams is None:
+    if isinstance(loaded.model, Classifier | TokenClassifier):
+        _refuse(_WRITING_FLAGS, "is for a model that writes, and this one labels; leave it out")
+        records = _labelled(loaded, texts, precision)
+    elif beams is None:
         wishes |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         records = _sampled(loaded, texts, samples, wishes)
     else:
@@ -102,6 +109,19 @@ def generate(
         records = _searched(loaded, texts, wishes)
     for record in records:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
+
+
+def _labelled(run: "Run", texts: list[str], precision: "Precision") -> list[dict[str, Any]]:
+    """The label of each text, or of two with a tab between them; or the tags of a text's words."""
+    from regard import api
+
+    pairs = [text.partition("\t") for text in texts]
+    asked = [(first, second) if tab else first for first, tab, second in pairs]
+    found = api.label(run, asked, precision=precision)
+    return [
+        {"prompt": prompt, "text": label.text, "probability": label.probability}
+        for prompt, label in zip(texts, found, strict=True)
+    ]
 
 
 def _sampled(
@@ -133,15 +153,24 @@ def _searched(run: "Run", texts: list[str], wishes: dict[str, Any]) -> list[dict
 _EARLY_STOPPING = {"true": True, "false": False, "never": "never"}
 _SAMPLING_FLAGS = {"--temperature", "--top-k", "--top-p", "--samples"}
 _BEAM_FLAGS = {"--return", "--length-penalty", "--early-stopping"}
+_WRITING_FLAGS = _SAMPLING_FLAGS | _BEAM_FLAGS | {"--beams", "--max-new-tokens", "--stop", "--seed"}
 
 
 def _refuse_mixtures(beams: int | None) -> None:
     """Refuse flags of sampling with --beams, and those of beams without."""
-    flags, reason = (
-        (_BEAM_FLAGS, "is for beam search; add --beams, or leave it out")
-        if beams is None
-        else (_SAMPLING_FLAGS, "is for sampling, and --beams draws nothing; leave one of them out")
-    )
+    if beams is None:
+        _refuse(_BEAM_FLAGS, "is for beam search; add --beams, or leave it out")
+    else:
+        reason = "is for sampling, and --beams draws nothing; leave one of them out"
+        _refuse(_SAMPLING_FLAGS, reason)
+
+
+def _refuse(flags: set[str], reason: str) -> None:
+    """Refuse flags that were given.
+
+    Raises:
+        UserError: names the first of them.
+    """
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")

@@ -111,17 +111,17 @@ def split_optional(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     return [Path(a) for a in arguments if a not in assignments], assignments
 
 
-def read_examples(
-    path: Path, task: "TaskConfig | None", read: "Callable[[Path], list[Question]]"
-) -> "list[Question]":
-    """A user's examples of a task, read from pairs; of casing, any text makes some."""
+def read_examples(path: Path, task: "TaskConfig | None") -> "list[Question]":
+    """A user's examples of a task; of casing, any text makes some."""
     from regard.errors import UserError
-    from regard.runs.config_tasks import CasingConfig
+    from regard.runs.config_tasks import CasingConfig, TextTask
     from regard.tasks.casing import case_pairs, uneven_characters
+    from regard.tasks.catalogue import task_of
+    from regard.tasks.questions import read_questions
     from regard.text.corpus import read_corpus
 
     if path.suffix != ".txt" or not isinstance(task, CasingConfig):
-        return read(path)
+        return task_of(task).read(path) if isinstance(task, TextTask) else read_questions(path)
     texts = read_corpus([path])
     if uneven := uneven_characters(texts):
         listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())

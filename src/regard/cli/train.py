@@ -141,7 +141,7 @@ def train(
 def _plan(
     task: str, paths: "list[Path]", out: Path, recipe: "Recipe", tokenizer: "Tokenizer | None"
 ) -> "Plan":
-    from regard.tasks.questions import read_answered
+    from regard.tasks.questions import read_answered, require_answers
     from regard.text.corpus import read_corpus
     from regard.training.stages import plan_questions, plan_text
     from regard.training.task_stages import plan_task
@@ -150,7 +150,9 @@ def _plan(
         return plan_text(read_corpus(paths, whole_files=True), out, recipe)
     if task == "questions":
         return plan_questions(read_answered(paths[0]), out, recipe, tokenizer=tokenizer)
-    examples = options.read_examples(paths[0], recipe.task, read_answered) if paths else None
+    examples = None
+    if paths:
+        examples = require_answers(options.read_examples(paths[0], recipe.task))
     return plan_task(out, recipe, examples, tokenizer=tokenizer)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,14 +12,20 @@ from jaxtyping import Float
 from regard.decoding import Generated, generate
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
-from regard.models.config_heads import ClassesConfig
-from regard.models.families import Classifier, Embedder, LanguageModel, SequenceToSequence
+from regard.models.config_heads import ClassesConfig, TokenClassesConfig
+from regard.models.families import (
+    Classifier,
+    Embedder,
+    LanguageModel,
+    SequenceToSequence,
+    TokenClassifier,
+)
 from regard.runs.config_tasks import ProbeConfig, TextTask
 from regard.runs.machine import Machine
 from regard.runs.run import Run
 from regard.tasks.bags import tf_idf
-from regard.tasks.catalogue import Scores, make_split, task_of
-from regard.tasks.encoding import encode_texts, text_room
+from regard.tasks.catalogue import Scores, check_examples, make_split, task_of
+from regard.tasks.encoding import encode_texts, encode_words, text_room
 from regard.tasks.probes import probe_rows
 from regard.tasks.questions import Question
 from regard.text.batches import lengths_of, pad_rows
@@ -75,6 +81,7 @@ def score_task(
         questions = split.test
     if not questions:
         raise UserError(f"{run.path}: can't be scored without questions; give some")
+    check_examples(task, questions)
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
             raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
@@ -116,12 +123,17 @@ def predict(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
-    texts = encode_texts(run.tokenizer, questions, _room(run))
+    if isinstance(run.model, TokenClassifier):
+        words = encode_words(run.tokenizer, questions, run.room)
+        rows, cut = list(zip(words.rows, words.ends, strict=True)), words.cut
+    else:
+        texts = encode_texts(run.tokenizer, questions, _room(run))
+        rows, cut = list(zip(texts.rows, texts.segments, strict=True)), texts.cut
     predictions: list[Prediction] = []
-    for start in range(0, len(texts.rows), BATCH):
+    for start in range(0, len(rows), BATCH):
         with machine.autocast():
-            predictions += _answer(run, texts.rows[start : start + BATCH], machine.device)
-    return predictions, texts.cut
+            predictions += _answer(run, rows[start : start + BATCH], machine.device)
+    return predictions, cut
 
 
 def _room(run: Run) -> int:
@@ -131,8 +143,13 @@ def _room(run: Run) -> int:
     return text_room(run.room) if isinstance(run.model, LanguageModel) else run.room
 
 
+Row: TypeAlias = tuple[list[int], list[int]]
+"""A text, and which of two texts each id is of; for tags, where its words end."""
+
+
 @torch.inference_mode()
-def _answer(run: Run, texts: Sequence[list[int]], device: torch.device) -> list[Prediction]:
+def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Prediction]:
+    texts = [text for text, _ in rows]
     match run.model:
         case LanguageModel():
             asked = [[*run.prefix, *text, MASK] for text in texts]
@@ -143,7 +160,9 @@ def _answer(run: Run, texts: Sequence[list[int]], device: torch.device) -> list[
             starts = [[MASK]] * len(texts)
             return _decoded(run, _greedy(writer, starts, run.recipe.model.block, device))
         case Classifier():
-            return _labels(run, run.model, texts, device)
+            return _labels(run, run.model, rows, device)
+        case TokenClassifier():
+            return _tags(run, run.model, rows, device)
     kind = run.recipe.head.__struct_config__.tag
     raise UserError(f"{run.path}: a model with a head for {kind} gives no answers")
 
@@ -178,16 +197,38 @@ def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:
 
 
 def _labels(
-    run: Run, model: Classifier, texts: Sequence[list[int]], device: torch.device
+    run: Run, model: Classifier, rows: Sequence[Row], device: torch.device
 ) -> list[Prediction]:
     assert isinstance(run.recipe.head, ClassesConfig)
-    rows = [[*run.prefix, *text] for text in texts]
-    logits = model(pad_rows(rows).to(device), lengths_of(rows).to(device))
+    ids = [[*run.prefix, *text] for text, _ in rows]
+    inputs = [pad_rows(ids).to(device), lengths_of(ids).to(device)]
+    if run.recipe.tells_segments:
+        parts = [[*[0] * len(run.prefix), *segments] for _, segments in rows]
+        inputs.append(pad_rows(parts, 0).to(device))
+    logits = model(*inputs)
     best, label = logits.float().softmax(-1).max(-1)
     names = run.recipe.head.labels
     return [
         Prediction(text=names[i], probability=p)
         for i, p in zip(label.tolist(), best.tolist(), strict=True)
+    ]
+
+
+def _tags(
+    run: Run, model: TokenClassifier, rows: Sequence[Row], device: torch.device
+) -> list[Prediction]:
+    """A tag for each word, by its last token; all of them are as probable as their product."""
+    assert isinstance(run.recipe.head, TokenClassesConfig)
+    ids = [[*run.prefix, *text] for text, _ in rows]
+    logits = model(pad_rows(ids).to(device), lengths_of(ids).to(device))
+    best, label = logits.float().log_softmax(-1).max(-1)
+    names, begins = run.recipe.head.labels, len(run.prefix)
+    return [
+        Prediction(
+            text=" ".join(names[of_row[begins + end]] for end in ends),
+            probability=exp(sum(scores[begins + end] for end in ends)),
+        )
+        for of_row, scores, (_, ends) in zip(label.tolist(), best.tolist(), rows, strict=True)
     ]
 
 

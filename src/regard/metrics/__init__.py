@@ -12,6 +12,7 @@ from regard.metrics.classes import confusion, macro_f1
 from regard.metrics.intervals import Interval, bootstrap, wilson
 from regard.metrics.overlap import Score, bleu, chrf, rouge
 from regard.metrics.ranking import mean_reciprocal_rank, ranks, recall_at
+from regard.metrics.tags import tag_accuracy, tag_macro_f1
 
 __all__ = [
     "Interval",
@@ -31,5 +32,7 @@ __all__ = [
     "recall_at",
     "risk_coverage",
     "rouge",
+    "tag_accuracy",
+    "tag_macro_f1",
     "wilson",
 ]

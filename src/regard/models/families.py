@@ -159,10 +159,14 @@ class Classifier(nn.Module):
         initialise(self)
 
     def forward(
-        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
+        self,
+        ids: Int[Tensor, "b n"],
+        lengths: Int[Tensor, " b"],
+        segments: Int[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b labels"]:
-        """Logits of the labels."""
-        scores: Tensor = self.head(self.body(ids, lengths), lengths)
+        """Logits of the labels; segments are for a body that has embeddings of them."""
+        parts = () if segments is None else (segments,)
+        scores: Tensor = self.head(self.body(ids, lengths, *parts), lengths)
         return scores
 
 

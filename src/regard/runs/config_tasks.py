@@ -97,6 +97,14 @@ class ClassificationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="c
                 )
 
 
+class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"):
+    """«Ada Marlow comes from Rigby.» → «person person other other place»"""
+
+
+class EntailmentConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="entailment"):
+    """A text and a statement → «follows», «contradicts» or «unknown»."""
+
+
 class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retrieval"):
     """«Who comes from Leeds and bakes bread?» → the biography of that person."""
 
@@ -169,6 +177,12 @@ ProbeConfig: TypeAlias = (
     MqarConfig | CopyConfig | SelectiveCopyConfig | InductionConfig | SortConfig | ReverseConfig
 )
 TextTask: TypeAlias = (
-    CasingConfig | SummariesConfig | TranslationConfig | ClassificationConfig | RetrievalConfig
+    CasingConfig
+    | SummariesConfig
+    | TranslationConfig
+    | ClassificationConfig
+    | TaggingConfig
+    | EntailmentConfig
+    | RetrievalConfig
 )
 TaskConfig: TypeAlias = TextTask | ProbeConfig

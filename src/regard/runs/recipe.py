@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config import CausalConfig, DecoderConfig, ModelConfig
+from regard.models.config import CausalConfig, DecoderConfig, EncoderConfig, ModelConfig
 from regard.models.config_base import Config, Positive, Probability, Seed
 from regard.models.config_heads import HeadConfig, LanguageConfig
 from regard.runs.config_tasks import TaskConfig
@@ -146,6 +146,11 @@ class Recipe(Config, frozen=True):
     def continues_texts(self) -> bool:
         """Whether the model predicts each token from those before."""
         return isinstance(self.model, CausalConfig) and isinstance(self.head, LanguageConfig)
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether the model is told which of two texts each token belongs to."""
+        return isinstance(self.model, EncoderConfig) and self.model.segments > 1
 
     @property
     def room(self) -> int:

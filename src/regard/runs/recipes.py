@@ -10,12 +10,18 @@ from regard.models.config import (
     EncoderDecoderConfig,
     TransformerConfig,
 )
-from regard.models.config_heads import ClassesConfig, EmbeddingConfig, MaskedLanguageConfig
+from regard.models.config_heads import (
+    ClassesConfig,
+    EmbeddingConfig,
+    MaskedLanguageConfig,
+    TokenClassesConfig,
+)
 from regard.models.config_positions import LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.config_tasks import (
     CasingConfig,
     ClassificationConfig,
     CopyConfig,
+    EntailmentConfig,
     InductionConfig,
     MqarConfig,
     RetrievalConfig,
@@ -23,6 +29,7 @@ from regard.runs.config_tasks import (
     SelectiveCopyConfig,
     SortConfig,
     SummariesConfig,
+    TaggingConfig,
     TaskConfig,
     TranslationConfig,
 )
@@ -114,10 +121,12 @@ def _pair(**settings: Any) -> EncoderDecoderConfig:
     return EncoderDecoderConfig(encoder=side, decoder=side)
 
 
-def _steps(steps: int, lr: float) -> TrainingConfig:
+def _steps(steps: int, lr: float, batch: int = 64) -> TrainingConfig:
     """Some minutes of training."""
     schedule = CosineConfig(final=0.02)
-    return TrainingConfig(steps=steps, lr=lr, schedule=schedule, optimizer=MuonConfig())
+    return TrainingConfig(
+        steps=steps, batch=batch, lr=lr, schedule=schedule, optimizer=MuonConfig()
+    )
 
 
 def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
@@ -156,6 +165,21 @@ TASKS = {
     "translation": _for_task(TranslationConfig()),
     "classification": _for_task(
         ClassificationConfig(), model=_small(EncoderConfig), head=ClassesConfig()
+    ),
+    "tagging": _for_task(
+        TaggingConfig(),
+        # Few pairs, so that new names are made of pieces that are known.
+        tokenizer=BytePairsConfig(size=512),
+        model=_small(EncoderConfig),
+        head=TokenClassesConfig(),
+        training=_steps(300, lr=2e-3),
+    ),
+    "entailment": _for_task(
+        EntailmentConfig(training=24_000),
+        model=_small(EncoderConfig, segments=2),
+        head=ClassesConfig(),
+        # Many small steps: it takes hundreds of them until the two texts are compared at all.
+        training=_steps(2000, lr=2e-3, batch=32),
     ),
     "retrieval": _for_task(RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingConfig()),
     # Keys must know what they follow; a short convolution spares the layer that finds out.

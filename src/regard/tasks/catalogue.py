@@ -2,24 +2,42 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from regard.metrics import Interval, accuracy, bleu, chrf, exact_match, macro_f1, rouge
+import msgspec
+
+from regard.metrics import (
+    Interval,
+    accuracy,
+    bleu,
+    chrf,
+    exact_match,
+    macro_f1,
+    rouge,
+    tag_accuracy,
+    tag_macro_f1,
+)
 from regard.runs.config_tasks import (
     CasingConfig,
     ClassificationConfig,
+    EntailmentConfig,
     RetrievalConfig,
     SummariesConfig,
+    TaggingConfig,
     TextTask,
     TranslationConfig,
 )
 from regard.tasks.bags import naive_bayes
 from regard.tasks.casing import CASES, make_casing
 from regard.tasks.classification import make_classification
-from regard.tasks.questions import Question, majority_answer
+from regard.tasks.entailment import make_entailment
+from regard.tasks.questions import Question, majority_answer, read_questions
 from regard.tasks.retrieval import make_retrieval
 from regard.tasks.split import Split
 from regard.tasks.summaries import lead, make_summaries
+from regard.tasks.tagging import commonest_tags, make_tagging, require_tags
+from regard.tasks.text_pairs import read_labelled, read_text_pairs, require_second
 from regard.tasks.translation import make_language, make_translation, word_by_word
 
 Scores = dict[str, Interval]
@@ -36,6 +54,10 @@ class Task:
     """Of answers, beside the right ones; the seed is that of the intervals."""
     baselines: Callable[[Any, Sequence[Question], Sequence[Question]], Mapping[str, list[str]]]
     """Answers to the second questions, from the configuration and the first ones, by name."""
+    read: Callable[[Path], list[Question]] = read_questions
+    """A user's examples, from a file."""
+    check: Callable[[Question], None] = lambda _: None
+    """Refuses an example that isn't one of this task, by its place."""
 
 
 def task_of(config: TextTask) -> Task:
@@ -50,6 +72,16 @@ def make_split(config: TextTask, seed: int) -> Split:
         UserError: there aren't so many.
     """
     return task_of(config).make(config, seed)
+
+
+def check_examples(config: TextTask, examples: Sequence[Question]) -> None:
+    """Refuse examples that aren't of a task's kind.
+
+    Raises:
+        UserError: names the first of them.
+    """
+    for example in examples:
+        task_of(config).check(example)
 
 
 # Scores
@@ -75,6 +107,15 @@ def _labels(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
     return {
         "accuracy": _exact(answered, right, seed)["exact match"],
         "macro F1": macro_f1(answered, right, seed=seed),
+    }
+
+
+def _tags(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+    said, true = ([text.split() for text in texts] for texts in (answered, right))
+    return {
+        "accuracy": tag_accuracy(said, true, seed=seed),
+        "macro F1": tag_macro_f1(said, true, seed=seed),
+        **_exact([" ".join(tags) for tags in said], [" ".join(tags) for tags in true], seed),
     }
 
 
@@ -106,12 +147,25 @@ def _word_by_word(
 
 
 def _bags(
-    _config: ClassificationConfig, training: Sequence[Question], test: Sequence[Question]
+    _config: ClassificationConfig | EntailmentConfig,
+    training: Sequence[Question],
+    test: Sequence[Question],
 ) -> dict[str, list[str]]:
+    joined = [msgspec.structs.replace(q, text=_whole(q)) for q in training]
     return {
         "majority": [majority_answer(training)] * len(test),
-        "naive Bayes": naive_bayes(training, [q.text for q in test]),
+        "naive Bayes": naive_bayes(joined, [_whole(q) for q in test]),
     }
+
+
+def _whole(question: Question) -> str:
+    return question.text if question.second is None else f"{question.text} {question.second}"
+
+
+def _commonest(
+    _config: TaggingConfig, training: Sequence[Question], test: Sequence[Question]
+) -> dict[str, list[str]]:
+    return commonest_tags(training, test)
 
 
 def _none(
@@ -124,7 +178,17 @@ TASKS: dict[str, Task] = {
     "casing": Task(make=make_casing, score=_exact, baselines=_without_token),
     "summaries": Task(make=make_summaries, score=_summaries, baselines=_leads),
     "translation": Task(make=make_translation, score=_translation, baselines=_word_by_word),
-    "classification": Task(make=make_classification, score=_labels, baselines=_bags),
+    "classification": Task(
+        make=make_classification, score=_labels, baselines=_bags, read=read_labelled
+    ),
+    "tagging": Task(make=make_tagging, score=_tags, baselines=_commonest, check=require_tags),
+    "entailment": Task(
+        make=make_entailment,
+        score=_labels,
+        baselines=_bags,
+        read=read_text_pairs,
+        check=require_second,
+    ),
     "retrieval": Task(make=make_retrieval, score=_exact, baselines=_none),
 }
 """By the kind of their configuration. Retrieval is scored by ranks where documents are embedded."""

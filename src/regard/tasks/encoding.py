@@ -6,14 +6,25 @@ from dataclasses import dataclass
 from regard.errors import UserError
 from regard.tasks.questions import Question
 from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer, encode_documents
+from regard.text.tokenizer import Tokenizer, encode_documents, said_of
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of ids, and how many of them were cut."""
+    """Rows of ids, the text that each id is of, the first or the second, and how many were cut."""
 
     rows: list[list[int]]
+    segments: list[list[int]]
+    cut: int = 0
+
+
+@dataclass(frozen=True)
+class EncodedWords:
+    """Rows of ids, where in them words end, and how many rows were cut."""
+
+    rows: list[list[int]]
+    ends: list[list[int]]
+    """The place of each word's last token, as far as the words fit."""
     cut: int = 0
 
 
@@ -31,13 +42,39 @@ def text_room(room: int) -> int:
 
 
 def encode_texts(tokenizer: Tokenizer, questions: Sequence[Question], room: int) -> Encoded:
-    """The texts of questions, of at most `room` ids.
+    """The texts of questions, of at most `room` ids; of two texts, the longer one is cut first.
 
     Raises:
         UserError: a text can't be encoded.
     """
-    rows = encode_documents(tokenizer, [Document(q.text, q.where) for q in questions])
-    return Encoded([row[:room] for row in rows], sum(len(row) > room for row in rows))
+    read = [_read(tokenizer, question) for question in questions]
+    kept = [_kept(segments, room) for _, segments in read]
+    return Encoded(
+        [[ids[i] for i in places] for (ids, _), places in zip(read, kept, strict=True)],
+        [[segments[i] for i in places] for (_, segments), places in zip(read, kept, strict=True)],
+        sum(len(ids) > room for ids, _ in read),
+    )
+
+
+def encode_words(tokenizer: Tokenizer, questions: Sequence[Question], room: int) -> EncodedWords:
+    """The texts of questions, of at most `room` ids, word by word.
+
+    Raises:
+        UserError: a text can't be encoded, or nothing is left of a word.
+    """
+    rows, ends = [], []
+    for question in questions:
+        with said_of(question.where):
+            ids, words = tokenizer.encode_words(question.text)
+        last = {word: place for place, word in enumerate(words)}
+        for number, word in enumerate(question.text.split()):
+            if number not in last:
+                raise UserError(
+                    f"{question.where}: the tokenizer makes nothing of the word {word!r}; remove it"
+                )
+        rows.append(ids)
+        ends.append([place for word, place in last.items() if word >= 0 and place < room])
+    return EncodedWords([row[:room] for row in rows], ends, sum(len(row) > room for row in rows))
 
 
 def encode_answers(
@@ -65,8 +102,26 @@ def encode_joined(tokenizer: Tokenizer, questions: Sequence[Question], room: int
         UserError: as `encode_answers`.
     """
     answers = encode_answers(tokenizer, questions, room - 2)
-    texts = encode_texts(tokenizer, questions, room).rows
     rooms = [min(text_room(room), room - 1 - len(answer)) for answer in answers]
-    cut = sum(len(text) > left for text, left in zip(texts, rooms, strict=True))
-    rows = zip(texts, answers, rooms, strict=True)
-    return EncodedPairs([(text[:left], answer) for text, answer, left in rows], cut)
+    texts = [
+        encode_texts(tokenizer, [question], left)
+        for question, left in zip(questions, rooms, strict=True)
+    ]
+    rows = [row for text in texts for row in text.rows]
+    return EncodedPairs(list(zip(rows, answers, strict=True)), sum(text.cut for text in texts))
+
+
+def _read(tokenizer: Tokenizer, question: Question) -> tuple[list[int], list[int]]:
+    """The ids of a question, and which of its texts each belongs to."""
+    with said_of(question.where):
+        if question.second is not None:
+            return tokenizer.encode_pair(question.text, question.second)
+        ids = tokenizer.encode(question.text)
+        return ids, [0] * len(ids)
+
+
+def _kept(segments: Sequence[int], room: int) -> list[int]:
+    """The places that fit the room: all, or those without the end of the longer text."""
+    first = segments.index(1) if 1 in segments else len(segments)
+    second = min(len(segments) - first, max(room - first, room // 2))
+    return [*range(min(first, room - second)), *range(first, first + second)]

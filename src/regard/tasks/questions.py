@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,10 +13,12 @@ from regard.text.corpus import Document, read_lines
 from regard.text.tokenizer import Tokenizer, encode_documents
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question, its answer if one is known, and where it stands."""
 
     text: str
+    second: str | None = None
+    """A second text, where the question is about two."""
     answer: str | None = None
     where: str = ""
 
@@ -42,20 +45,37 @@ class _Labelled(_Line):
     answer: str | None = msgspec.field(name="label", default=None)
 
 
-_LINES = {"article": _Article, "source": _Source, "text": _Labelled}
+class _Tagged(_Line):
+    text: str = msgspec.field(name="text")
+    answer: str | None = msgspec.field(name="tags", default=None)
+
+
+_LINES = {"article": _Article, "source": _Source, "tags": _Tagged, "text": _Labelled}
 """The field that tells what else a line holds; `question` if it is none of these."""
+
+Parse: TypeAlias = Callable[[Document], Question]
+"""What reads a line of a file."""
 
 
 def read_questions(path: Path) -> list[Question]:
     """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
 
-    The fields of JSONL may also be article and summary, source and target, or text and label.
-    Either every line has an answer or none has.
+    The fields of JSONL may also be article and summary, source and target, text and label, or text
+    and tags. Either every line has an answer or none has.
 
     Raises:
         UserError: a line is malformed, some answers are missing, or there are no questions.
     """
-    parse = _parse_json if path.suffix in {".jsonl", ".json"} else _parse_tsv
+    return parse_file(path, parse_tsv, parse_json)
+
+
+def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Question]:
+    """The questions of a TSV or JSONL file, by what reads a line of each.
+
+    Raises:
+        UserError: as `read_questions`.
+    """
+    parse = of_json if path.suffix in {".jsonl", ".json"} else of_tsv
     questions = [parse(line) for line in read_lines(path)]
     if not questions:
         raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
@@ -75,7 +95,15 @@ def read_answered(path: Path) -> list[Question]:
     Raises:
         UserError: as `read_questions`, or there are no answers.
     """
-    questions = read_questions(path)
+    return require_answers(read_questions(path))
+
+
+def require_answers(questions: list[Question]) -> list[Question]:
+    """The questions of a file, which must have answers.
+
+    Raises:
+        UserError: they have none.
+    """
     if questions[0].answer is None:
         raise UserError(
             f"{questions[0].where}: has no answer: put a tab and the answer behind the question"
@@ -133,7 +161,12 @@ def majority_answer(questions: Sequence[Question]) -> str:
     return min(counts, key=lambda answer: (-counts[answer], answer))
 
 
-def _parse_tsv(line: Document) -> Question:
+def parse_tsv(line: Document) -> Question:
+    """A question, and behind a tab its answer.
+
+    Raises:
+        UserError: the line is malformed.
+    """
     fields = line.text.split("\t")
     if len(fields) > 2:
         raise UserError(
@@ -148,7 +181,12 @@ def _parse_tsv(line: Document) -> Question:
     return Question(text=text, answer=answer, where=line.where)
 
 
-def _parse_json(line: Document) -> Question:
+def parse_json(line: Document) -> Question:
+    """The fields of a question and its answer.
+
+    Raises:
+        UserError: the line is malformed.
+    """
     try:
         fields = msgspec.json.decode(line.text, type=dict[str, object])
         kind = next((kind for field, kind in _LINES.items() if field in fields), _Line)
@@ -156,7 +194,7 @@ def _parse_json(line: Document) -> Question:
     except msgspec.DecodeError as error:
         raise UserError(
             f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '
-            "article and summary, source and target, text and label"
+            "article and summary, source and target, text and label, text and tags"
         ) from None
     text, answer = read.text.strip(), read.answer and read.answer.strip()
     if not text or answer == "":

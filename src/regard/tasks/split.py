@@ -46,8 +46,13 @@ def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int)
 
 def cut(task: str, pairs: Sequence[tuple[str, str]], training: int) -> Split:
     """Pairs of text and answer: so many for training, the others for the test."""
+    return numbered(task, [Question(text=text, answer=answer) for text, answer in pairs], training)
+
+
+def numbered(task: str, questions: Sequence[Question], training: int) -> Split:
+    """Questions with their places: so many for training, the others for the test."""
     examples = tuple(
-        Question(text=text, answer=answer, where=f"{task} example {number}")
-        for number, (text, answer) in enumerate(pairs, start=1)
+        msgspec.structs.replace(question, where=f"{task} example {number}")
+        for number, question in enumerate(questions, start=1)
     )
     return Split(training=examples[:training], test=examples[training:])

@@ -176,6 +176,27 @@ class LabelBatch(Batch):
 
 
 @dataclass(frozen=True, eq=False)
+class SegmentBatch(LabelBatch):
+    """Pairs of texts with a label each, for a model that is told them apart."""
+
+    segments: Int[Tensor, "rows n"]
+    """Which of the two texts each id belongs to."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.ids, self.lengths, self.segments
+
+    @property
+    def positions(self) -> int:
+        return self.ids.numel()
+
+    def take(self, rows: Int[Tensor, " rows"]) -> "SegmentBatch":
+        ids = cut(self.ids[rows])
+        segments = self.segments[rows, : ids.shape[1]]
+        return SegmentBatch(ids, self.lengths[rows], self.labels[rows], segments)
+
+
+@dataclass(frozen=True, eq=False)
 class MatchBatch(Batch):
     """Questions, each with the document that answers it: the others' documents are wrong ones."""
 

@@ -5,9 +5,12 @@ Every vocabulary begins with the same two special tokens: padding □ and the ma
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tokenizers
@@ -52,13 +55,29 @@ class Tokenizer(ABC):
         """
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """Two texts as one, and for each id which of them it belongs to.
+        """Two texts as one, and for each id which of them it belongs to. ⁇ begins the second.
 
         Raises:
             OutOfVocabularyError: names the part of a text that it has no token for.
         """
-        one, other = self.encode(first), self.encode(second)
+        one, other = self.encode(first), [MASK, *self.encode(second)]
         return [*one, *other], [0] * len(one) + [1] * len(other)
+
+    def encode_words(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids of a text, and for each the number of its word, or -1 if it is of none.
+
+        Words are what spaces part; a space belongs to the word that follows it.
+
+        Raises:
+            OutOfVocabularyError: names the part of the text that it has no token for.
+        """
+        ends = [word.end() for word in re.finditer(r"\S+", text)]
+        numbered = (bisect_left(ends, end) if end else -1 for end in self._ends(text))
+        return self.encode(text), [n if n < len(ends) else -1 for n in numbered]
+
+    @abstractmethod
+    def _ends(self, text: str) -> list[int]:
+        """Behind which character of the text each token ends; 0 for a token that isn't of it."""
 
     def show(self, token: int) -> str:
         """A token as a reader sees it, special ones too."""
@@ -105,6 +124,9 @@ class Characters(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._characters[i] for i in ids)
+
+    def _ends(self, text: str) -> list[int]:
+        return list(range(1, len(text) + 1))
 
     def _data(self) -> list[str]:
         return self._characters[len(SPECIAL) :]
@@ -179,6 +201,9 @@ class Pieces(Tokenizer):
         text: str = self._pieces.decode(list(ids), skip_special_tokens=False)
         return text
 
+    def _ends(self, text: str) -> list[int]:
+        return [end for _, end in self._pieces.encode(text, add_special_tokens=False).offsets]
+
     def _first_unknown(self, text: str) -> str:
         pieces = (piece for piece, _ in _word_splitter().pre_tokenize_str(" " + text))
         unknown = next(p for p in pieces if self._pieces.token_to_id(p) in (None, self._unknown))
@@ -216,6 +241,8 @@ class ForeignPieces(Pieces):
         return ids
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        if not self._around:
+            return super().encode_pair(first, second)
         for text in (first, second):
             self.encode(text)  # refuses what can't be encoded
         pair = self._pieces.encode(first, second)
@@ -223,6 +250,9 @@ class ForeignPieces(Pieces):
 
     def decode(self, ids: Sequence[int]) -> str:
         return super().decode([i for i in ids if i not in self._around])
+
+    def _ends(self, text: str) -> list[int]:
+        return [end for _, end in self._pieces.encode(text).offsets]
 
     def show(self, token: int) -> str:
         return super().decode([token])
@@ -285,11 +315,18 @@ def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> lis
     """
     encoded = []
     for document in documents:
-        try:
+        with said_of(document.where):
             encoded.append(tokenizer.encode(document.text))
-        except OutOfVocabularyError as error:
-            raise OutOfVocabularyError(
-                f"{document.where}: {error}; remove it, or train with a tokenizer that knows it "
-                "(tokenizer.kind=byte-pairs knows all)"
-            ) from None
     return encoded
+
+
+@contextmanager
+def said_of(where: str) -> Iterator[None]:
+    """Let what the vocabulary lacks be told with the place of the text."""
+    try:
+        yield
+    except OutOfVocabularyError as error:
+        raise OutOfVocabularyError(
+            f"{where}: {error}; remove it, or train with a tokenizer that knows it "
+            "(tokenizer.kind=byte-pairs knows all)"
+        ) from None

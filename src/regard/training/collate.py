@@ -13,6 +13,7 @@ from regard.text.batches import (
     MaskedPairBatch,
     MatchBatch,
     PairBatch,
+    SegmentBatch,
     TextBatch,
     lengths_of,
     make_batch,
@@ -67,6 +68,14 @@ def label_batch(rows: Sequence[tuple[Ids, int]], _block: int, prefix: Ids) -> La
     """Texts with the number of their label."""
     ids = [[*prefix, *text] for text, _ in rows]
     return LabelBatch(pad_rows(ids), lengths_of(ids), torch.tensor([label for _, label in rows]))
+
+
+def segment_batch(rows: Sequence[tuple[Ids, Ids, int]], _block: int, prefix: Ids) -> SegmentBatch:
+    """Texts with the segment of each id and the number of their label."""
+    ids = [[*prefix, *text] for text, _, _ in rows]
+    segments = [[*[0] * len(prefix), *parts] for _, parts, _ in rows]
+    labels = torch.tensor([label for _, _, label in rows])
+    return SegmentBatch(pad_rows(ids), lengths_of(ids), labels, pad_rows(segments, 0))
 
 
 def match_batch(pairs: Sequence[tuple[Ids, Ids]], _block: int, prefix: Ids) -> MatchBatch:

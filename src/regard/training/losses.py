@@ -25,8 +25,8 @@ def summed_loss(model: Model, batch: Batch, body: Body | None = None) -> Tensor:
     match batch:
         case TextBatch() | MaskedBatch() | PairBatch():
             return _token_loss(body, head, batch)
-        case LabelBatch(ids=ids, lengths=lengths, labels=labels):
-            return _cross_entropy(head(body(ids, lengths), lengths), labels)
+        case LabelBatch(lengths=lengths, labels=labels):
+            return _cross_entropy(head(body(*batch.inputs), lengths), labels)
         case MatchBatch():
             return _contrastive_loss(body, head, batch)
     raise TypeError(f"{type(batch).__name__} has no loss")

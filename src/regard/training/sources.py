@@ -26,6 +26,7 @@ from regard.training.collate import (
     masked_pair_batch,
     match_batch,
     pair_batch,
+    segment_batch,
     text_batch,
 )
 
@@ -107,6 +108,18 @@ def labelled(ids: Sequence[tuple[Sequence[int], int]]) -> Source:
     """Texts with the number of their label."""
     lengths = [len(text) for text, _ in ids]
     return Source([partial(_always, row) for row in ids], 1.0, None, lengths, label_batch)
+
+
+def segmented(ids: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> Source:
+    """Texts with the segment of each id and the number of their label."""
+    lengths = [len(text) for text, _, _ in ids]
+    return Source([partial(_always, row) for row in ids], 1.0, None, lengths, segment_batch)
+
+
+def tagged(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:
+    """Texts with the number of a tag at the last token of each word, and no label elsewhere."""
+    lengths = [len(ids) for ids, _ in rows]
+    return Source([partial(_always, row) for row in rows], 1.0, None, lengths, masked_batch)
 
 
 def matches(ids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:

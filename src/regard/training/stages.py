@@ -14,7 +14,7 @@ import numpy as np
 import regard
 from regard.errors import UserError
 from regard.models.config_heads import LanguageConfig, MaskedLanguageConfig
-from regard.models.families import Classifier, Embedder
+from regard.models.families import Classifier, Embedder, TokenClassifier
 from regard.runs.checkpoints import Progress
 from regard.runs.machine import Machine
 from regard.runs.recipe import Recipe, TrainingConfig
@@ -64,6 +64,8 @@ class Plan:
         match self.run.model:
             case Classifier(head=head):
                 return head.scores.out_features
+            case TokenClassifier(head=head):
+                return head.out_features
             case Embedder():
                 return batch.n_targets
         return self.run.tokenizer.size
@@ -258,7 +260,7 @@ def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
 
 def texts_of(questions: Sequence[Question]) -> list[str]:
     """Questions and answers, as a tokenizer is made from them."""
-    return [text for q in questions for text in (q.text, q.answer) if text]
+    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
 
 
 def _plan_questions(
@@ -409,7 +411,8 @@ def describe_origin(
 
 def _fingerprint(corpus: Sequence[Document], questions: Sequence[Question]) -> str:
     """Tells data apart, wherever they lie."""
-    data = [[document.text for document in corpus], [[q.text, q.answer] for q in questions]]
+    pairs = [[q.text, *([] if q.second is None else [q.second]), q.answer] for q in questions]
+    data = [[document.text for document in corpus], pairs]
     return hashlib.sha256(msgspec.json.encode(data)).hexdigest()[:16]
 
 

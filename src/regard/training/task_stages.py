@@ -12,15 +12,30 @@ from regard.models.config_heads import (
     EmbeddingConfig,
     HeadConfig,
     LanguageConfig,
+    TokenClassesConfig,
 )
-from regard.models.families import Classifier, Embedder, LanguageModel, SequenceToSequence
-from regard.runs.config_tasks import ProbeConfig, TaskConfig, TextTask
+from regard.models.families import (
+    Classifier,
+    Embedder,
+    LanguageModel,
+    SequenceToSequence,
+    TokenClassifier,
+)
+from regard.runs.config_tasks import ProbeConfig, TaggingConfig, TaskConfig, TextTask
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.tasks.catalogue import make_split
-from regard.tasks.encoding import encode_answers, encode_joined, encode_texts, text_room
+from regard.tasks.catalogue import check_examples, make_split
+from regard.tasks.encoding import (
+    encode_answers,
+    encode_joined,
+    encode_texts,
+    encode_words,
+    text_room,
+)
 from regard.tasks.probes import probe_rows
 from regard.tasks.questions import Question
+from regard.tasks.tagging import tags_of
+from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer, numbers, train_tokenizer
 from regard.training import sources
 from regard.training.sources import Source
@@ -53,7 +68,7 @@ def plan_task(
                 "own; leave files and --tokenizer out"
             )
         return _plan_probe(out, recipe, task)
-    _check_head(recipe.head)
+    _check_head(task, recipe.head)
     chosen = make_split(task, recipe.seed).training if examples is None else examples
     return _plan_examples(out, recipe, task, chosen, tokenizer)
 
@@ -67,7 +82,8 @@ def _plan_examples(
 ) -> Plan:
     if not examples:
         raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
-    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(examples))
+    check_examples(task, examples)
+    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _read_or_written(recipe, examples))
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
     run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
     training, held_out = hold_out(examples, recipe)
@@ -96,7 +112,15 @@ def task_source(run: Run, examples: Sequence[Question]) -> Source:
         case Classifier():
             texts = encode_texts(tokenizer, examples, room)
             _tell(texts.cut, len(examples), room)
-            return sources.labelled(list(zip(texts.rows, label_ids(run, examples), strict=True)))
+            labels = label_ids(run, examples)
+            if run.recipe.tells_segments:
+                return sources.segmented(list(zip(texts.rows, texts.segments, labels, strict=True)))
+            return sources.labelled(list(zip(texts.rows, labels, strict=True)))
+        case TokenClassifier():
+            words = encode_words(tokenizer, examples, room)
+            _tell(words.cut, len(examples), room)
+            asked = zip(examples, words.rows, words.ends, strict=True)
+            return sources.tagged([(row, _tag_row(run, e, row, ends)) for e, row, ends in asked])
         case Embedder():
             texts = encode_texts(tokenizer, examples, room)
             documents = encode_texts(tokenizer, _answers_as_texts(examples), room)
@@ -105,18 +129,30 @@ def task_source(run: Run, examples: Sequence[Question]) -> Source:
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
 
 
-def _check_head(head: HeadConfig) -> None:
+def _check_head(task: TextTask, head: HeadConfig) -> None:
     """Refuse a head that doesn't answer.
 
     Raises:
         UserError: says which ones do.
     """
-    if not isinstance(head, LanguageConfig | ClassesConfig | EmbeddingConfig):
-        kind = head.__struct_config__.tag
+    kind = head.__struct_config__.tag
+    if isinstance(task, TaggingConfig):
+        if not isinstance(head, LanguageConfig | TokenClassesConfig):
+            raise UserError(
+                f"head.kind={kind}: doesn't answer with tags; choose token-classes, or language"
+            )
+    elif not isinstance(head, LanguageConfig | ClassesConfig | EmbeddingConfig):
         raise UserError(
             f"head.kind={kind}: doesn't answer; choose language, classes for labels, or embedding "
             "for documents"
         )
+
+
+def _read_or_written(recipe: Recipe, examples: Sequence[Question]) -> list[str]:
+    """The texts that a tokenizer is for; tags that aren't written would only take its room."""
+    if isinstance(recipe.head, TokenClassesConfig):
+        return [example.text for example in examples]
+    return texts_of(examples)
 
 
 def label_ids(run: Run, examples: Sequence[Question]) -> list[int]:
@@ -127,13 +163,29 @@ def label_ids(run: Run, examples: Sequence[Question]) -> list[int]:
     """
     assert isinstance(run.recipe.head, ClassesConfig)
     labels = run.recipe.head.labels
-    for example in examples:
-        if example.answer not in labels:
-            raise UserError(
-                f"{example.where}: the label {example.answer!r} is none of those that the model "
-                f"knows: {', '.join(labels)}"
-            )
-    return [labels.index(example.answer or "") for example in examples]
+    return [_number(example.answer or "", labels, example.where) for example in examples]
+
+
+def _tag_row(run: Run, example: Question, row: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """The number of each word's tag at its last token; nothing is asked at other tokens.
+
+    Raises:
+        UserError: a tag isn't among those that the model was made for.
+    """
+    assert isinstance(run.recipe.head, TokenClassesConfig)
+    labels = [IGNORE] * len(row)
+    for place, tag in zip(ends, tags_of(example), strict=False):
+        labels[place] = _number(tag, run.recipe.head.labels, example.where)
+    return labels
+
+
+def _number(label: str, labels: Sequence[str], where: str) -> int:
+    if label not in labels:
+        raise UserError(
+            f"{where}: the label {label!r} is none of those that the model knows: "
+            f"{', '.join(labels)}"
+        )
+    return labels.index(label)
 
 
 def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
@@ -156,10 +208,14 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
 
 def _with_labels(head: HeadConfig, examples: Sequence[Question]) -> HeadConfig:
     """The head with the labels of the examples, where it has none yet."""
-    if isinstance(head, ClassesConfig) and not head.labels:
-        labels = sorted({example.answer for example in examples if example.answer is not None})
-        return msgspec.structs.replace(head, labels=tuple(labels))
-    return head
+    match head:
+        case ClassesConfig(labels=()):
+            labels = {example.answer for example in examples if example.answer is not None}
+        case TokenClassesConfig(labels=()):
+            labels = {tag for example in examples for tag in tags_of(example)}
+        case _:
+            return head
+    return msgspec.structs.replace(head, labels=tuple(sorted(labels)))
 
 
 def _kind(task: TaskConfig) -> str:

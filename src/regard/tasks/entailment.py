@@ -1,0 +1,73 @@
+"""Entailment: does a statement follow from a text, contradict it, or does the text not tell?
+
+The three labels of Bowman et al. (2015), in a world so small that they are certain: everybody has
+one birthplace, one profession, one subject and one hobby. Each statement stands beside three texts,
+one for each label, so that no statement gives its label away, as those that people wrote do
+(Gururangan et al., 2018). A text that doesn't tell is silent about what is stated, or tells the
+same of somebody else. What is told of a person is drawn anew each time: nothing can be known by
+heart. Nobody of the test is in training.
+"""
+
+from itertools import product
+from math import ceil
+from random import Random
+
+from regard.runs.config_tasks import EntailmentConfig
+from regard.tasks import names
+from regard.tasks.draws import between, choice, generator, index, sample, shuffled
+from regard.tasks.questions import Question
+from regard.tasks.split import Split, numbered
+from regard.tasks.world import tell
+
+VALUES = {
+    "place": names.PLACES[:8],
+    "profession": names.PROFESSIONS[:8],
+    "subject": names.SUBJECTS[:8],
+    "hobby": names.HOBBIES[:8],
+}
+"""What may be told of a person.
+
+Few values, for what has to be learned is which two of them agree: the fewer pairs, the sooner.
+"""
+
+
+def make_entailment(config: EntailmentConfig, seed: int) -> Split:
+    """Texts of one to three sentences with statements; each label for a third of them."""
+    everyone = [f"{first} {last}" for first, last in product(names.FIRST_NAMES, names.LAST_NAMES)]
+    people = shuffled(generator(config.seed, "entailment"), everyone)
+    new = len(people) // 8
+    draw = generator(config.seed, seed, "entailment")
+    training = _examples(draw, people[new:], config.training)
+    test = _examples(draw, people[:new], config.test)
+    return numbered("entailment", [*training, *test], config.training)
+
+
+def _examples(draw: Random, people: list[str], n: int) -> list[Question]:
+    """Examples about each person in turn."""
+    made = [e for i in range(ceil(n / 3)) for e in _three(draw, people, i % len(people))]
+    return shuffled(draw, made[:n])
+
+
+def _three(draw: Random, people: list[str], subject: int) -> list[Question]:
+    """A statement about one of some people, with a text for each label."""
+    person, stranger = people[subject], choice(draw, [*people[:subject], *people[subject + 1 :]])
+    asked = choice(draw, list(VALUES))
+    value, other = sample(draw, VALUES[asked], 2)
+    silent = _text(draw, person, asked, {})
+    of_another = _text(draw, stranger, asked, {asked: value})
+    texts = {
+        "follows": _text(draw, person, asked, {asked: value}),
+        "contradicts": _text(draw, person, asked, {asked: other}),
+        "unknown": silent if index(draw, 2) else of_another,
+    }
+    statement = tell(draw, person, {asked: value})[asked]
+    return [Question(text=text, second=statement, answer=label) for label, text in texts.items()]
+
+
+def _text(draw: Random, person: str, asked: str, told: dict[str, str]) -> str:
+    """One to three sentences about a person; of what is asked, no more than is told."""
+    kinds = sample(
+        draw, [kind for kind in VALUES if kind != asked], between(draw, 1, 3) - len(told)
+    )
+    facts = told | {kind: choice(draw, VALUES[kind]) for kind in kinds}
+    return " ".join(tell(draw, person, facts).values())

@@ -1,0 +1,137 @@
+"""Tagging: which words of a text name a person, a place or a profession?
+
+What people and places are called is one stock of names: «Marlow is the birthplace of Rigby» in one
+text, «Rigby is a well known tailor» in another. So a name says nothing about its tag, and the words
+around it must: those before it («the letters of Marlow»), or those behind. No name of the test is
+in training, first names included.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+from regard.errors import UserError
+from regard.runs.config_tasks import TaggingConfig
+from regard.tasks import names
+from regard.tasks.draws import choice, generator, index, sample, shuffled
+from regard.tasks.questions import Question
+from regard.tasks.split import Split, cut, draw_distinct
+from regard.tasks.world import tell
+
+MENTIONS = {
+    "person": (
+        "The letters of {name} were found in an attic.",
+        "Nobody but {name} remembers the exact date.",
+        "{name} had long letters copied by hand.",
+        "Much of this was told by {name}.",
+    ),
+    "place": (
+        "The archive of {name} was closed for most of that year.",
+        "Nobody in {name} remembers the exact date.",
+        "{name} had long winters and bad roads.",
+        "A photograph shows a crowd in {name}.",
+    ),
+}
+"""Tag → sentences that name one person or place."""
+
+
+class _Names(NamedTuple):
+    """What people and places are called."""
+
+    first: list[str]
+    either: list[str]
+    """Surnames and places alike."""
+
+
+def make_tagging(config: TaggingConfig, seed: int) -> Split:
+    """Texts of two or three sentences, and a tag for each of their words."""
+    stock = generator(config.seed, "tagging")
+    first, either = shuffled(stock, names.FIRST_NAMES), shuffled(stock, _STOCK)
+    known = _Names(first[len(first) // 5 :], either[len(either) // 5 :])
+    new = _Names(first[: len(first) // 5], either[: len(either) // 5])
+    draw = generator(config.seed, seed, "tagging")
+    training = draw_distinct("tagging", lambda d: _example(d, known), draw, config.training)
+    test = draw_distinct("tagging", lambda d: _example(d, new), draw, config.test)
+    return cut("tagging", [*training, *test], config.training)
+
+
+_STOCK = [*names.LAST_NAMES, *names.PLACES]
+
+
+def _example(draw: Random, stock: _Names) -> tuple[str, str]:
+    """What is told of somebody, beside a sentence that names somebody else, or a place."""
+    surname, place, other = sample(draw, stock.either, 3)
+    person = surname if index(draw, 2) else f"{choice(draw, stock.first)} {surname}"
+    facts = {
+        "place": place,
+        "profession": choice(draw, names.PROFESSIONS),
+        "subject": choice(draw, names.SUBJECTS),
+    }
+    told = list(tell(draw, person, facts).values())[: 1 + index(draw, 2)]
+    kind = choice(draw, list(MENTIONS))
+    sentences = [*told, choice(draw, MENTIONS[kind]).format(name=other)]
+    text = " ".join(shuffled(draw, sentences))
+    meant = dict.fromkeys(person.split(), "person") | {place: "place", other: kind}
+    meant[facts["profession"]] = "profession"
+    return text, " ".join(meant.get(bare(word), "other") for word in text.split())
+
+
+def bare(word: str) -> str:
+    """A word without the marks around it."""
+    return re.sub(r"^\W+|\W+$", "", word)
+
+
+def tags_of(question: Question) -> list[str]:
+    """A tag for each word; words and tags are parted by spaces.
+
+    Raises:
+        UserError: they are not equally many.
+    """
+    words, tags = question.text.split(), (question.answer or "").split()
+    if len(tags) != len(words):
+        raise UserError(
+            f"{question.where}: has {len(words)} words and {len(tags)} tags; put as many tags "
+            "behind the tab as there are words, parted by spaces"
+        )
+    return tags
+
+
+def require_tags(question: Question) -> None:
+    """Refuse a text with more tags than words, or fewer, unless it has none.
+
+    Raises:
+        UserError: names its place.
+    """
+    if question.answer is not None:
+        tags_of(question)
+
+
+def commonest_tags(training: Sequence[Question], test: Sequence[Question]) -> dict[str, list[str]]:
+    """Two guesses that see no context: the commonest tag of all, and that of each word.
+
+    A word that training doesn't have is given the commonest of all.
+    """
+    of_word = defaultdict[str, Counter[str]](Counter)
+    for question in training:
+        for word, tag in zip(question.text.split(), tags_of(question), strict=True):
+            of_word[bare(word)][tag] += 1
+    majority = _commonest(sum(of_word.values(), Counter()))
+    guess = {word: _commonest(tags) for word, tags in of_word.items()}
+    return {
+        "majority": _tagged(test, {}, majority),
+        "each word's commonest": _tagged(test, guess, majority),
+    }
+
+
+def _tagged(questions: Sequence[Question], guess: Mapping[str, str], otherwise: str) -> list[str]:
+    return [
+        " ".join(guess.get(bare(word), otherwise) for word in question.text.split())
+        for question in questions
+    ]
+
+
+def _commonest(tags: Counter[str]) -> str:
+    """Of equally common tags the first in the alphabet."""
+    return min(tags, key=lambda tag: (-tags[tag], tag))

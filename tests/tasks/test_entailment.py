@@ -1,0 +1,114 @@
+"""The label is what both texts together say, and neither of them tells it alone."""
+
+import re
+from collections import Counter, defaultdict
+
+import msgspec
+import pytest
+
+from regard.runs.config_tasks import EntailmentConfig
+from regard.tasks.bags import naive_bayes
+from regard.tasks.entailment import VALUES, make_entailment
+from regard.tasks.names import FIRST_NAMES, LAST_NAMES
+from regard.tasks.questions import Question
+from regard.tasks.split import Split
+
+N = 510
+"""A third of them, 170, is a whole number."""
+
+
+@pytest.fixture(scope="module")
+def made() -> Split:
+    return make_entailment(EntailmentConfig(training=1800, test=N), 0)
+
+
+def words(text: str | None) -> set[str]:
+    return set(re.findall(r"\w+", str(text)))
+
+
+def person(text: str | None) -> str:
+    (found,) = set(re.findall(rf"({'|'.join(FIRST_NAMES)}) ({'|'.join(LAST_NAMES)})", str(text)))
+    return " ".join(found)
+
+
+def facts(text: str | None) -> dict[str, str]:
+    """What a text says, read off its words."""
+    lower = {word.lower() for word in words(text)}
+    return {
+        kind: value for kind, values in VALUES.items() for value in values if value.lower() in lower
+    }
+
+
+def right_label(question: Question) -> str:
+    told, ((kind, value),) = facts(question.text), facts(question.second).items()
+    if person(question.text) != person(question.second) or kind not in told:
+        return "unknown"
+    return "follows" if told[kind] == value else "contradicts"
+
+
+def test_the_label_is_what_the_texts_say(made: Split) -> None:
+    for question in (*made.training, *made.test):
+        assert question.answer == right_label(question)
+        assert 1 <= question.text.count(".") <= 3
+        assert len(facts(question.text)) == question.text.count(".")
+
+
+def test_each_statement_has_each_label_equally_often(made: Split) -> None:
+    """So the best that looks at the statement alone is right on a third."""
+    for part in (made.training, made.test):
+        labels = defaultdict[str, Counter[str]](Counter)
+        for question in part:
+            labels[str(question.second)][str(question.answer)] += 1
+        assert all(len(set(of_one.values())) == 1 for of_one in labels.values())
+        assert all(len(of_one) == 3 for of_one in labels.values())
+
+
+def test_the_statement_alone_is_worth_a_third(made: Split) -> None:
+    training = [msgspec.structs.replace(q, text=str(q.second)) for q in made.training]
+    said = naive_bayes(training, [str(q.second) for q in made.test])
+    assert right(made, said) == N / 3
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["both texts", "the first text"])
+def test_words_without_their_order_are_worth_little_more(made: Split, whole: bool) -> None:
+    def read(question: Question) -> str:
+        return f"{question.text} {question.second}" if whole else question.text
+
+    training = [msgspec.structs.replace(q, text=read(q)) for q in made.training]
+    said = naive_bayes(training, [read(q) for q in made.test])
+    # 510 questions, 3.3 standard deviations.
+    assert right(made, said) / N == pytest.approx(1 / 3, abs=0.07)
+
+
+def right(made: Split, said: list[str]) -> int:
+    return sum(q.answer == label for q, label in zip(made.test, said, strict=True))
+
+
+def test_where_it_is_unknown_half_the_texts_tell_the_same_of_another(made: Split) -> None:
+    unknown = [q for q in made.training if q.answer == "unknown"]
+    others = [q for q in unknown if person(q.text) != person(q.second)]
+    for question in others:
+        assert facts(question.second).items() <= facts(question.text).items()
+    # 600 coins, 3.3 standard deviations.
+    assert len(others) / len(unknown) == pytest.approx(0.5, abs=0.068)
+
+
+def test_nobody_of_the_test_is_in_training(made: Split) -> None:
+    training, test = (
+        {person(text) for question in part for text in (question.text, question.second)}
+        for part in (made.training, made.test)
+    )
+    assert not training & test
+
+
+def test_examples_of_one_statement_do_not_stand_side_by_side(made: Split) -> None:
+    neighbours = zip(made.training, made.training[1:], strict=False)
+    assert sum(a.second == b.second for a, b in neighbours) < 20
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 500])
+def test_any_number_of_examples_can_be_made(n: int) -> None:
+    split = make_entailment(EntailmentConfig(training=n, test=n), 0)
+    assert (len(split.training), len(split.test)) == (n, n)
+    counts = Counter(question.answer for question in split.test)
+    assert max(counts.values()) == -(-n // 3)

@@ -1,0 +1,102 @@
+"""Files of one text or two with a label: read in both forms, refused by line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.tasks.questions import Question
+from regard.tasks.text_pairs import read_labelled, read_text_pairs, require_second
+
+texts = st.text(st.characters(codec="utf-8", categories=("L", "P")), min_size=1, max_size=8)
+pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pairs")
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@given(rows=pairs, labels=st.booleans())
+def test_both_forms_hold_the_same_pairs(
+    folder: Path, rows: list[tuple[str, str, str]], labels: bool
+) -> None:
+    columns = [row if labels else row[:2] for row in rows]
+    names = ("text", "second", "label")
+    tsv = write(folder / "a.tsv", *("\t".join(row) for row in columns))
+    lines = [json.dumps(dict(zip(names, row, strict=False))) for row in columns]
+    jsonl = write(folder / "a.jsonl", *lines)
+    for path in (tsv, jsonl):
+        assert read_text_pairs(path) == [
+            Question(
+                text=text, second=second, answer=label if labels else None, where=f"{path}:{line}"
+            )
+            for line, (text, second, label) in enumerate(rows, start=1)
+        ]
+    if labels:
+        assert read_labelled(tsv) == read_text_pairs(tsv)
+    assert read_labelled(jsonl) == read_text_pairs(jsonl)
+
+
+@given(rows=pairs)
+def test_two_columns_are_a_text_and_its_label(
+    folder: Path, rows: list[tuple[str, str, str]]
+) -> None:
+    path = write(folder / "b.tsv", *(f"{text}\t{label}" for text, label, _ in rows))
+    read = read_labelled(path)
+    assert [(q.text, q.second, q.answer) for q in read] == [(a, None, b) for a, b, _ in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("a\tb\tx\na\tb", ":2: has no answer, but other lines have"),
+        ("a", ":1: has 0 tabs; a line holds a text, a tab, a second text"),
+        ("a\tb\tx\ty", ":1: has 3 tabs"),
+        ("\tb\tx", ":1: the text is empty"),
+        ("a\t \tx", ":1: the second text is empty"),
+        ("a\tb\t", ":1: the label is empty"),
+    ],
+)
+def test_lines_that_are_no_pairs_are_refused(folder: Path, text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says) as refused:
+        read_text_pairs(write(folder / "bad.tsv", *text.splitlines()))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"text": "a", "label": "x"}', "second"),
+        ('{"text": "a", "second": "b", "answer": "x"}', "answer"),
+        ('{"text": "a", "second": " ", "label": "x"}', "the second text is empty"),
+        ("a\tb", "expected"),
+    ],
+)
+def test_fields_that_are_no_pair_are_refused(folder: Path, line: str, says: str) -> None:
+    with pytest.raises(UserError, match=says) as refused:
+        read_text_pairs(write(folder / "bad.jsonl", line))
+    assert str(refused.value).startswith(f"{folder / 'bad.jsonl'}:1: ")
+
+
+@pytest.mark.parametrize("lines", [("a\tx", "a\tb\tx"), ("a\tb\tx", "a\tx")])
+def test_one_text_beside_pairs_is_refused(folder: Path, lines: tuple[str, str]) -> None:
+    path = write(folder / "mixed.tsv", *lines)
+    number = 1 + lines.index("a\tx")
+    with pytest.raises(UserError, match=rf":{number}: has one text, but other lines have two"):
+        read_labelled(path)
+
+
+def test_a_question_about_one_text_is_no_pair() -> None:
+    require_second(Question(text="a", second="b"))
+    with pytest.raises(UserError, match=r"^my\.tsv:4: has no second text"):
+        require_second(Question(text="a", answer="b", where="my.tsv:4"))
