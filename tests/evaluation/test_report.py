@@ -119,7 +119,7 @@ def test_a_long_question_keeps_its_end() -> None:
     for question in (short, long):
         shown = answer(question=question)
         (inside,) = parsed(attention_frame(model, shown, Machine.choose("cpu"))).frames
-        data = json.loads(re.search(r'id="data">(.*?)</script>', inside)[1])  # type: ignore[index]
+        data = json.loads(re.search(r'application/json">(.*?)</script>', inside)[1])  # type: ignore[index]
         (one,) = data["sides"][0]["maps"]
         assert len(one["keys"]) == LONGEST
         assert one["keys"][-2:] == ["e", "⁇"]
