@@ -27,7 +27,7 @@ VALUES = {
 }
 """What may be told of a person.
 
-Few values, for what has to be learned is which two of them agree: the fewer pairs, the sooner.
+Few values, so that each pair of them, whether they agree or not, is met often.
 """
 
 
