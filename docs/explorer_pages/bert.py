@@ -277,7 +277,11 @@ def _drawn(found: dict[str, Float[Tensor, "layers heads"]]) -> bytes:
                 for head, cosine in enumerate(row):
                     panel.text(head, layer, f"{cosine:.2f}", ha="center", va="center", fontsize=8)
             panel.set_title(part)
-            panel.set_xticks(range(values.shape[1]), range(1, values.shape[1] + 1))
-            panel.set_yticks(range(values.shape[0]), range(1, values.shape[0] + 1))
+            panel.set_xticks(range(values.shape[1]), _counted(values.shape[1]))
+            panel.set_yticks(range(values.shape[0]), _counted(values.shape[0]))
             panel.set(xlabel="head", ylabel="layer")
         return to_png(figure)
+
+
+def _counted(n: int) -> list[str]:
+    return [str(i + 1) for i in range(n)]
