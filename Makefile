@@ -58,7 +58,7 @@ findings: setup ## Measure all studies anew, for the package and the docs (20 mi
 	$(BIN)/pytest -m findings
 
 exercises: setup ## Train two small models and write the page of exercises (5 minutes)
-	$(BIN)/python docs/exercises.py
+	$(BIN)/python docs/exercises.py $(ARGS)
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

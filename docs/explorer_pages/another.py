@@ -15,7 +15,6 @@ from explorer_pages.measures import (
     weights_of,
 )
 from explorer_pages.sentences import noun_text, texts, texts_of, verb_text
-from regard.explorer.look import look
 from regard.explorer.pictures import draw_map
 from regard.explorer.profile import profile
 from regard.runs.run import Run
@@ -41,7 +40,7 @@ def another_bert(run: Run, named: str, n: int) -> Exercise:
     last = {part: same[part][-1] - other[part][-1] for part in same}
     return Exercise(
         name="another-bert",
-        title=f"The same in {run_name(run)}",
+        title="The same in another encoder",
         asked="003 §2 b, c and d, of an encoder that learned from real English",
         looked=looked,
         picture=Picture(
@@ -49,6 +48,7 @@ def another_bert(run: Run, named: str, n: int) -> Exercise:
             alt="The head in which it gives most to party, of the sentence before",
         ),
         seen=[
+            f"It is `{named}`, of {len(one.layers)} layers with {len(one.layers[0].heads)} heads.",
             f"From *it*, head {it.name} gives *party* {it.value:.2f} of its weight. From *cake*, "
             f"head {cake.name} gives it {cake.value:.2f}; equal weights give "
             f"{1 / len(one.keys):.2f}. The four blocks, as means over a layer's heads:",
@@ -77,8 +77,3 @@ def another_bert(run: Run, named: str, n: int) -> Exercise:
             at_least("last layer: same meaning beyond other, least", min(last.values()), 0),
         ],
     )
-
-
-def run_name(run: Run) -> str:
-    """What a page calls it."""
-    return look(run, PAIR[0]).sides[0].name

@@ -112,8 +112,8 @@ def two_sentences(run: Run, n: int) -> Exercise:
 def play(run: Run, n: int) -> Exercise:
     """Is "play" another word where it means something else?"""
     looked = Looked(run, VERB, vs_text=NOUN)
-    maps = [side.maps[0] for side in looked.view.sides]
-    found = cosines(*maps, "play")
+    verb, noun = (side.maps[0] for side in looked.view.sides)
+    found = cosines(verb, noun, "play")
     verbs, nouns = (maps_of(run, texts_of(kind, SEED, n)) for kind in (verb_text, noun_text))
     other = mean_cosines(list(zip(verbs, nouns, strict=True)), "play")
     same = mean_cosines([p for kind in (verbs, nouns) for p in pairwise(kind)], "play")
@@ -141,7 +141,7 @@ def play(run: Run, n: int) -> Exercise:
                 ["layer", *(f"{part}, {which}" for part in same for which in ("same", "other"))],
                 [
                     (layer + 1, *(x[part][layer] for part in same for x in (same, other)))
-                    for layer in range(len(maps[0].layers))
+                    for layer in range(len(verb.layers))
                 ],
             ),
             "From the second layer on, vectors of one meaning are more alike than those of two. "
@@ -209,7 +209,8 @@ def _from_cake_to_party(one: Map) -> Float[Tensor, "layers heads"]:
 def _neighbours(one: Map) -> tuple[float, float]:
     """The largest share that any head gives to the token before, and to the token after."""
     heads = profile([one])
-    return tuple(max(head.scores[name] for head in heads) for name in ("previous", "next"))
+    before, after = (max(head.scores[name] for head in heads) for name in ("previous", "next"))
+    return before, after
 
 
 def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
@@ -277,7 +278,11 @@ def _drawn(found: dict[str, Float[Tensor, "layers heads"]]) -> bytes:
                 for head, cosine in enumerate(row):
                     panel.text(head, layer, f"{cosine:.2f}", ha="center", va="center", fontsize=8)
             panel.set_title(part)
-            panel.set_xticks(range(values.shape[1]), range(1, values.shape[1] + 1))
-            panel.set_yticks(range(values.shape[0]), range(1, values.shape[0] + 1))
+            panel.set_xticks(range(values.shape[1]), _counted(values.shape[1]))
+            panel.set_yticks(range(values.shape[0]), _counted(values.shape[0]))
             panel.set(xlabel="head", ylabel="layer")
         return to_png(figure)
+
+
+def _counted(n: int) -> list[str]:
+    return [str(i + 1) for i in range(n)]

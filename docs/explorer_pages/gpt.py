@@ -177,7 +177,7 @@ def the_layers(run: Run, n: int) -> Exercise:
         for layer in layers
     ]
     least_causal = min(head.scores["causal"] for head in heads)
-    of_layers = [row[shown.index("entropy") + 1] for row in rows]
+    of_layers = [mean(h.scores["entropy"] for h in heads if h.layer == layer) for layer in layers]
     beyond = of_layers[0] - min(of_layers[1:], default=1.0)
     return Exercise(
         name="layers",

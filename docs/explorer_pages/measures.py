@@ -141,7 +141,8 @@ def entropies(one: Map) -> Float[Tensor, "layers heads"]:
 def next_words(run: Run, text: str) -> Float[Tensor, " vocabulary"]:
     """How probable each token is after a text."""
     ids = torch.tensor([[*run.prefix, *run.tokenizer.encode(text)]])
-    return run.language_model(ids)[0, -1].softmax(-1)
+    logits: Tensor = run.language_model(ids)
+    return logits[0, -1].softmax(-1)
 
 
 @torch.inference_mode()

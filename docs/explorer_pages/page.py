@@ -65,23 +65,12 @@ def write_pages(
 
 
 def _head(decoder: Trained, encoder: Trained) -> str:
-    columns = [
-        "model",
-        "layers × heads × width",
-        "parameters",
-        "steps",
-        "seconds",
-        "loss",
-        "before",
-    ]
-    rows = []
-    for one in (decoder, encoder):
-        model = one.run.recipe.model
-        sizes = f"{model.n_layers} × {model.n_heads} × {model.d_model}"
-        rows.append(
-            (
-                *(one.run.path.name, sizes, f"{one.run.n_parameters:,}", one.steps),
-                *(round(one.seconds), one.loss, one.loss_before),
-            )
+    columns = ["model", "sizes", "parameters", "steps", "seconds", "loss", "before"]
+    rows = [
+        (
+            *(one.run.path.name, one.run.recipe.model.summary, f"{one.run.n_parameters:,}"),
+            *(one.steps, round(one.seconds), one.loss, one.loss_before),
         )
+        for one in (decoder, encoder)
+    ]
     return _HEAD.format(texts=TEXTS, models=table(columns, rows))

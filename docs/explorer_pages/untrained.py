@@ -3,7 +3,7 @@
 from explorer_pages.bert import PAIR
 from explorer_pages.exercise import Exercise, Looked, Picture, table
 from explorer_pages.measures import entropies, map_of
-from regard.explorer.look import untrained
+from regard.explorer.look import look, untrained
 from regard.explorer.pictures import draw_maps
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most
@@ -15,21 +15,26 @@ EVEN = 0.95
 def before_training(encoder: Run, decoder: Run) -> Exercise:
     """What did the heads look at before training?"""
     looked = Looked(encoder, *PAIR, vs_untrained=True)
-    texts = {"encoder": (encoder, PAIR), "decoder": (decoder, ("The dog sitting in the car",))}
-    rows, least, after = [], [], []
-    for name, (run, text) in texts.items():
-        for kind, one in (("trained", run), ("before training", untrained(run))):
-            found = entropies(map_of(Looked(one, *text).view))
-            rows.append((name, kind, float(found.min()), float(found.mean()), float(found.max())))
-            (least if one is not run else after).append(float(found.min()))
-    new = map_of(Looked(untrained(encoder), *PAIR).view)
+    read = {
+        "encoder": (encoder, untrained(encoder), looked.text, looked.second),
+        "decoder": (decoder, untrained(decoder), "The dog sitting in the car", None),
+    }
+    found = {
+        (name, kind): entropies(map_of(look(run, text, second)))
+        for name, (old, new, text, second) in read.items()
+        for kind, run in (("trained", old), ("before training", new))
+    }
+    rows = [(*key, float(x.min()), float(x.mean()), float(x.max())) for key, x in found.items()]
+    least = {
+        kind: [float(x.min()) for (_, of), x in found.items() if of == kind] for _, kind in found
+    }
     return Exercise(
         name="before-training",
         title="Before training",
         asked="003 §2 d: what differs between a trained model and one with random weights?",
         looked=looked,
         picture=Picture(
-            png=draw_maps(new, ".png"),
+            png=draw_maps(looked.view.sides[1].maps[0], ".png"),
             alt="The encoder's heads before training: all maps are evenly pale",
         ),
         seen=[
@@ -42,7 +47,13 @@ def before_training(encoder: Run, decoder: Run) -> Exercise:
             "`regard study run untrained`.",
         ],
         numbers=[
-            at_least("before training: least entropy of a head", min(least), EVEN),
-            at_most("trained: least entropy of a head, of both models the larger", max(after), 0.5),
+            at_least(
+                "before training: least entropy of a head", min(least["before training"]), EVEN
+            ),
+            at_most(
+                "trained: least entropy of a head, of both models the larger",
+                max(least["trained"]),
+                0.5,
+            ),
         ],
     )
