@@ -6,7 +6,7 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH := $(VENV)/.bench
-BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world
+BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench figures findings format clean
@@ -39,6 +39,7 @@ bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARK
 
 $(BENCH): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps bertviz
 	touch $@
 
 figures: setup ## Draw the docs' figures anew

@@ -3,9 +3,15 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 def chromium() -> str:
@@ -41,3 +47,36 @@ def scroll_width(page: Path, folder: Path, *, width: int) -> int:
     title = re.search(r"<title>(\d+)</title>", dom)
     assert title is not None
     return int(title[1])
+
+
+@contextmanager
+def driven() -> "Iterator[Browser]":
+    """Chromium, driven by Playwright; the test skips where one of them is missing."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which(chromium()),
+            args=["--no-sandbox", "--disable-gpu", "--disable-quic"],
+        )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def watched(
+    browser: "Browser", page: Path, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+) -> "Iterator[Page]":
+    """A page of a file, which fetches nothing else, and of which the console tells nothing."""
+    asked: list[str] = []
+    told: list[str] = []
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: told.append(message.text))
+    tab.on("pageerror", lambda error: told.append(str(error)))
+    tab.on("dialog", lambda dialog: told.append(dialog.message))
+    tab.goto(page.as_uri())
+    yield tab
+    context.close()
+    assert asked == [page.as_uri()]
+    assert told == []

@@ -39,6 +39,12 @@ def written() -> str:
     return page(tiny_view().data)
 
 
+def test_all_heads_of_a_base_model_take_four_megabytes() -> None:
+    """12 layers of 12 heads and 128 tokens, with the exact steps of one."""
+    view = tiny_view([f"token {i}" for i in range(128)], layers=12, heads=12)
+    assert len(page(view.data).encode()) <= 4_000_000
+
+
 def test_a_page_names_no_other_place() -> None:
     assert set(re.findall(r"\w+://[^\s\"'<]*", written())) == {"http://www.w3.org/2000/svg"}
     kinds = {"src", "href", "action", "srcset", "data"}

@@ -13,10 +13,16 @@ TOKENS = ("The", " dog", " ran", ",", " and", " the", " dog", " sat")
 
 
 def tiny_view(
-    tokens: Sequence[str] = TOKENS, *, title: str = "tiny", layers: int = 2, seed: int = 0
+    tokens: Sequence[str] = TOKENS,
+    *,
+    title: str = "tiny",
+    layers: int = 2,
+    heads: int = 4,
+    seed: int = 0,
 ) -> View:
-    """What layers of four heads do with so many tokens; the model knows them by numbers."""
-    model = tiny_model(dtype=torch.float32, seed=seed, n_layers=layers, block=len(tokens))
+    """What layers of heads do with so many tokens; the model knows them by numbers."""
+    sizes = {"n_layers": layers, "n_heads": heads, "d_model": 4 * heads, "block": len(tokens)}
+    model = tiny_model(dtype=torch.float32, seed=seed, **sizes)
     ids = torch.arange(len(tokens))[None] * 7 % VOCABULARY
     captured = capture_attention(model, ids)
     return View(title, (Side(title, gather_maps(captured, tokens)),))

@@ -31,10 +31,10 @@ export function render({ model, el }) {
     Object.assign(state, changes);
     Object.assign(state, within(data, state));
     if (!VIEWS[state.view].possible(data, state)) state.view = "model";
+    if ("view" in changes) view.scrollTo(0, 0);
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
-      if ("view" in changes) view.scrollTo(0, 0);
     });
   }
   view.addEventListener("keydown", (event) => {
@@ -286,16 +286,18 @@ function drawLines(map, state, chosen, linked, say) {
   const box = make("div", {});
   const [height, left, right] = [20, 170, 430];
   const svg = draw("svg", { width: right + 170, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
-  const lines = draw("g", {});
+  const [resting, lines] = [draw("g", {}), draw("g", {})]; // of all words, and of one
   const lined = (weights) => linesOf(weights, map, layer, say, [left, right, height]);
   const all = weightsOf(map, layer, chosen, "queries", null);
-  const resting = lined(all);
+  resting.append(...lined(all));
   const labels = { queries: [], keys: [] };
   linked.push((side, at) => {
-    lines.replaceChildren(...(at === null ? resting : lined(weightsOf(map, layer, chosen, side, at))));
+    resting.setAttribute("display", at === null ? "inline" : "none");
+    lines.replaceChildren(...(at === null ? [] : lined(weightsOf(map, layer, chosen, side, at))));
     for (const [name, all] of Object.entries(labels)) all.forEach((label, i) => {
       label.toggleAttribute("data-lit", name === side && i === at);
-      label.setAttribute("aria-pressed", String(state.locked !== null && state.locked[0] === name && state.locked[1] === i));
+      const locked = String(state.locked !== null && state.locked[0] === name && state.locked[1] === i);
+      if (label.getAttribute("aria-pressed") !== locked) label.setAttribute("aria-pressed", locked);
     });
   });
   const show = (side, at) => {
@@ -322,7 +324,7 @@ function drawLines(map, state, chosen, linked, say) {
     });
     roving(labels[side], 1);
   }
-  svg.append(lines);
+  svg.append(resting, lines);
   if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Point at a word for its own.`));
   box.append(svg);
   unlocked();

@@ -1,0 +1,376 @@
+"""Pages of attention as a reader has them: in a browser, by mouse and by keyboard."""
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import torch
+from tiny_views import TOKENS, tiny_view
+
+from browser import driven, watched
+from regard.explorer.look import View
+from regard.explorer.page import inert, module, style
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+LONG = "A title that is " + "very " * 20 + "l" + "o" * 80 + "ng"
+LINES = "g:not([display=none]) > line"
+NEAR_ITS_END = """
+(line) => {
+  const part = (of) => 0.05 * line.getAttribute(`${of}1`) + 0.95 * line.getAttribute(`${of}2`);
+  const place = new DOMPoint(part("x"), part("y")).matrixTransform(line.getScreenCTM());
+  return [place.x, place.y];
+}
+"""
+"""Where on the screen a line is apart from others that begin where it does."""
+PIXELS = """
+(canvas) => {
+  const context = canvas.getContext("2d");
+  return [...context.getImageData(0, 0, canvas.width, canvas.height).data];
+}
+"""
+"""Red, green, blue and opacity of each."""
+Scheme = Literal["light", "dark"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with driven() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(browser: "Browser", tmp_path: Path) -> "Iterator[Page]":
+    """A page with a small model's attention."""
+    with watched(browser, tiny_view().save(tmp_path / "look.html")) as page:
+        yield page
+
+
+def button(page: "Page | Locator", name: str) -> "Locator":
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def said(page: "Page | Locator") -> str:
+    return page.get_by_role("status").inner_text()
+
+
+def cells(page: "Page | Locator") -> "Locator":
+    return page.get_by_role("application")
+
+
+def focused(page: "Page") -> str:
+    """What a screen reader calls the element that has the focus."""
+    name = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+    found: str = page.evaluate(name)
+    return found
+
+
+def point(page: "Page", row: int, column: int, n: int = len(TOKENS)) -> None:
+    """Move the mouse over a cell of the matrix."""
+    box = cells(page).bounding_box()
+    assert box is not None
+    x, y = ((place + 0.5) / n for place in (column, row))
+    page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+
+
+def weight_told(text: str) -> tuple[float, float]:
+    """The weight in what is said, and how far off it may be."""
+    found = re.search(r": (-?[\d.]+) ± ([\d.]+)", text)
+    assert found is not None, text
+    return float(found[1]), float(found[2])
+
+
+def weights_of(view: View, layer: int, head: int) -> torch.Tensor:
+    return view.sides[0].maps[0].layers[layer].captured.weights[0, head].double()
+
+
+def ways(page: "Page") -> list[str]:
+    """The names of the views that are offered."""
+    return page.locator(".bar").first.get_by_role("button").all_inner_texts()
+
+
+# What is shown
+
+
+def test_the_matrix_tells_the_weights_of_the_tensor(tab: "Page") -> None:
+    weights = weights_of(tiny_view(), 1, 2)
+    button(tab, "open layer 2, head 3").click()
+    for i, query in enumerate(TOKENS):
+        for j, key in enumerate(TOKENS):
+            point(tab, i, j)
+            assert said(tab).startswith(f"“{query}” ({i}) looks at “{key}” ({j}): ")
+            weight, off = weight_told(said(tab))
+            assert abs(weight - weights[i, j]) <= off
+            assert off < 0.5 / 255 + 1.5e-4, "half a step of a byte, rounded up"
+
+
+def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
+    weights = weights_of(tiny_view(), 0, 1)
+    button(tab, "Heads").click()
+    for head in ("head 1", "head 3", "head 4"):
+        button(tab, head).click()
+    at = len(TOKENS) - 1
+    button(tab, f"from “{TOKENS[at]}”, position {at}").click()
+    lines = tab.locator(LINES)
+    assert lines.count() == (weights[at] >= 0.02).sum()
+    told: dict[int, tuple[float, float]] = {}
+    for line in lines.all():
+        x, y = line.evaluate(NEAR_ITS_END)
+        tab.mouse.move(x, y)
+        found = re.match(r"“.*” \((\d+)\) looks at “.*” \((\d+)\): .*, head 2$", said(tab))
+        assert found is not None
+        assert int(found[1]) == at
+        told[int(found[2])] = weight_told(said(tab))
+    assert set(told) == set((weights[at] >= 0.02).nonzero().flatten().tolist())
+    for j, (weight, off) in told.items():
+        assert abs(weight - weights[at, j]) <= off
+
+
+def test_thumbnails_are_the_heads(tab: "Page") -> None:
+    """Pixel by pixel: the opacity is the weight, in 255 steps, half of one off and rounded."""
+    for layer, head in ((0, 0), (1, 3)):
+        thumbnail = button(tab, f"open layer {layer + 1}, head {head + 1}").locator("canvas")
+        pixels = thumbnail.evaluate(PIXELS)
+        opacity = torch.tensor(pixels, dtype=torch.float64).reshape(-1, 4)[:, 3]
+        drawn = opacity.reshape(len(TOKENS), -1) / 255
+        assert (drawn - weights_of(tiny_view(), layer, head)).abs().max() <= 1 / 255
+
+
+# Mouse and keyboard
+
+
+def test_hovering_over_a_word_shows_its_lines_and_a_click_locks_them(tab: "Page") -> None:
+    button(tab, "Heads").click()
+    all_lines = tab.locator(LINES).count()
+    word = button(tab, f"to “{TOKENS[2]}”, position 2")
+    word.hover()
+    assert said(tab).startswith(f"“{TOKENS[2]}” is looked at most by ")
+    its_lines = tab.locator(LINES).count()
+    assert 0 < its_lines < all_lines
+    tab.mouse.move(5, 5)
+    assert tab.locator(LINES).count() == all_lines
+    word.click()
+    assert word.get_attribute("aria-pressed") == "true"
+    button(tab, f"from “{TOKENS[0]}”, position 0").hover()
+    assert tab.locator(LINES).count() == its_lines, "locked"
+    word.click()
+    assert word.get_attribute("aria-pressed") == "false"
+
+
+def test_a_click_locks_a_cell_until_the_next(tab: "Page") -> None:
+    button(tab, "open layer 1, head 1").click()
+    point(tab, 3, 1)
+    tab.mouse.down()
+    tab.mouse.up()
+    assert said(tab).endswith(", locked")
+    locked = said(tab)
+    point(tab, 5, 0)
+    assert said(tab) == locked
+    tab.mouse.down()
+    tab.mouse.up()
+    point(tab, 6, 2)
+    assert said(tab).startswith(f"“{TOKENS[6]}” (6) looks at “{TOKENS[2]}” (2)")
+
+
+def test_all_is_reached_by_the_keyboard_in_the_order_in_which_it_stands(tab: "Page") -> None:
+    names = ways(tab)
+    order = []
+    for _ in range(len(names) + 2):
+        tab.keyboard.press("Tab")
+        order.append(focused(tab))
+    assert order == [*names, "attention", "open layer 1, head 1"]
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement === document.body"), "one stop for all thumbnails"
+
+
+def test_arrows_go_from_head_to_head_and_enter_opens_one(tab: "Page") -> None:
+    weights = weights_of(tiny_view(), 1, 2)
+    button(tab, "open layer 1, head 1").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        tab.keyboard.press(key)
+    assert focused(tab) == "open layer 2, head 3"
+    assert said(tab) == "layer 2, head 3"
+    tab.keyboard.press("Enter")
+    assert focused(tab).startswith("weights of layer 2, head 3")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        tab.keyboard.press(key)
+    assert said(tab).startswith(f"“{TOKENS[2]}” (2) looks at “{TOKENS[1]}” (1): ")
+    weight, off = weight_told(said(tab))
+    assert abs(weight - weights[2, 1]) <= off
+    tab.keyboard.press("Space")
+    assert said(tab).endswith(", locked")
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("Escape")
+    assert focused(tab) == "open layer 2, head 3", "back where it was"
+
+
+def test_words_are_locked_by_the_keyboard(tab: "Page") -> None:
+    button(tab, "Heads").click()
+    first = button(tab, f"from “{TOKENS[0]}”, position 0")
+    first.focus()
+    tab.keyboard.press("ArrowDown")
+    assert focused(tab) == f"from “{TOKENS[1]}”, position 1"
+    tab.keyboard.press("Space")
+    second = button(tab, f"from “{TOKENS[1]}”, position 1")
+    assert second.get_attribute("aria-pressed") == "true"
+    tab.keyboard.press("Tab")
+    assert focused(tab) == f"to “{TOKENS[0]}”, position 0", "each side is one stop"
+    tab.keyboard.press("Escape")
+    assert second.get_attribute("aria-pressed") == "false"
+
+
+def test_what_is_drawn_anew_keeps_the_focus(tab: "Page") -> None:
+    for name in ways(tab):
+        button(tab, name).focus()
+        tab.keyboard.press("Enter")
+        assert focused(tab) == name
+        assert button(tab, name).get_attribute("aria-pressed") == "true"
+    button(tab, "Matrix").click()
+    layer = tab.get_by_role("combobox", name="layer")
+    layer.focus()
+    tab.keyboard.press("ArrowDown")
+    assert cells(tab).get_attribute("aria-label") == "weights of layer 2, head 1; rows are queries"
+    assert focused(tab) == "layer"
+
+
+def test_a_screen_reader_hears_keys_and_no_mouse(tab: "Page") -> None:
+    button(tab, "open layer 1, head 1").click()
+    point(tab, 1, 1)
+    status = tab.get_by_role("status")
+    assert status.get_attribute("aria-live") == "off"
+    tab.keyboard.press("ArrowDown")
+    assert status.get_attribute("aria-live") == "polite"
+
+
+# Whatever the page and the text
+
+
+def test_several_views_on_a_page_know_nothing_of_one_another(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    """Of different models, and twice the same."""
+    views = [tiny_view(title="one"), tiny_view(title="two", seed=1)]
+    data = f"[{', '.join(inert(view.data) for view in views)}]"
+    place = tmp_path / "several.html"
+    place.write_text(
+        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>several</title>
+<style>{style()}</style><main></main><script type="module">{module()}
+const [one, two] = {data};
+const el = document.querySelector("main");
+for (const data of [one, two, one]) render({{ model: {{ get: () => data }}, el }});
+</script>""",
+        encoding="utf-8",
+    )
+    with watched(browser, place) as page:
+        first, second, again = page.get_by_role("region").all()
+        button(first, "Heads").click()
+        button(first, f"from “{TOKENS[3]}”, position 3").click()
+        assert said(first)
+        assert said(second) == said(again) == ""
+        button(second, "open layer 2, head 4").click()
+        assert button(first, "Heads").get_attribute("aria-pressed") == "true"
+        assert button(again, "Model").get_attribute("aria-pressed") == "true"
+        cells(second).hover()
+        weight, off = weight_told(said(second))
+        i, j = map(int, re.findall(r"\((\d+)\)", said(second)))
+        assert abs(weight - weights_of(views[1], 1, 3)[i, j]) <= off
+        for name in ("open layer 1, head 1", "open layer 2, head 4"):
+            pixels = button(again, name).locator("canvas").evaluate(PIXELS)
+            assert any(pixels), "drawn though another one shows the same"
+
+
+def test_sides_may_be_of_different_sizes(browser: "Browser", tmp_path: Path) -> None:
+    view = tiny_view().beside(tiny_view(TOKENS[:3], title="short", layers=1))
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        for name in ways(page):
+            button(page, "open layer 2, head 4").click()
+            button(page, name).click()
+            if name == "Heads":
+                button(page, f"to “{TOKENS[-1]}”, position {len(TOKENS) - 1}").click()
+            page.get_by_role("combobox", name="of", exact=True).select_option("short")
+            assert "undefined" not in page.locator(".regard-look").last.inner_text()
+            page.get_by_role("combobox", name="of", exact=True).select_option("tiny")
+            button(page, "Model").click()
+
+
+def test_a_hostile_token_is_a_text(browser: "Browser", tmp_path: Path) -> None:
+    tokens = ("a", HOSTILE, "<b>", "&amp;", '"', "\u2028", "}", "\\u003c/script>")
+    view = tiny_view(tokens, title=f"</title>{HOSTILE}")
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        assert page.title() == f"</title>{HOSTILE}"
+        for name in ways(page):
+            button(page, name).click()
+            if name != "Model":
+                assert page.get_by_text(HOSTILE).count() >= 2, "in the heading and in the view"
+            assert page.locator("img, b").count() == 0
+        button(page, "Matrix").click()
+        point(page, 1, 7)
+        assert f"“{HOSTILE}” (1) looks at “\\u003c/script>” (7)" in said(page)
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_never_scrolls_sideways(
+    browser: "Browser", tmp_path: Path, width: int, scheme: Scheme
+) -> None:
+    tokens = [f"{token}{'o' * 12}" for token in TOKENS * 5]
+    view = tiny_view(tokens, title=LONG).beside(tiny_view(tokens[:9], title=LONG, seed=1))
+    with watched(browser, view.save(tmp_path / "look.html"), width=width, scheme=scheme) as page:
+        for name in ways(page):
+            button(page, name).click()
+            page.locator(".view").hover()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: "Browser", tmp_path: Path, scheme: Scheme) -> None:
+    """In any view (https://github.com/dequelabs/axe-core)."""
+    view = tiny_view().beside(tiny_view(title="other", seed=1))
+    with watched(browser, view.save(tmp_path / "look.html"), scheme=scheme) as page:
+        page.evaluate(axe())
+        for name in ways(page):
+            button(page, name).click()
+            page.locator(".view").hover()
+            found = page.evaluate("axe.run()")
+            assert found["passes"], "it looked"
+            assert [_told(one) for one in found["violations"] if _is_serious(one)] == [], name
+
+
+def axe() -> str:
+    """The script that looks for what hinders people; it comes in a package."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python isn't installed")
+    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def _is_serious(violation: dict[str, Any]) -> bool:
+    return violation["impact"] in ("serious", "critical")
+
+
+def _told(violation: dict[str, Any]) -> str:
+    return f"{violation['id']}: {violation['nodes'][0]['html']}"
+
+
+def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:
+    """512 tokens: only the strongest lines, and it is said; each word still has its own."""
+    view = tiny_view([f"t{i}" for i in range(512)], layers=1)
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        button(page, "Heads").click()
+        assert page.locator(LINES).count() == 4000
+        assert "The strongest 4000 of" in page.locator(".view").inner_text()
+        button(page, "from “t511”, position 511").hover()
+        weights = view.sides[0].maps[0].layers[0].captured.weights[0, :, 511]
+        # Bytes round: a weight within half a step of the bound may be on either side of it.
+        least, most = ((weights >= 0.02 + by).sum() for by in (0.002, -0.002))
+        assert least <= page.locator(LINES).count() <= most
+        button(page, "Matrix").click()
+        point(page, 100, 99, 512)
+        assert said(page).startswith("“t100” (100) looks at “t99” (99): ")
