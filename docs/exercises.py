@@ -8,11 +8,13 @@ import argparse
 import sys
 from pathlib import Path
 
+import torch
 from explorer_pages.another import another_bert
+from explorer_pages.exercise import Exercise
 from explorer_pages.models import plan_decoder, plan_encoder, trained
 from explorer_pages.page import write_pages
 
-from regard.runs.run import Run
+from regard.explorer.subjects import open_subject
 
 
 def main() -> None:
@@ -23,15 +25,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "exercises")
     parser.add_argument("--runs", type=Path, default=Path("runs/exercises"))
-    parser.add_argument("--bert", metavar="RUN", help="another encoder, for a last section")
+    parser.add_argument(
+        "--bert", metavar="RUN|hf:MODEL", help="another encoder, for a last section"
+    )
     chosen = parser.parse_args()
     decoder = trained(plan_decoder(chosen.runs / "decoder"))
     encoder = trained(plan_encoder(chosen.runs / "encoder"))
-    others = [another_bert(Run.load(Path(chosen.bert)), chosen.bert, 50)] if chosen.bert else []
+    others = [another(chosen.bert)] if chosen.bert else []
     failed = write_pages(chosen.out, decoder, encoder, others)
     for number in failed:
         print(f"{number.name}: {number.measured:.4g}, wanted {number.wanted}", file=sys.stderr)
     sys.exit(1 if failed else 0)
+
+
+def another(name: str) -> Exercise:
+    """The section about one more encoder."""
+    return another_bert(open_subject(name, device=torch.device("cpu")), name, 50)
 
 
 if __name__ == "__main__":

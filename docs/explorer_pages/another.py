@@ -15,6 +15,7 @@ from explorer_pages.measures import (
     weights_of,
 )
 from explorer_pages.sentences import noun_text, texts, texts_of, verb_text
+from regard.explorer.look import Subject
 from regard.explorer.pictures import draw_map
 from regard.explorer.profile import profile
 from regard.runs.run import Run
@@ -23,7 +24,7 @@ from regard.studies.finding import at_least, at_most
 KINDS = ("previous", "next", "self", "first", "separators", "punctuation", "same token")
 
 
-def another_bert(run: Run, named: str, n: int) -> Exercise:
+def another_bert(run: Run | Subject, named: str, n: int) -> Exercise:
     """What does a larger encoder do with the same sentences?"""
     looked = Looked(run, *PAIR, vs_untrained=True, named=named)
     sides = [side.maps[0] for side in looked.view.sides]

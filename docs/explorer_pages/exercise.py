@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-from regard.explorer.look import View, look, untrained
+from regard.explorer.look import Subject, View, look, untrained
 from regard.runs.run import Run
 from regard.studies.finding import Number
 
@@ -14,7 +14,7 @@ from regard.studies.finding import Number
 class Looked:
     """What one call of `regard look` shows."""
 
-    run: Run
+    run: Run | Subject
     text: str
     second: str | None = None
     vs_text: str | None = None
@@ -37,7 +37,8 @@ class Looked:
         texts = [text for text in (self.text, self.second) if text is not None]
         versus = [] if self.vs_text is None else ["--vs-text", self.vs_text]
         versus += ["--vs-untrained"] if self.vs_untrained else []
-        return ["look", self.named or str(self.run.path), *texts, *versus, "--out", out]
+        found = f"hf:{self.run.name}" if not isinstance(self.run, Run) else str(self.run.path)
+        return ["look", self.named or found, *texts, *versus, "--out", out]
 
 
 @dataclass(frozen=True, kw_only=True)

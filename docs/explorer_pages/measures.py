@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from explorer_pages.sentences import Text
-from regard.explorer.look import View, look
+from regard.explorer.look import Subject, View, look
 from regard.explorer.maps import Map
 from regard.explorer.patterns import entropy
 from regard.runs.run import Run
@@ -35,7 +35,7 @@ class Head:
         return f"{self.layer + 1}.{self.head + 1}"
 
 
-def reader(run: Run) -> Look:
+def reader(run: Run | Subject) -> Look:
     """A run that reads."""
     return partial(look, run)
 
@@ -45,7 +45,7 @@ def map_of(view: View) -> Map:
     return view.sides[0].maps[0]
 
 
-def maps_of(run: Run, texts: Sequence[Text]) -> list[Map]:
+def maps_of(run: Run | Subject, texts: Sequence[Text]) -> list[Map]:
     """What a run does with each text."""
     return [map_of(look(run, text.pair[0], text.pair[1] or None)) for text in texts]
 

@@ -38,7 +38,6 @@ export function render({ model, el }) {
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
-      if ("view" in changes) view.scrollTo(0, 0);
     });
   }
   view.addEventListener("keydown", (event) => {
