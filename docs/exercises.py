@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "exercises")
     parser.add_argument("--runs", type=Path, default=Path("runs/exercises"))
     parser.add_argument(
-        "--bert", metavar="RUN|hf:MODEL", help="another encoder, for a last section"
+        "--bert", metavar="RUN|hf:MODEL", help="one more encoder, in a last section"
     )
     chosen = parser.parse_args()
     decoder = trained(plan_decoder(chosen.runs / "decoder"))
