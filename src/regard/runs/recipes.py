@@ -161,7 +161,7 @@ TASKS = {
         model=_pair(positions=SinusoidalConfig()),
         training=_steps(600, lr=3e-3),
     ),
-    "summaries": _for_task(SummariesConfig()),
+    "summaries": _for_task(SummariesConfig(), training=_steps(1000, lr=2e-3, batch=32)),
     "translation": _for_task(TranslationConfig()),
     "classification": _for_task(
         ClassificationConfig(), model=_small(EncoderConfig), head=ClassesConfig()

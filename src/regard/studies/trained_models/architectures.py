@@ -158,7 +158,10 @@ def recipe_for(task: str, family: str, steps: int, width: int, seed: int) -> Rec
     }
     return override(
         RECIPES[task],
-        [*parts[family], f"training.steps={steps}", f"task.test={TEST}", f"seed={seed}"],
+        [
+            *(*parts[family], f"training.steps={steps}", "training.batch=64"),
+            *(f"task.test={TEST}", f"seed={seed}"),
+        ],
     )
 
 
