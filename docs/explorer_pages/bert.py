@@ -19,7 +19,6 @@ from explorer_pages.measures import (
     most,
     place_of,
     probability,
-    reader,
     weights_of,
 )
 from explorer_pages.sentences import (
@@ -59,9 +58,9 @@ def two_sentences(run: Run, n: int) -> Exercise:
     cake, party = place_of(one, "cake"), place_of(one, "party")
     best = most(weights[:, :, cake, party])
     measured = texts_of(event_text, SEED, n)
-    thing = chosen(given(reader(run), measured, "thing", "event"))
-    it = chosen(given(reader(run), measured, "it", "event"))
-    before = chosen(given(reader(untrained(run)), measured, "thing", "event"))
+    thing = chosen(given(run, measured, "thing", "event"))
+    it = chosen(given(run, measured, "it", "event"))
+    before = chosen(given(untrained(run), measured, "thing", "event"))
     found = behind_mask(run, *PAIR, "cake")
     fitting = probability(run, found, EVENTS["party"])
     for_picnic = behind_mask(run, PAIR[0].replace("party", "picnic"), PAIR[1], "cake")

@@ -15,7 +15,6 @@ from explorer_pages.measures import (
     next_words,
     place_of,
     probability,
-    reader,
     weights_of,
 )
 from explorer_pages.sentences import (
@@ -216,7 +215,7 @@ def _beside(
     """The best head of the model, and of the model before training."""
     measured = texts_of(kind, SEED, n)
     new = untrained(run)
-    found = (chosen(given(reader(one), measured, query, key)) for one in (run, new))
+    found = (chosen(given(one, measured, query, key)) for one in (run, new))
     return next(found), next(found)
 
 
@@ -224,5 +223,5 @@ def _same_head(
     run: Run, n: int, kind: Callable[[Random], Text], head: Head, query: str, key: str
 ) -> float:
     """What a head gives to another word, on the texts on which it was measured."""
-    shares = given(reader(run), texts_of(kind, SEED, n), query, key)
+    shares = given(run, texts_of(kind, SEED, n), query, key)
     return float(shares[1::2, head.layer, head.head].mean())

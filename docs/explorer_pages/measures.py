@@ -1,8 +1,7 @@
 """What is seen, as numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +14,6 @@ from regard.explorer.maps import Map
 from regard.explorer.patterns import entropy
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK
-
-Look = Callable[[str, str | None], View]
-"""A model that reads one text or two, and is looked at meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +31,22 @@ class Head:
         return f"{self.layer + 1}.{self.head + 1}"
 
 
-def reader(run: Run | Subject) -> Look:
-    """A run that reads."""
-    return partial(look, run)
-
-
 def map_of(view: View) -> Map:
     """The self-attention of a view's first side."""
     return view.sides[0].maps[0]
 
 
-def maps_of(run: Run | Subject, texts: Sequence[Text]) -> list[Map]:
-    """What a run does with each text."""
-    return [map_of(look(run, text.pair[0], text.pair[1] or None)) for text in texts]
+def read(model: Run | Subject, text: Text) -> Map:
+    """What a model does with a text; one of ours that knows no segments reads it as a line."""
+    line = isinstance(model, Run) and getattr(model.recipe.model, "segments", 0) < 2
+    if line or not text.second:
+        return map_of(look(model, text.line))
+    return map_of(look(model, *text.pair))
+
+
+def maps_of(model: Run | Subject, texts: Sequence[Text]) -> list[Map]:
+    """What a model does with each text."""
+    return [read(model, text) for text in texts]
 
 
 def weights_of(one: Map) -> Float[Tensor, "layers heads n n"]:
@@ -61,19 +60,23 @@ def place_of(one: Map, word: str) -> int:
 
 
 def given(
-    look: Look, texts: Sequence[Text], query: str, key: str
+    model: Run | Subject, texts: Sequence[Text], query: str, key: str
 ) -> Float[Tensor, "texts layers heads"]:
-    """In each text, what every head gives from the word in one role to that in another.
-
-    Words are tokens here, and what begins a text comes before them.
-    """
+    """In each text, what every head gives from the word in one role to that in another."""
     found = []
     for text in texts:
-        one = map_of(look(text.pair[0], text.pair[1] or None))
-        start = len(one.keys) - len(text.first + text.second)
-        i, j = (start + text.places[role] for role in (query, key))
+        one = read(model, text)
+        i, j = (place_in(one, text, role) for role in (query, key))
         found.append(weights_of(one)[:, :, i, j])
     return torch.stack(found)
+
+
+def place_in(one: Map, text: Text, role: str) -> int:
+    """Where the word in a role stands. Words are tokens here, and marks may begin a sentence."""
+    place, words = text.places[role], len(text.first + text.second)
+    if one.second is not None and place < len(text.first):
+        return one.second - len(text.first) + place
+    return len(one.keys) - words + place
 
 
 def most(shares: Float[Tensor, "layers heads"]) -> Head:

@@ -70,7 +70,7 @@ def test_a_head_is_measured_on_texts_on_which_it_was_not_chosen() -> None:
 
 def test_shares_are_read_where_the_words_stand(decoder: Run) -> None:
     texts = sentences.texts_of(sentences.pronoun_text, 0, 3)
-    found = measures.given(measures.reader(decoder), texts, "pronoun", "meant")
+    found = measures.given(decoder, texts, "pronoun", "meant")
     for row, text in zip(found, texts, strict=True):
         (one,) = look(decoder, text.line).sides[0].maps
         words = [*text.first, *text.second]

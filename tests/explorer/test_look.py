@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from regard.errors import UserError
+from regard.explorer.capture import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import inert, page
 from regard.explorer.patterns import entropy
@@ -75,14 +76,17 @@ def test_an_encoder_decoder_writes_its_own_target() -> None:
 
 
 def test_two_sentences_are_read_as_one() -> None:
-    view = look(run("encoder"), "the dog", "ran")
+    encoder = run("encoder")
+    view = look(encoder, "the dog", "ran")
     assert view.title == "tiny: the dog / ran"
     (one,) = view.sides[0].maps
-    assert "".join(one.queries) == "⁇the dogran"
+    assert "".join(one.queries) == "⁇the dog⁇ran"
     assert one.second == len("⁇the dog")
-    apart = look(run("encoder"), "the dogran").sides[0].maps[0]
-    second = one.layers[0].captured.weights
-    assert not torch.allclose(second, apart.layers[0].captured.weights), "segments tell them apart"
+    ids = [*encoder.prefix, *encoder.tokenizer.encode_pair("the dog", "ran")[0]]
+    alike = capture_attention(encoder.model.body, torch.tensor([ids]), torch.tensor([len(ids)]))
+    for layer, other in zip(one.layers, alike, strict=True):
+        apart = layer.captured.weights, other.weights
+        assert not torch.allclose(*apart), "segments tell them apart"
 
 
 def test_models_and_texts_side_by_side() -> None:

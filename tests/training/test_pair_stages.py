@@ -102,7 +102,7 @@ def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
         (["model.segments=0"], "set model.kind=encoder and model.segments=2"),
         (["model.segments=1"], "set model.kind=encoder and model.segments=2"),
         (["head.kind=classes"], "set head.kind=masked-language"),
-        (["model.block=8"], "takes 10 tokens, and the model has room for 7"),
+        (["model.block=8"], "takes 11 tokens, and the model has room for 7"),
     ],
 )
 def test_what_cannot_learn_pairs_is_refused(changes: list[str], message: str) -> None:

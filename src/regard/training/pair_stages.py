@@ -40,7 +40,7 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
 
 
 def _source(pairs: Sequence[TextPair], tokenizer: Tokenizer, recipe: Recipe) -> Source:
-    encoded = [tokenizer.encode_pair(*pair) for pair in pairs]
+    encoded = [_encoded(tokenizer, *pair) for pair in pairs]
     for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
         if len(ids) > recipe.room:
             raise UserError(
@@ -48,3 +48,11 @@ def _source(pairs: Sequence[TextPair], tokenizer: Tokenizer, recipe: Recipe) -> 
                 f"for {recipe.room}; raise model.block, or leave it out"
             )
     return sources.masked_pairs(encoded, tokenizer.size, recipe.objective.masking)
+
+
+def _encoded(tokenizer: Tokenizer, first: str, second: str) -> tuple[list[int], list[int]]:
+    """Ids, and the sentence of each; one sentence is read as any text is."""
+    if second:
+        return tokenizer.encode_pair(first, second)
+    ids = tokenizer.encode(first)
+    return ids, [0] * len(ids)
