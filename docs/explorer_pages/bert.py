@@ -35,7 +35,7 @@ from regard.explorer.maps import Map
 from regard.explorer.pictures import draw_maps
 from regard.explorer.profile import Head, draw_profile, profile
 from regard.runs.run import Run
-from regard.studies.finding import at_least, at_most, equal
+from regard.studies.finding import at_least, at_most, equal, told
 
 SEED = 1
 """Of the texts that are measured."""
@@ -96,13 +96,14 @@ def two_sentences(run: Run, n: int) -> Exercise:
             "can carry it over.",
             f"On {n} new pairs, head {thing.name} gives the event {thing.value:.2f} of the weight "
             f"of what is bought (before training, the best head gives {before.value:.2f}). Head "
-            f"{it.name} gives it {it.value:.2f} of the weight of *it*.",
+            f"{it.name} gives it {it.value:.2f} of the weight of *it*, on which nothing depends: "
+            "what is bought tells the event already.",
         ],
         numbers=[
             at_least("*cake* → *party*, best head", best.value, 0.5),
             at_least("other sentence, best head", across.value, 0.5),
             at_least("what is bought → event, best head", thing.value, 0.5),
-            at_least("*it* → event, best head", it.value, 0.5),
+            told("*it* → event, best head", it.value),
             at_least("a thing for a party, and for a picnic", min(fitting, other), 0.8),
         ],
     )

@@ -21,12 +21,13 @@ from attention_cases import (
     path,
     thorough,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Attention, Mask, Softmax, State, Support, reference
 from regard.attention.contract_cases import TableBias
+from regard.attention.exact import Memory
 from regard.errors import RegardError, UnsupportedError
 
 EPS64 = torch.finfo(torch.float64).eps
@@ -648,3 +649,34 @@ def with_gradients(
     query, key, value = inputs
     out = function(query, key, value, lengths)
     return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+
+# Memory
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 2), st.data())
+def test_rows_read_the_source_that_they_were_given(
+    sources: int, beams: int, queries: int, data: st.DataObject
+) -> None:
+    """Whether beams stay with their source, which copies nothing, or rows are taken at random."""
+    torch.manual_seed(0)
+    key, value = torch.randn(2, sources, 2, 5, 4, dtype=torch.float64)
+    each = st.lists(st.integers(1, 5), min_size=sources, max_size=sources)
+    lengths, softmax = torch.tensor(data.draw(each)), Softmax()
+    memory = softmax.memory(key, value, mask=Mask.lengths(lengths))
+    assert isinstance(memory, Memory)
+    side_by_side = torch.arange(sources).repeat_interleave(beams)
+    spread = memory.select(side_by_side)
+    places = torch.arange(sources * beams).view(sources, beams)
+    moved = torch.tensor(
+        [place for row in places.tolist() for place in data.draw(st.permutations(row))]
+    )
+    assert spread.select(moved).key is key, "beams of one source are alike to it"
+    wanted = data.draw(st.lists(st.integers(0, len(side_by_side) - 1), min_size=1, max_size=6))
+    rows = torch.tensor(wanted)
+    query = torch.randn(len(rows), 4, queries, 4, dtype=torch.float64)
+    read = softmax.read(query, spread.select(moved).select(rows))
+    own = side_by_side[moved][rows]
+    copied = softmax.memory(key[own], value[own], mask=Mask.lengths(lengths[own]))
+    torch.testing.assert_close(read, softmax.read(query, copied), rtol=0, atol=1e-12)

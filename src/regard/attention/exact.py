@@ -135,18 +135,24 @@ class KeyValueCache:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Another sequence, whole, with the lengths of its rows."""
+    """Other sequences, whole, with their lengths, and how many rows in a row read each of them."""
 
-    key: Float[Tensor, "batch kv_heads keys d"]
-    value: Float[Tensor, "batch kv_heads keys e"]
-    length: Int[Tensor, " batch"]
+    key: Float[Tensor, "sources kv_heads keys d"]
+    value: Float[Tensor, "sources kv_heads keys e"]
+    length: Int[Tensor, " sources"]
+    readers: int = 1
 
     @property
     def bytes(self) -> int:
         return self.key.nbytes + self.value.nbytes + self.length.nbytes
 
     def select(self, rows: Int[Tensor, " rows"]) -> "Memory":
-        return Memory(self.key[rows], self.value[rows], self.length[rows])
+        """The beams of a source read it side by side, so that nothing is copied as they move."""
+        sources, (readers, rest) = rows // self.readers, divmod(len(rows), len(self.length))
+        every = torch.arange(len(self.length), device=rows.device)
+        if not rest and readers and torch.equal(sources, every.repeat_interleave(readers)):
+            return replace(self, readers=readers)
+        return Memory(self.key[sources], self.value[sources], self.length[sources])
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +272,11 @@ class Exact(Attention):
         self, query: Float[Tensor, "batch heads queries d"], memory: State
     ) -> Float[Tensor, "batch heads queries e"]:
         assert isinstance(memory, Memory)
-        return self._whole(query, memory.key, memory.value, Mask.lengths(memory.length), None)
+        mask, rows = Mask.lengths(memory.length), (-1, memory.readers)
+        # As rows of one source, readers would each read all of it; as its queries, they do so once.
+        together = query.unflatten(0, rows).transpose(1, 2).flatten(2, 3)
+        out = self._whole(together, memory.key, memory.value, mask, None)
+        return out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
 
     def cost(self, shape: Shape) -> Cost:
         products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)

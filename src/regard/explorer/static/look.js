@@ -35,6 +35,7 @@ export function render({ model, el }) {
     Object.assign(state, changes);
     Object.assign(state, within(data, state));
     if (!VIEWS[state.view].possible(data, state)) state.view = "model";
+    if ("view" in changes) view.scrollTo(0, 0);
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
