@@ -276,7 +276,8 @@ class Exact(Attention):
         # As rows of one source, readers would each read all of it; as its queries, they do so once.
         together = query.unflatten(0, rows).transpose(1, 2).flatten(2, 3)
         out = self._whole(together, memory.key, memory.value, mask, None)
-        return out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
+        apart: Tensor = out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
+        return apart
 
     def cost(self, shape: Shape) -> Cost:
         products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)
