@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from explorer_pages.sentences import Text
+from regard.explorer import patterns
 from regard.explorer.look import Subject, View, look
 from regard.explorer.maps import Map
 from regard.explorer.patterns import entropy
@@ -96,11 +97,11 @@ def chosen(shares: Float[Tensor, "texts layers heads"]) -> Head:
 
 def blocks(weights: Float[Tensor, "*heads n n"], second: int) -> dict[str, Float[Tensor, "*heads"]]:
     """How much of its weight a sentence gives to itself and to the other, averaged over queries."""
-    parts = {"A": slice(0, second), "B": slice(second, None)}
+    shares = patterns.blocks(weights, second)
     return {
-        f"{one} → {other}": weights[..., rows, columns].sum(-1).mean(-1)
-        for one, rows in parts.items()
-        for other, columns in parts.items()
+        f"{one} → {other}": shares[..., i, j]
+        for i, one in enumerate("AB")
+        for j, other in enumerate("AB")
     }
 
 

@@ -1,6 +1,6 @@
 """The attention that a model applied to a text, taken from a run on its own fast path."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -71,35 +71,53 @@ def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
             yield name, module
 
 
+Made: TypeAlias = tuple[Tensor, Tensor, Mask | None]
+"""The keys and values of a memory, and which of them may be looked at."""
+
+
+@contextmanager
+def remembered(module: Attention) -> Iterator[Callable[[State], Made]]:
+    """Tells, in the with block, what each memory that a mechanism makes there is made of."""
+    memories: dict[int, tuple[State, Made]] = {}
+    remember = module.memory
+
+    def remembering(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
+        state = remember(key, value, mask=mask)
+        memories[id(state)] = state, (key, value, mask)  # which keeps the id its own
+        return state
+
+    vars(module).update(memory=remembering)
+    try:
+        yield lambda state: memories[id(state)][1]
+    finally:
+        del module.memory
+
+
 @contextmanager
 def _watched(name: str, module: Attention, captured: list[Captured]) -> Iterator[None]:
     """Take note of all that a mechanism does: whole sequences, and reading from a memory."""
-    memories: dict[int, tuple[State, Tensor, Tensor, Mask | None]] = {}
-    remember, read = module.memory, module.read
+    read = module.read
 
     def hook(
         _: nn.Module, args: tuple[Tensor, Tensor, Tensor], kwargs: dict[str, Any], out: Tensor
     ) -> None:
         captured.append(checked(name, module, *args, out, **kwargs))
 
-    def remembering(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
-        state = remember(key, value, mask=mask)
-        memories[id(state)] = (state, key, value, mask)
-        return state
+    with remembered(module) as made_of:
 
-    def reading(query: Tensor, memory: State) -> Tensor:
-        out = read(query, memory)
-        _, key, value, mask = memories[id(memory)]
-        captured.append(checked(name, module, query, key, value, out, mask=mask))
-        return out
+        def reading(query: Tensor, memory: State) -> Tensor:
+            out = read(query, memory)
+            key, value, mask = made_of(memory)
+            captured.append(checked(name, module, query, key, value, out, mask=mask))
+            return out
 
-    hooked = module.register_forward_hook(hook, with_kwargs=True)
-    vars(module).update(memory=remembering, read=reading)
-    try:
-        yield
-    finally:
-        hooked.remove()
-        del module.memory, module.read
+        hooked = module.register_forward_hook(hook, with_kwargs=True)
+        vars(module).update(read=reading)
+        try:
+            yield
+        finally:
+            hooked.remove()
+            del module.read
 
 
 def checked(
@@ -145,11 +163,15 @@ def positions_of(captured: Captured) -> tuple[Int[Tensor, " queries"], Int[Tenso
     return places, torch.arange(keys, device=key.device)
 
 
-def _added(captured: Captured) -> Tensor | float:
+def from_distances(
+    weights: Float[Tensor, "batch heads queries keys"], mask: Mask | None, bias: AnyBias
+) -> Float[Tensor, "batch heads queries e"] | float:
     """What the output holds beside weights · values: vectors added to the values."""
-    if not isinstance(captured.bias, RelativeVectors):
+    if not isinstance(bias, RelativeVectors):
         return 0.0
-    return captured.bias.gather(captured.weights, *positions_of(captured))
+    queries, keys = weights.shape[2:]
+    positions = (mask or Mask()).query_positions(queries, keys, weights.device)
+    return bias.gather(weights, positions, torch.arange(keys, device=weights.device))
 
 
 def _check(captured: Captured, out: Tensor) -> None:
@@ -157,7 +179,11 @@ def _check(captured: Captured, out: Tensor) -> None:
     heads_a_value = captured.weights.shape[1] // value.shape[1]
     weights, found, query = captured.weights.double(), out.double(), query.double()
     key, value = (x.double().repeat_interleave(heads_a_value, dim=1) for x in (key, value))
-    error = (weights @ value + _added(captured) - found).abs().max()
+    error = (
+        (weights @ value + from_distances(captured.weights, captured.mask, captured.bias) - found)
+        .abs()
+        .max()
+    )
     # The kernel rounds scores relative to their size, which becomes a relative error of weights;
     # the weights shown are rounded too, each of those that a row sums over.
     exact, d = exact_of(captured.mechanism), query.shape[-1]

@@ -4,16 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import Attention, Mask, RelativeVectors, State
+from regard.attention import Attention, Mask, State
 from regard.errors import UserError
-from regard.explorer.capture import AnyBias, mechanisms
+from regard.explorer.capture import AnyBias, from_distances, mechanisms, remembered
 from regard.explorer.look import read
 from regard.explorer.maps import Map
 from regard.models.families import LanguageModel, MaskedLanguageModel, Model, SequenceToSequence
@@ -103,8 +102,6 @@ def _explicit(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
 @contextmanager
 def _replaced(name: str, module: Attention, applied: list[tuple[str, Tensor]]) -> Iterator[None]:
     """Let a mechanism multiply weights and values, in whole rows or from a memory."""
-    memories: dict[int, tuple[State, Tensor, Tensor, Mask | None]] = {}
-    remember = module.memory
 
     def forward(
         query: Tensor,
@@ -119,31 +116,17 @@ def _replaced(name: str, module: Attention, applied: list[tuple[str, Tensor]]) -
             weights.requires_grad_()
         applied.append((name, weights))
         value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-        out = weights @ value.to(weights.dtype) + _from_distances(weights, mask, bias)
+        out = weights @ value.to(weights.dtype) + from_distances(weights, mask, bias)
         return out.to(value.dtype)
 
-    def remembering(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
-        state = remember(key, value, mask=mask)
-        memories[id(state)] = (state, key, value, mask)
-        return state
+    with remembered(module) as made_of:
 
-    def reading(query: Tensor, memory: State) -> Tensor:
-        _, key, value, mask = memories[id(memory)]
-        return forward(query, key, value, mask=mask)
+        def reading(query: Tensor, memory: State) -> Tensor:
+            key, value, mask = made_of(memory)
+            return forward(query, key, value, mask=mask)
 
-    own: dict[str, Any] = {"forward": forward, "memory": remembering, "read": reading}
-    vars(module).update(own)
-    try:
-        yield
-    finally:
-        for method in own:
-            del vars(module)[method]
-
-
-def _from_distances(weights: Tensor, mask: Mask | None, bias: AnyBias) -> Tensor | float:
-    """What the output holds beside weights · values: vectors added to the values."""
-    if not isinstance(bias, RelativeVectors):
-        return 0.0
-    queries, keys = weights.shape[2:]
-    positions = (mask or Mask()).query_positions(queries, keys, weights.device)
-    return bias.gather(weights, positions, torch.arange(keys, device=weights.device))
+        vars(module).update(forward=forward, read=reading)
+        try:
+            yield
+        finally:
+            del vars(module)["forward"], module.read

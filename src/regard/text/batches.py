@@ -191,9 +191,9 @@ class SegmentBatch(LabelBatch):
         return self.ids.numel()
 
     def take(self, rows: Int[Tensor, " rows"]) -> "SegmentBatch":
-        ids = cut(self.ids[rows])
-        segments = self.segments[rows, : ids.shape[1]]
-        return SegmentBatch(ids, self.lengths[rows], self.labels[rows], segments)
+        one = super().take(rows)
+        segments = self.segments[rows, : one.ids.shape[1]]
+        return SegmentBatch(one.ids, one.lengths, one.labels, segments)
 
 
 @dataclass(frozen=True, eq=False)
