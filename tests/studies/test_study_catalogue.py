@@ -1,10 +1,13 @@
 """What studies there are."""
 
+import json
 from itertools import groupby
 
 import pytest
+from click.testing import CliRunner
 
 import regard.studies
+from regard.cli.study import study as study_command
 from regard.errors import UserError
 from regard.studies.catalogue import THEMES, all_studies, choose_themes, find_study
 from regard.studies.study import Study
@@ -53,3 +56,10 @@ def test_what_is_not_there_is_refused() -> None:
 def test_every_row_of_the_specification_is_covered() -> None:
     covered = {row for study in STUDIES for row in study.rows}
     assert covered == {f"S{number}" for number in range(1, 37)}
+
+
+def test_the_list_tells_the_rows_as_json() -> None:
+    outcome = CliRunner().invoke(study_command, ["list", "--json"])
+    assert outcome.exit_code == 0
+    listed = {one["id"]: one["rows"] for one in json.loads(outcome.stdout)}
+    assert listed == {study.name: list(study.rows) for study in STUDIES}

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regard.cli import options
-
 if TYPE_CHECKING:
     from regard.studies.pages import Chapter
     from regard.studies.study import Finding, Study
@@ -22,12 +20,14 @@ def study() -> None:
 
 
 @study.command("list")
-@options.JSON
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
     "--seed-doc", metavar="NUMBER", help="Only what this course document asks: 000 … 004."
 )
-def list_(json_file: Path | None, seed_doc: str | None) -> None:
+def list_(as_json: bool, seed_doc: str | None) -> None:
     """Themes and studies: the question of each, what it covers, where the courses ask it."""
+    import json
+
     from rich.console import Console
     from rich.table import Table
 
@@ -44,7 +44,10 @@ def list_(json_file: Path | None, seed_doc: str | None) -> None:
         raise UserError(
             f"--seed-doc {seed_doc}: no study is about it; the documents are 000 to 004"
         )
-    options.write_json(json_file, [_described(theme, study) for theme, study in chosen])
+    if as_json:
+        described = [_described(theme, study) for theme, study in chosen]
+        click.echo(json.dumps(described, indent=1, ensure_ascii=False))
+        return
     table = Table(box=None, pad_edge=False)
     for column in ("study", "covers", "question", "asked in", "takes"):
         table.add_column(column, no_wrap=column == "study")
