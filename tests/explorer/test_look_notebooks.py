@@ -16,7 +16,7 @@ import pytest
 from browser import driven
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FrameLocator, Page
+    from playwright.sync_api import Browser, FrameLocator, Locator, Page
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,7 @@ def browser() -> "Iterator[Browser]":
 def tab(browser: "Browser") -> "Iterator[Page]":
     """A page that reaches this machine alone."""
     context = browser.new_context(viewport={"width": 1200, "height": 1600})
+    context.set_default_timeout(1000 * SECONDS)
     context.route(
         lambda url: url.startswith("http") and "//127.0.0.1" not in url, lambda way: way.abort()
     )
@@ -85,9 +86,15 @@ def tab(browser: "Browser") -> "Iterator[Page]":
     context.close()
 
 
+def both(found: "Locator") -> "list[Locator]":
+    """What stands once in each view's output; JupyterLab shows one output after the other."""
+    for one in (found.first, found.nth(1)):
+        one.wait_for(state="attached", timeout=1000 * SECONDS)
+    return found.all()
+
+
 def frames(tab: "Page") -> "list[FrameLocator]":
-    tab.locator("iframe[srcdoc]").first.wait_for(timeout=1000 * SECONDS)
-    return [frame.content_frame for frame in tab.locator("iframe[srcdoc]").all()]
+    return [frame.content_frame for frame in both(tab.locator("iframe[srcdoc]"))]
 
 
 def assert_both_work(tab: "Page") -> None:
