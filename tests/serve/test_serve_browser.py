@@ -37,7 +37,7 @@ def page(port: int) -> Iterator["Page"]:
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_label("Run", exact=True).locator("option").nth(3).wait_for(state="attached")
         yield page
