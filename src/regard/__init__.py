@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         train,
         train_task,
     )
+    from regard.explorer.alone import look_at_attention
     from regard.explorer.hugging_face import HuggingFaceModel
     from regard.explorer.look import look
     from regard.tasks.world import WorldConfig, make_world
@@ -36,6 +37,7 @@ _HOMES = {
     "label": "regard.api",
     "load": "regard.api",
     "look": "regard.explorer.look",
+    "look_at_attention": "regard.explorer.alone",
     "pretrain": "regard.api",
     "score": "regard.api",
     "train_task": "regard.api",
@@ -55,6 +57,7 @@ __all__ = [
     "label",
     "load",
     "look",
+    "look_at_attention",
     "make_world",
     "pretrain",
     "score",

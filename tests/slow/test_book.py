@@ -5,10 +5,11 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from browser import open_page, scroll_width
+from browser import driven, open_page, scroll_width, watched
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,20 @@ def test_it_is_drawn_without_errors(width: int, scheme: str, book: Path, tmp_pat
     opened = open_page(book, tmp_path / "p", f"--screenshot={picture}", size, *dark)
     assert "CONSOLE" not in opened.stderr
     assert struct.unpack(">I", picture.read_bytes()[16:20])[0] == width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_heads_are_looked_at_in_it(scheme: Literal["light", "dark"], book: Path) -> None:
+    with driven() as browser, watched(browser, book, scheme=scheme) as tab:
+        tab.get_by_text("Look inside: each state asks all others").click()
+        frame = tab.frame_locator("iframe[title='each state asks all others']")
+        frame.get_by_role("button", name="Step by step").click()
+        frame.get_by_text("q·k").first.wait_for()
+        untrained = tab.locator("iframe[title^='before training']")
+        tab.get_by_text("Look inside: before training").click()
+        inside = untrained.content_frame
+        inside.get_by_role("button", name="open layer 2, head 4", exact=True).first.click()
+        assert inside.get_by_role("figure").count() == 3, "before, after, and the difference"
 
 
 def test_it_does_not_scroll_sideways_on_a_phone(book: Path, tmp_path: Path) -> None:

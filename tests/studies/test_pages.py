@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import UserError
+from regard.explorer.page import page
 from regard.studies.by_hand.averaging import averaging
 from regard.studies.by_hand.products import products
 from regard.studies.catalogue import THEMES
@@ -53,6 +54,23 @@ def test_answers_unfold(chapters: list[Chapter]) -> None:
     assert "✓" not in contents, "the contents would give the answers away"
 
 
+def test_heads_can_be_looked_at_in_the_book_and_beside_it(
+    chapters: list[Chapter], tmp_path: Path
+) -> None:
+    book = book_html(chapters, hide_answers=False)
+    assert book.count("<iframe srcdoc=") == 2
+    assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in book
+    saved = save_finding(averaging(), tmp_path)
+    assert [place.name for place in saved if place.suffix == ".html"] == ["averaging.html"]
+
+
+def test_too_many_keys_are_not_shown_one_by_one(tmp_path: Path) -> None:
+    many = averaging(n=65, t=9.0)
+    assert many.inside is None
+    assert "<iframe" not in book_html([Chapter(THEMES[0], (many,))], hide_answers=False)
+    assert [place.suffix for place in save_finding(many, tmp_path)][-1] == ".png"
+
+
 def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     finding = products()
     save_finding(finding, tmp_path)
@@ -62,6 +80,8 @@ def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     assert loaded.verdict == finding.verdict
     assert loaded.figure.png == finding.figure.png
     assert loaded.figure.alt == finding.figure.alt
+    assert loaded.inside and finding.inside
+    assert page(loaded.inside) == page(finding.inside)
     with pytest.raises(UserError, match=r"averaging\.json: isn't there"):
         load_finding(averaging, tmp_path)
 

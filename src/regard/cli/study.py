@@ -95,7 +95,11 @@ def run(
     finding = chosen.with_texts(parameters)
     places = save_finding(finding, out or Path("runs/studies"))
     _print(finding)
-    click.echo("\nFigure and numbers: " + ", ".join(str(place) for place in places))
+    told = [str(place) for place in places if place.suffix != ".html"]
+    click.echo("\nFigure and numbers: " + ", ".join(told))
+    for place in places:
+        if place.suffix == ".html":
+            click.echo(f"Look inside: {place.resolve()}")
 
 
 @study.command()

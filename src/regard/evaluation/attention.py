@@ -20,10 +20,13 @@ def attention_frame(run: Run, answer: Answer, machine: Machine) -> str:
 
     Empty where the model has no attention.
     """
+    side = attention_of(run, answer, machine)
+    return in_notebook(payload(f"While answering: {answer.question}", [side])) if side.maps else ""
+
+
+def attention_of(run: Run, answer: Answer, machine: Machine) -> Side:
+    """All heads while the model reads a question and begins its answer."""
     ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK]
     captured = capture_attention(run.model, torch.tensor([ids], device=machine.device))
     maps = gather_maps(captured, [run.tokenizer.show(i) for i in ids])
-    if not maps:
-        return ""
-    side = Side(run.path.name, tuple(end_of(one, LONGEST) for one in maps))
-    return in_notebook(payload(f"While answering: {answer.question}", [side]))
+    return Side(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)

@@ -116,6 +116,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Under which the claim is made, if any; the other numbers are measured under it."""
     beyond: tuple[Number, ...] = ()
     """What the claim wants where the condition isn't met."""
+    inside: dict[str, Any] | None = None
+    """What the explorer shows of heads that the study is about: `explorer.look.View.data`."""
 
     @property
     def verdict(self) -> Verdict:

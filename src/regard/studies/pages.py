@@ -8,6 +8,7 @@ import jinja2
 from latex2mathml.converter import convert as to_mathml
 
 from regard import __version__
+from regard.explorer.page import in_notebook
 from regard.runs.files import write_file
 from regard.studies.catalogue import Theme
 from regard.studies.finding import Verdict
@@ -55,5 +56,6 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["mathml"] = lambda tex: to_mathml(tex, display="block")
+    environment.filters["framed"] = in_notebook
     environment.globals["mark"] = lambda verdict: _MARKS[verdict]
     return environment

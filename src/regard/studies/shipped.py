@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from regard.errors import UserError
+from regard.explorer.page import page
 from regard.runs.files import write_file
 from regard.studies.finding import Drawing, Evidence, Number, Table
 from regard.studies.study import Finding, Study
@@ -27,10 +28,14 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     beyond: tuple[Number, ...]
     table: Table | None
     alt: str
+    inside: dict[str, Any] | None = None
 
 
 def save_finding(finding: Finding, folder: Path) -> list[Path]:
-    """Write NAME.json, NAME.csv, NAME.svg and NAME.png; where they are."""
+    """Write NAME.json, NAME.csv, NAME.svg, NAME.png, and NAME.html where heads can be looked at.
+
+    Returns where they are.
+    """
     found = finding.evidence
     stored = _Stored(
         study=finding.study.name,
@@ -41,6 +46,7 @@ def save_finding(finding: Finding, folder: Path) -> list[Path]:
         beyond=found.beyond,
         table=found.table,
         alt=found.figure.alt,
+        inside=found.inside,
     )
     contents = {
         "json": msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n",
@@ -48,6 +54,8 @@ def save_finding(finding: Finding, folder: Path) -> list[Path]:
         "svg": _standalone(found.figure.svg).encode(),
         "png": found.figure.png,
     }
+    if found.inside:
+        contents["html"] = page(found.inside).encode()
     folder.mkdir(parents=True, exist_ok=True)
     places = [folder / f"{finding.study.name}.{ending}" for ending in contents]
     for place, content in zip(places, contents.values(), strict=True):
@@ -78,6 +86,7 @@ def load_finding(study: Study[Any], folder: Traversable | None = None) -> Findin
         table=stored.table,
         condition=stored.condition,
         beyond=stored.beyond,
+        inside=stored.inside,
     )
     return Finding(
         study=study, parameters=stored.parameters, evidence=evidence, seconds=stored.seconds

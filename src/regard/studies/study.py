@@ -169,6 +169,11 @@ class Finding:
         return self.evidence.table
 
     @property
+    def inside(self) -> dict[str, Any] | None:
+        """Where heads can be looked at: what the explorer shows of them."""
+        return self.evidence.inside
+
+    @property
     def verdict(self) -> Verdict:
         """From the numbers."""
         return self.evidence.verdict

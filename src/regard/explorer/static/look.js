@@ -15,7 +15,7 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 
 export function render({ model, el }) {
   let data = model.get("data");
-  const state = { view: "model", side: 0, beside: data.sides.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, pair: 0, picture: 0 };
+  const state = { view: opening(data), side: 0, beside: data.sides.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, pair: 0, picture: 0 };
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
   root.append(section);
@@ -56,6 +56,12 @@ export function render({ model, el }) {
 }
 
 // What is chosen
+
+// Of a single head there is nothing to choose from.
+function opening(data) {
+  const heads = data.sides.flatMap((side) => side.maps).flatMap((map) => map.layers).flatMap((layer) => layer.heads);
+  return heads.length === 1 ? "matrix" : "model";
+}
 
 const current = (data, state) => data.sides[state.side].maps[state.map];
 
@@ -208,7 +214,7 @@ function drawGrid(map, of, width, state, update, say) {
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
   for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, width < 900 ? head.name : `head ${head.name}`));
-  const size = Math.max(36, Math.min(96, map.queries.length, Math.floor(width / heads)));
+  const size = Math.max(36, Math.min(96, 4 * map.keys.length, Math.floor(width / heads)));
   map.layers.forEach((layer, l) => {
     grid.append(make("span", { class: "label" }, layer.name));
     layer.heads.forEach((head, h) => {

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table
+from regard.studies.inside import heads_inside
 from regard.studies.study import study
 
 KEYS = (4, 10, 100, 1000)
@@ -49,14 +50,27 @@ def averaging(
             ["t", "each of the two", "all others"],
             [(s, pair_weight(n, s), 1 - 2 * pair_weight(n, s)) for s in (1.0, 2.0, 4.0, 8.0, 16.0)],
         ),
+        inside=heads_inside(
+            f"the query {t:g}(k₁ + k₂) among {n} keys",
+            Softmax(scaled=False),
+            *pair(n, t),
+            torch.eye(n, dtype=torch.float64)[None, None],
+            queries=["q"],
+            keys=[f"k{i}" for i in range(1, n + 1)],
+        ),
     )
 
 
-def pair_weights(n: int, t: float) -> Float[Tensor, " n"]:
-    """What the query t(k₁ + k₂) gives to each of n orthonormal keys."""
+def pair(n: int, t: float) -> tuple[Float[Tensor, "1 1 1 n"], Float[Tensor, "1 1 n n"]]:
+    """The query t(k₁ + k₂), and n orthonormal keys."""
     keys = torch.eye(n, dtype=torch.float64)
     query = t * (keys[0] + keys[1])
-    return Softmax(scaled=False).weights(query.view(1, 1, 1, n), keys.view(1, 1, n, n)).flatten()
+    return query.view(1, 1, 1, n), keys.view(1, 1, n, n)
+
+
+def pair_weights(n: int, t: float) -> Float[Tensor, " n"]:
+    """What that query gives to each of the keys."""
+    return Softmax(scaled=False).weights(*pair(n, t)).flatten()
 
 
 def pair_weight(n: int, t: float) -> float:

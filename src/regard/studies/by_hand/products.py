@@ -11,6 +11,7 @@ from regard.attention import Argmax, Softmax
 from regard.drawing import COLOURS, INK, panels
 from regard.errors import UserError
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
+from regard.studies.inside import heads_inside
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -76,6 +77,13 @@ def products(
                 for j in range(len(h))
             ]
             + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
+        ),
+        inside=heads_inside(
+            "each state asks all others",
+            Softmax(scaled=False),
+            *(x[None, None] for x in (queries, keys, values)),
+            queries=[f"h{j}" for j in range(1, len(h) + 1)],
+            keys=[f"h{j}" for j in range(1, len(h) + 1)],
         ),
     )
 

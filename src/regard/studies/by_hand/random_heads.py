@@ -1,7 +1,7 @@
 """S7: attention maps of random queries and keys."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from regard.studies.finding import (
     equal,
     table,
 )
+from regard.studies.inside import heads_inside
 from regard.studies.study import Correction, Seed, study
 
 DRAWS = 50
@@ -98,21 +99,26 @@ def random_heads(
                 for width in (8, 16, 32, 64, 128)
             ],
         ),
+        inside=_inside(h, n, seed),
     )
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
     """The weights of independent queries and keys with entries from N(0, 1)."""
-    generator = torch.Generator().manual_seed(seed)
-    query, key = torch.randn(2, DRAWS, 1, n, h, generator=generator, dtype=torch.float64)
+    query, key = normal(2, h, n, seed)
     return Softmax().weights(query, key)[:, 0]
 
 
 def equal_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
     """The same where the queries are the keys."""
-    generator = torch.Generator().manual_seed(seed)
-    key = torch.randn(DRAWS, 1, n, h, generator=generator, dtype=torch.float64)
+    (key,) = normal(1, h, n, seed)
     return Softmax().weights(key, key)[:, 0]
+
+
+def normal(count: int, h: int, n: int, seed: int) -> Float[Tensor, "count draws 1 n h"]:
+    """Tensors of vectors with entries from N(0, 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, DRAWS, 1, n, h, generator=generator, dtype=torch.float64)
 
 
 def own(maps: Float[Tensor, "draws n n"]) -> float:
@@ -170,6 +176,16 @@ def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Number, 
             averaged_weight(h, n) + rest / 2,
             within=4 * error + rest,
         ),
+    )
+
+
+def _inside(h: int, n: int, seed: int) -> dict[str, Any] | None:
+    """One draw of each kind, as two heads."""
+    (query, key), (same,) = normal(2, h, n, seed)[:, :1], normal(1, h, n, seed)[:, :1]
+    return heads_inside(
+        "head 1, random Q and K; head 2, Q = K",
+        Softmax(),
+        *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
     )
 
 

@@ -2,23 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from matplotlib.axes import Axes
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from regard.drawing import INK, panels
 from regard.errors import NormaliserError
 from regard.evaluation.tasks import score_task
+from regard.explorer.look import look
 from regard.metrics.intervals import Interval
+from regard.runs.config_tasks import ReverseConfig
 from regard.runs.machine import Machine
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.inside import named
 from regard.studies.study import study
 from regard.studies.trained import trained
+from regard.tasks.probes import probe_rows
 from regard.training.progress import read_metrics
 from regard.training.task_stages import plan_task
 
@@ -97,7 +100,9 @@ def performer(
         {of: measured(run) for of, run in performers.items()},
         {of: accuracy_with(softmax[of.heads], run.recipe) for of, run in performers.items()},
     )
-    return judged(results)
+    most = Performer(HEADS[0], DIRECTIONS[-1])
+    inside = _inside(softmax[most.heads], performers[most])
+    return structs.replace(judged(results), inside=inside)
 
 
 def recipe(
@@ -185,6 +190,15 @@ def judged(results: Results) -> Evidence:
     )
 
 
+def _inside(softmax: Run, favor: Run) -> dict[str, Any]:
+    """What both look at in a row, by the weights of one and the weights that the other implies."""
+    config = softmax.recipe.task
+    assert isinstance(config, ReverseConfig)
+    ids, _ = probe_rows(config, softmax.tokenizer, softmax.recipe.seed + 1, 1)
+    text = softmax.tokenizer.decode(ids[0].tolist())
+    return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
+
+
 def _drawn(results: Results) -> Drawing:
     with panels(3, width=9.6) as (figure, (*curves, bars)):
         for axes, heads in zip(curves, HEADS, strict=True):
@@ -216,8 +230,3 @@ def _drawn(results: Results) -> Drawing:
             f"FAVOR+ put in afterwards, at {best:.2f} or below; lines are softmax.",
             name="performer",
         )
-
-
-def _curve(axes: Axes, result: Result, colour: str, label: str) -> None:
-    steps, losses = zip(*result.losses, strict=True)
-    axes.plot(steps, losses, color=colour, label=label)

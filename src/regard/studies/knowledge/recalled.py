@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 
 from regard.drawing import COLOURS, panels
 from regard.evaluation.answers import Answer, answer_questions
+from regard.evaluation.attention import attention_of
 from regard.evaluation.confidence import Chosen, choose_signal
+from regard.explorer.payload import payload
 from regard.metrics import auroc
+from regard.runs.run import Run
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -19,6 +23,7 @@ from regard.studies.finding import (
     table,
     told,
 )
+from regard.studies.inside import named
 from regard.studies.knowledge.fictional import (
     CPU,
     People,
@@ -82,6 +87,7 @@ def recalled(
                 for a in answers[:SHOWN]
             ],
         ),
+        inside=_inside(run, known[0], unknown[0]),
     )
 
 
@@ -132,6 +138,15 @@ def _who(answer: Answer) -> str:
 
 def _signals(answer: Answer) -> list[float]:
     return [answer.signals[signal] for signal in SIGNALS]
+
+
+def _inside(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
+    """Heads while the model answers about someone of whom it read, and about someone unknown."""
+    sides = [
+        attention_of(named(run, name), answer, CPU)
+        for name, answer in (("told of", known), ("never mentioned", unknown))
+    ]
+    return payload("while answering about two people", sides, [(0, 0, 0)])
 
 
 def _drawn(known: Sequence[Answer], unknown: Sequence[Answer], chosen: Chosen) -> Drawing:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.drawing import COLOURS, heat_map, panels
+from regard.explorer.look import look
 from regard.runs.config_tasks import Place
 from regard.studies.finding import (
     Drawing,
@@ -18,6 +19,7 @@ from regard.studies.finding import (
     drawing,
     table,
 )
+from regard.studies.inside import named
 from regard.studies.recurrent.casing import (
     Longest,
     Seed,
@@ -78,14 +80,15 @@ def bottleneck(
         "none, token last": setup("none", place="last"),
     }
     measured = {name: measure(one) for name, one in setups.items()}
-    weights = attention_map(setups["attention"].run(), setups["attention"].texts(longest)[:1])[0]
+    attending, shown = setups["attention"].run(), setups["attention"].texts(longest)[:1]
     return Evidence(
         numbers=tuple(judged(measured)),
-        figure=_drawn(measured, weights),
+        figure=_drawn(measured, attention_map(attending, shown)[0]),
         table=table(
             ["right in every character", *map(str, setups["none"].lengths), "right case"],
             [(name, *one.right.values(), one.case) for name, one in measured.items()],
         ),
+        inside=look(named(attending, "with attention"), shown[0].text, shown[0].answer).data,
     )
 
 

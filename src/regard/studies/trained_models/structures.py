@@ -12,8 +12,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.drawing import heat_map, panels
+from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table, told
+from regard.studies.inside import named
 from regard.studies.study import study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -89,6 +91,7 @@ def structures(
                 for name, s in measured.items()
             ],
         ),
+        inside=look(named(run, "the reader"), labelled_texts(seed, "test", 1)[0].text).data,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from regard.drawing import COLOURS, INK, panels
+from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -24,6 +25,7 @@ from regard.studies.finding import (
     drawing,
     table,
 )
+from regard.studies.inside import named
 from regard.studies.study import study
 from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
@@ -77,6 +79,7 @@ def two_heads(
             ["attention", "heads", "right answers"],
             [(kind, heads, share) for (kind, heads), share in shares.items()],
         ),
+        inside=_inside(k, steps, seed),
     )
 
 
@@ -148,6 +151,13 @@ def _accuracy(kind: str, heads: int, k: int, steps: int, seed: int) -> float:
     with torch.inference_mode():
         hits = run.language_model(ids).argmax(-1) == labels
     return float(hits[labels != IGNORE].double().mean())
+
+
+def _inside(k: int, steps: int, seed: int) -> dict[str, Any]:
+    """The two heads of softmax, on a row."""
+    run = trained(plan_rows("softmax", 2, k, steps, seed))
+    ids, _ = shifted(*rows_of(k, TEST, seed + 1), run)
+    return look(named(run, "two heads of softmax"), run.tokenizer.decode(ids[0].tolist())).data
 
 
 def _drawn(shares: Shares, k: int) -> Drawing:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attention
 from regard.drawing import heat_map, panels
+from regard.explorer.look import look
 from regard.models.families import Model
 from regard.runs.run import Run
 from regard.studies.finding import (
@@ -27,6 +28,7 @@ from regard.studies.finding import (
     equal,
     table,
 )
+from regard.studies.inside import named
 from regard.studies.study import Correction, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -121,6 +123,9 @@ def untrained(
                 for i in range(LAYERS * HEADS)
             ],
         ),
+        inside=look(named(new, "before training"), texts[0].text)
+        .beside(look(named(run, "after training"), texts[0].text))
+        .data,
     )
 
 
