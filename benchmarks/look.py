@@ -1,7 +1,8 @@
 """Pages of attention beside bertviz: how large they are, and how soon they show something.
 
-An encoder of 12 layers of 12 heads, as BERT has, untrained but with large random weights, reads
-128 random tokens. The page of all heads is written, and bertviz's model view of the same weights.
+An encoder of BERT's size, 12 layers of 12 heads of 64, untrained but with large random weights,
+reads 128 random tokens. The page of all heads is written, and bertviz's model view of the same
+weights.
 Of ours, headless Chromium then tells the time until something is drawn, and the time from a move
 of the mouse until what it tells is drawn, over the matrix and over the words. 512 tokens are shown
 for the heads of one layer. bertviz's page loads three libraries from a CDN and is blank without a
@@ -34,6 +35,7 @@ from peers import VOCABULARY
 from regard.explorer.capture import capture_attention
 from regard.explorer.look import View
 from regard.explorer.maps import Side, gather_maps
+from regard.explorer.surroundings import surrounded
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
 from regard.text.vocabulary import MASK
@@ -41,7 +43,7 @@ from regard.text.vocabulary import MASK
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-SIZE = EncoderConfig(block=512, n_layers=12, n_heads=12, d_model=192, dropout=0.0)
+SIZE = EncoderConfig(block=512, n_layers=12, n_heads=12, d_model=768, dropout=0.0)
 MOVES = 30
 """Of the mouse, for each view."""
 BYTES, FIRST_PAINT, HOVER = 4_000_000, 1.0, 0.05
@@ -84,11 +86,12 @@ def view_of(config: EncoderConfig, tokens: int) -> View:
     model = Encoder(config, VOCABULARY)
     with torch.no_grad():
         for parameter in model.parameters():  # large, for else attention is nearly uniform
-            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
     ids = torch.randint(MASK + 1, VOCABULARY, (1, tokens))
     captured = capture_attention(model.eval(), ids)
     words = [f"word{i}" for i in ids[0].tolist()]
-    return View("all heads", (Side("model", gather_maps(captured, words)),))
+    maps = tuple(surrounded(one, model) for one in gather_maps(captured, words))
+    return View("all heads", (Side("model", maps),))
 
 
 def bertviz_page(view: View) -> str:
