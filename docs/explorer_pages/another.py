@@ -53,7 +53,7 @@ def another_bert(run: Run | Subject, named: str, n: int) -> Exercise:
             f"From *it*, head {it.name} gives *party* {it.value:.2f} of its weight. From *cake*, "
             f"head {cake.name} gives it {cake.value:.2f}; equal weights give "
             f"{1 / len(one.keys):.2f}. The four blocks, as means over a layer's heads:",
-            table(["layer", *shares], [(i, *x) for i, x in enumerate(by_layer(shares), 1)]),
+            table(["layer", *shares], [(i, *x) for i, x in enumerate(by_layer(shares))]),
             f"Of each kind of key, the head that gives it most, on {n} of the texts above:",
             table(
                 ["what is looked at", "head", "share"],
@@ -64,7 +64,7 @@ def another_bert(run: Run | Subject, named: str, n: int) -> Exercise:
             table(
                 ["layer", *(f"{part}, {which}" for part in same for which in ("same", "other"))],
                 [
-                    (layer + 1, *(x[part][layer] for part in same for x in (same, other)))
+                    (layer, *(x[part][layer] for part in same for x in (same, other)))
                     for layer in range(len(one.layers))
                 ],
             ),

@@ -83,7 +83,7 @@ def two_sentences(run: Run, n: int) -> Exercise:
             table(
                 ["layer", *shares],
                 [
-                    *((i, *row) for i, row in enumerate(by_layer(shares), 1)),
+                    *((i, *row) for i, row in enumerate(by_layer(shares))),
                     ("equal", even, 1 - even, even, 1 - even),
                 ],
             ),
@@ -132,7 +132,7 @@ def play(run: Run, n: int) -> Exercise:
             "vector, whatever stands around it: all cosines are 1. Later it isn't:",
             table(
                 ["layer", *found],
-                [(i, *row) for i, row in enumerate(by_layer(found), 1)],
+                [(i, *row) for i, row in enumerate(by_layer(found))],
             ),
             f"But any other sentence changes a word's vectors. So here *play* in {n} sentences of "
             "each meaning is compared with *play* in another sentence of the same meaning, and in "
@@ -140,7 +140,7 @@ def play(run: Run, n: int) -> Exercise:
             table(
                 ["layer", *(f"{part}, {which}" for part in same for which in ("same", "other"))],
                 [
-                    (layer + 1, *(x[part][layer] for part in same for x in (same, other)))
+                    (layer, *(x[part][layer] for part in same for x in (same, other)))
                     for layer in range(len(verb.layers))
                 ],
             ),
@@ -148,8 +148,8 @@ def play(run: Run, n: int) -> Exercise:
             "Values are so most of all.",
         ],
         numbers=[
-            equal("layer 1: least cosine", min(x[0].min() for x in found.values()), 1, within=1e-5),
-            at_least("layer 2: same meaning beyond other, value", apart["value"][1], 0.2),
+            equal("layer 0: least cosine", min(x[0].min() for x in found.values()), 1, within=1e-5),
+            at_least("layer 1: same meaning beyond other, value", apart["value"][1], 0.2),
             at_least("the same, least of the three", min(x[1] for x in apart.values()), 0.02),
         ],
     )
@@ -278,11 +278,7 @@ def _drawn(found: dict[str, Float[Tensor, "layers heads"]]) -> bytes:
                 for head, cosine in enumerate(row):
                     panel.text(head, layer, f"{cosine:.2f}", ha="center", va="center", fontsize=8)
             panel.set_title(part)
-            panel.set_xticks(range(values.shape[1]), _counted(values.shape[1]))
-            panel.set_yticks(range(values.shape[0]), _counted(values.shape[0]))
+            panel.set_xticks(range(values.shape[1]))
+            panel.set_yticks(range(values.shape[0]))
             panel.set(xlabel="head", ylabel="layer")
         return to_png(figure)
-
-
-def _counted(n: int) -> list[str]:
-    return [str(i + 1) for i in range(n)]

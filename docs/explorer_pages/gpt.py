@@ -199,7 +199,7 @@ def the_layers(run: Run, n: int) -> Exercise:
         ],
         numbers=[
             equal("weight on later tokens", 1 - least_causal, 0, within=1e-6),
-            at_most("entropy: layer 1, beyond the least of the others", beyond, 0),
+            at_most("entropy: layer 0, beyond the least of the others", beyond, 0),
         ],
     )
 

@@ -28,8 +28,8 @@ class Head:
 
     @property
     def name(self) -> str:
-        """As it is called on the pages, from 1."""
-        return f"{self.layer + 1}.{self.head + 1}"
+        """As it is called on the pages."""
+        return f"{self.layer}.{self.head}"
 
 
 def map_of(view: View) -> Map:

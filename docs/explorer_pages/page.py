@@ -27,8 +27,8 @@ the page on which all heads can be opened, hovered over and compared.
 
 {models}
 
-Tokens are words and full stops; ⁇ begins each text. Heads are called by layer and number, from 1:
-2.3 is the third head of the second layer. On new texts, the best head is chosen by one half
+Tokens are words and full stops; ⁇ begins each text. Heads are called by layer and number, from 0:
+1.2 is the third head of the second layer. On new texts, the best head is chosen by one half
 of them and measured on the other. “Before training” is the same model with its first weights.
 """
 

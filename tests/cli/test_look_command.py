@@ -29,7 +29,7 @@ def test_texts_and_models_stand_side_by_side(regard: Command, folder: Path) -> N
 
 
 def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
-    succeeded(regard("look", "run", TEXT, "--layers", "1", "--heads", "2", "--out", "x.png"))
+    succeeded(regard("look", "run", TEXT, "--layers", "0", "--heads", "1", "--out", "x.png"))
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
     succeeded(regard("look", "run", TEXT, "--out", "x.svg"))
     assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
@@ -38,11 +38,12 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--layers", "9"), "layers of self-attention, and no number 9"),
-        (("--layers", "0"), "--layers 0: is no list of numbers"),
+        (("--layers", "9"), "layers of self-attention, counted from 0, and no 9"),
+        (("--layers", "3-1"), "--layers 3-1: is no list of numbers"),
         (("--heads", "2-x"), "--heads 2-x: is no list of numbers"),
-        (("--steps", "9.1"), "layer 9, head 1: it isn't among those that are shown"),
-        (("--steps", "1"), "--steps 1: is no layer and head"),
+        (("--steps", "9.1"), "--steps 9.1: no such head is shown; choose one such as 0.0"),
+        (("--steps", "1"), "--steps 1: no such head is shown"),
+        (("--heads", "1", "--steps", "0.0"), "0.0: no such head is shown; choose one such as 0.1"),
         (("--out", "nowhere/x.html"), "can't be written"),
         (("--vs", "nowhere"), "is no run"),
         (("",), "a text is empty"),

@@ -28,7 +28,7 @@ def bert(folder: Path) -> str:
 
 def test_models_stand_side_by_side(regard: Command, folder: Path, bert: str) -> None:
     other = f"hf:{tiny_folder(folder / 'gpt2', 'gpt2')}"
-    flags = ("--vs", other, "--vs-untrained", "--vs-text", "in Rome", "--steps", "2.3")
+    flags = ("--vs", other, "--vs-untrained", "--vs-text", "in Rome", "--steps", "1.2")
     succeeded(regard("look", bert, TEXT, *flags))
     page = (folder / "look.html").read_text(encoding="utf-8")
     assert page.count('"maps":') == 4
@@ -43,7 +43,7 @@ def test_a_run_stands_beside_one(regard: Command, run: Path, bert: str) -> None:
 
 def test_an_encoder_decoder_shows_three_kinds(regard: Command, folder: Path) -> None:
     model = f"hf:{tiny_folder(folder / 't5', 't5')}"
-    succeeded(regard("look", model, TEXT, "in Rome", "--layers", "2", "--out", "x.html"))
+    succeeded(regard("look", model, TEXT, "in Rome", "--layers", "1", "--out", "x.html"))
     page = (folder / "x.html").read_text(encoding="utf-8")
     for kind in ("encoder", "decoder", "decoder to source"):
         assert f'"name":"{kind}"' in page

@@ -37,7 +37,7 @@ def test_each_family_opens_and_shows_its_attention(
     three = ["encoder", "decoder", "decoder to source"]
     assert [one.name for one in side.maps] == (three if family in PAIRED else ["self-attention"])
     for one in side.maps:
-        assert [layer.name for layer in one.layers] == ["1", "2"]
+        assert [layer.name for layer in one.layers] == ["0", "1"]
         for layer in one.layers:
             assert layer.heads == (0, 1, 2, 3)
             assert layer.captured.weights.shape[-2:] == (len(one.queries), len(one.keys))
@@ -57,7 +57,7 @@ def test_layers_that_share_their_weights_are_counted(folders: dict[str, Path]) -
     tokenizer = HuggingFaceModel.load(folders["bert"]).tokenizer
     model = HuggingFaceModel("albert", AlbertModel(config).eval(), tokenizer)
     (one,) = model.read(TEXT)
-    assert [layer.name for layer in one.layers] == ["1", "2", "3"]
+    assert [layer.name for layer in one.layers] == ["0", "1", "2"]
 
 
 def test_byte_pairs_are_shown_as_text(folders: dict[str, Path]) -> None:

@@ -101,7 +101,7 @@ def ways(page: "Page") -> list[str]:
 
 def test_the_matrix_tells_the_weights_of_the_tensor(tab: "Page") -> None:
     weights = weights_of(tiny_view(), 1, 2)
-    button(tab, "open layer 2, head 3").click()
+    button(tab, "open layer 1, head 2").click()
     for i, query in enumerate(TOKENS):
         for j, key in enumerate(TOKENS):
             point(tab, i, j)
@@ -114,7 +114,7 @@ def test_the_matrix_tells_the_weights_of_the_tensor(tab: "Page") -> None:
 def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
     weights = weights_of(tiny_view(), 0, 1)
     button(tab, "Heads").click()
-    for head in ("head 1", "head 3", "head 4"):
+    for head in ("head 0", "head 2", "head 3"):
         button(tab, head).click()
     at = len(TOKENS) - 1
     button(tab, f"from “{TOKENS[at]}”, position {at}").click()
@@ -124,7 +124,7 @@ def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
     for line in lines.all():
         x, y = line.evaluate(NEAR_ITS_END)
         tab.mouse.move(x, y)
-        found = re.match(r"“.*” \((\d+)\) looks at “.*” \((\d+)\): .*, head 2$", said(tab))
+        found = re.match(r"“.*” \((\d+)\) looks at “.*” \((\d+)\): .*, head 1$", said(tab))
         assert found is not None
         assert int(found[1]) == at
         told[int(found[2])] = weight_told(said(tab))
@@ -136,7 +136,7 @@ def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
 def test_thumbnails_are_the_heads(tab: "Page") -> None:
     """Pixel by pixel: the opacity is the weight, in 255 steps, half of one off and rounded."""
     for layer, head in ((0, 0), (1, 3)):
-        thumbnail = button(tab, f"open layer {layer + 1}, head {head + 1}").locator("canvas")
+        thumbnail = button(tab, f"open layer {layer}, head {head}").locator("canvas")
         pixels = thumbnail.evaluate(PIXELS)
         opacity = torch.tensor(pixels, dtype=torch.float64).reshape(-1, 4)[:, 3]
         drawn = opacity.reshape(len(TOKENS), -1) / 255
@@ -165,7 +165,7 @@ def test_hovering_over_a_word_shows_its_lines_and_a_click_locks_them(tab: "Page"
 
 
 def test_a_click_locks_a_cell_until_the_next(tab: "Page") -> None:
-    button(tab, "open layer 1, head 1").click()
+    button(tab, "open layer 0, head 0").click()
     point(tab, 3, 1)
     tab.mouse.down()
     tab.mouse.up()
@@ -185,20 +185,20 @@ def test_all_is_reached_by_the_keyboard_in_the_order_in_which_it_stands(tab: "Pa
     for _ in range(len(names) + 2):
         tab.keyboard.press("Tab")
         order.append(focused(tab))
-    assert order == [*names, "attention", "open layer 1, head 1"]
+    assert order == [*names, "attention", "open layer 0, head 0"]
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement === document.body"), "one stop for all thumbnails"
 
 
 def test_arrows_go_from_head_to_head_and_enter_opens_one(tab: "Page") -> None:
     weights = weights_of(tiny_view(), 1, 2)
-    button(tab, "open layer 1, head 1").focus()
+    button(tab, "open layer 0, head 0").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         tab.keyboard.press(key)
-    assert focused(tab) == "open layer 2, head 3"
-    assert said(tab) == "layer 2, head 3"
+    assert focused(tab) == "open layer 1, head 2"
+    assert said(tab) == "layer 1, head 2"
     tab.keyboard.press("Enter")
-    assert focused(tab).startswith("weights of layer 2, head 3")
+    assert focused(tab).startswith("weights of layer 1, head 2")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         tab.keyboard.press(key)
     assert said(tab).startswith(f"“{TOKENS[2]}” (2) looks at “{TOKENS[1]}” (1): ")
@@ -208,7 +208,7 @@ def test_arrows_go_from_head_to_head_and_enter_opens_one(tab: "Page") -> None:
     assert said(tab).endswith(", locked")
     tab.keyboard.press("Escape")
     tab.keyboard.press("Escape")
-    assert focused(tab) == "open layer 2, head 3", "back where it was"
+    assert focused(tab) == "open layer 1, head 2", "back where it was"
 
 
 def test_words_are_locked_by_the_keyboard(tab: "Page") -> None:
@@ -236,12 +236,12 @@ def test_what_is_drawn_anew_keeps_the_focus(tab: "Page") -> None:
     layer = tab.get_by_role("combobox", name="layer")
     layer.focus()
     tab.keyboard.press("ArrowDown")
-    assert cells(tab).get_attribute("aria-label") == "weights of layer 2, head 1; rows are queries"
+    assert cells(tab).get_attribute("aria-label") == "weights of layer 1, head 0; rows are queries"
     assert focused(tab) == "layer"
 
 
 def test_a_screen_reader_hears_keys_and_no_mouse(tab: "Page") -> None:
-    button(tab, "open layer 1, head 1").click()
+    button(tab, "open layer 0, head 0").click()
     point(tab, 1, 1)
     status = tab.get_by_role("status")
     assert status.get_attribute("aria-live") == "off"
@@ -274,14 +274,14 @@ for (const data of [one, two, one]) render({{ model: {{ get: () => data }}, el }
         button(first, f"from “{TOKENS[3]}”, position 3").click()
         assert said(first)
         assert said(second) == said(again) == ""
-        button(second, "open layer 2, head 4").click()
+        button(second, "open layer 1, head 3").click()
         assert button(first, "Heads").get_attribute("aria-pressed") == "true"
         assert button(again, "Model").get_attribute("aria-pressed") == "true"
         cells(second).hover()
         weight, off = weight_told(said(second))
         i, j = map(int, re.findall(r"\((\d+)\)", said(second)))
         assert abs(weight - weights_of(views[1], 1, 3)[i, j]) <= off
-        for name in ("open layer 1, head 1", "open layer 2, head 4"):
+        for name in ("open layer 0, head 0", "open layer 1, head 3"):
             pixels = button(again, name).locator("canvas").evaluate(PIXELS)
             assert any(pixels), "drawn though another one shows the same"
 
@@ -290,7 +290,7 @@ def test_sides_may_be_of_different_sizes(browser: "Browser", tmp_path: Path) -> 
     view = tiny_view().beside(tiny_view(TOKENS[:3], title="short", layers=1))
     with watched(browser, view.save(tmp_path / "look.html")) as page:
         for name in ways(page):
-            button(page, "open layer 2, head 4").click()
+            button(page, "open layer 1, head 3").click()
             button(page, name).click()
             if name == "Heads":
                 button(page, f"to “{TOKENS[-1]}”, position {len(TOKENS) - 1}").click()

@@ -102,7 +102,7 @@ def assert_both_work(tab: "Page") -> None:
     first, second = frames(tab)
     first.get_by_role("heading", name="first </iframe>").wait_for()
     second.get_by_role("heading", name="second").wait_for()
-    first.get_by_role("button", name="open layer 2, head 1").click()
+    first.get_by_role("button", name="open layer 1, head 0").click()
     first.get_by_role("application").hover()
     assert " looks at " in first.get_by_role("status").inner_text()
     pressed = second.get_by_role("button", name="Model", exact=True).get_attribute("aria-pressed")

@@ -55,7 +55,7 @@ def test_a_page_holds_every_head() -> None:
     shown = side()
     (written,) = payload("title", [shown])["sides"][0]["maps"]
     assert written["queries"] == written["keys"] == tuple(TOKENS)
-    assert [layer["name"] for layer in written["layers"]] == ["1", "2"]
+    assert [layer["name"] for layer in written["layers"]] == ["0", "1"]
     for layer, drawn in zip(shown.maps[0].layers, written["layers"], strict=True):
         for weights, head in zip(layer.captured.weights[0], drawn["heads"], strict=True):
             assert np.abs(unpacked(head, 8) - weights.numpy()).max() <= 0.5 / 255
@@ -83,8 +83,8 @@ def test_layers_and_heads_are_chosen() -> None:
     shown = side()
     chosen = Side("tiny", tuple(choose(one, [1], [3, 0]) for one in shown.maps))
     (layer,) = payload("title", [chosen])["sides"][0]["maps"][0]["layers"]
-    assert layer["name"] == "2"
-    assert [head["name"] for head in layer["heads"]] == ["4", "1"]
+    assert layer["name"] == "1"
+    assert [head["name"] for head in layer["heads"]] == ["3", "0"]
     for layers, heads in (([2], None), (None, [4])):
         with pytest.raises(UserError, match="choose others"):
             choose(shown.maps[0], layers, heads)

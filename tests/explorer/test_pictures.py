@@ -24,8 +24,8 @@ def shown() -> Map:
 def test_every_head_is_drawn_with_its_tokens() -> None:
     drawn = draw_maps(shown(), ".svg").decode()
     assert ET.fromstring(drawn).get("aria-label") == "self-attention of 2 × 2 heads"
-    for layer in (1, 2):
-        for head in (1, 2):
+    for layer in (0, 1):
+        for head in (0, 1):
             assert f"layer {layer}, head {head}" in drawn
     assert drawn.count("<image") == 4
     assert drawn.count("&lt;/script&gt;") == 2 + 2, "beside a row, and below a column"

@@ -27,7 +27,7 @@ def planted(*heads: list[int], value: float = 0.0) -> Map:
         weights=weights,
     )
     projection = torch.ones(1, 4 * len(heads))
-    layer = Layer("1", captured, tuple(range(len(heads))), projection)
+    layer = Layer("0", captured, tuple(range(len(heads))), projection)
     return Map("self-attention", TOKENS, TOKENS, (layer,))
 
 
@@ -36,7 +36,7 @@ PREVIOUS, FIRST, COMMA, SPREAD = [0, 0, 1, 2, 3, 4], [0] * 6, [3] * 6, [0, 1, 0,
 
 def test_heads_are_named_by_what_they_look_at() -> None:
     heads = profile([planted(PREVIOUS, FIRST, COMMA, SPREAD)])
-    assert [head.head for head in heads] == [1, 2, 3, 4]
+    assert [head.head for head in heads] == [0, 1, 2, 3]
     assert [head.pattern for head in heads] == ["previous", "first", "punctuation", "self"]
     assert sinks(heads) == 0.75, "two of six weights are more than 0.3"
 
@@ -45,7 +45,7 @@ def test_texts_are_averaged() -> None:
     (head,) = profile([planted(PREVIOUS), planted(FIRST)])
     assert head.scores["previous"] == pytest.approx((1 + 1 / 5) / 2)
     assert head.scores["first"] == pytest.approx((2 / 6 + 1) / 2)
-    assert Head("1", 1, dict.fromkeys(head.scores, 0.4)).pattern == "mixed"
+    assert Head("0", 0, dict.fromkeys(head.scores, 0.4)).pattern == "mixed"
     with pytest.raises(ValueError, match="a text at least"):
         profile([])
 

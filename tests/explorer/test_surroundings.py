@@ -82,7 +82,7 @@ def test_turns_are_drawn_by_pair() -> None:
 def test_a_bias_is_drawn_once_for_all_layers_with_the_heads_that_are_shown(positions: Any) -> None:
     one, body = seen(positions=positions)
     picture, drawn = only(pictures(choose(one, heads=[2, 0])))
-    assert list(picture.panels) == ["head 3", "head 1"]
+    assert list(picture.panels) == ["head 2", "head 0"]
     bias = body.bias
     assert isinstance(bias, Bias)
     with torch.no_grad():

@@ -81,7 +81,7 @@ def test_a_difference_is_told_with_both_values(page: "Page", tmp_path: Path) -> 
     model = run("text")
     view = look(model, TEXTS[0]).beside(look(model, TEXTS[1]))
     show(page, view, tmp_path, "Matrix")
-    canvas = page.get_by_label(re.compile("weights of layer 1, head 1.*difference"))
+    canvas = page.get_by_label(re.compile("weights of layer 0, head 0.*difference"))
     box = canvas.bounding_box()
     assert box is not None
     n = len(view.sides[0].maps[0].queries)
@@ -126,7 +126,7 @@ def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
 def test_positions_are_told_as_they_are(page: "Page", tmp_path: Path) -> None:
     view = look(run("text", "model.positions.kind=alibi"), TEXTS[0])
     show(page, view, tmp_path, "Positions")
-    canvas = page.get_by_label(re.compile("on the scores.*head 1"))
+    canvas = page.get_by_label(re.compile("on the scores.*head 0"))
     canvas.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         canvas.press(key)

@@ -55,8 +55,8 @@ def look(page: "Page", text: str = TEXT) -> None:
 
 def test_a_text_is_looked_at_head_by_head(page: "Page") -> None:
     look(page)
-    page.get_by_role("button", name="open layer 2, head 1").click()
-    page.get_by_label("weights of layer 2, head 1").wait_for()
+    page.get_by_role("button", name="open layer 1, head 0").click()
+    page.get_by_label("weights of layer 1, head 0").wait_for()
     page.get_by_role("button", name="Step by step").click()
     page.get_by_role("columnheader", name="weight", exact=True).wait_for()
     page.get_by_label("head", exact=True).select_option("1")

@@ -42,7 +42,7 @@ def test_heads_are_looked_at_in_it(scheme: Literal["light", "dark"], book: Path)
         untrained = tab.locator("iframe[title^='before training']")
         tab.get_by_text("Look inside: before training").click()
         inside = untrained.content_frame
-        inside.get_by_role("button", name="open layer 2, head 4", exact=True).first.click()
+        inside.get_by_role("button", name="open layer 1, head 3", exact=True).first.click()
         assert inside.get_by_role("figure").count() == 3, "before, after, and the difference"
 
 

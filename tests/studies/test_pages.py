@@ -80,7 +80,8 @@ def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     assert loaded.verdict == finding.verdict
     assert loaded.figure.png == finding.figure.png
     assert loaded.figure.alt == finding.figure.alt
-    assert loaded.inside and finding.inside
+    assert loaded.inside
+    assert finding.inside
     assert page(loaded.inside) == page(finding.inside)
     with pytest.raises(UserError, match=r"averaging\.json: isn't there"):
         load_finding(averaging, tmp_path)

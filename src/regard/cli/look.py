@@ -25,9 +25,11 @@ DOWNLOAD = click.option(
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Page to write, or a .png or .svg [look.html]."
 )
-@click.option("--layers", metavar="1,3-4", help="Only these layers, from 1.")
-@click.option("--heads", metavar="1,3-4", help="Only these heads, from 1.")
-@click.option("--steps", metavar="LAYER.HEAD", multiple=True, help="Shown step by step [1.1].")
+@click.option("--layers", metavar="0,2-3", help="Only these layers, from 0.")
+@click.option("--heads", metavar="0,2-3", help="Only these heads, from 0.")
+@click.option(
+    "--steps", metavar="LAYER.HEAD", multiple=True, help="Shown step by step [the first]."
+)
 @click.option("--vs", help="Another run, or hf:MODEL, side by side.")
 @click.option("--vs-untrained", is_flag=True, help="The same model before its training, beside it.")
 @click.option("--vs-text", help="Another text, side by side.")
@@ -77,7 +79,9 @@ def look(
                 "--vs-untrained"
             )
         view = view.about(word)
-    place = _save(view.in_steps([_step(step) for step in steps or ("1.1",)]), out)
+    if steps:
+        view = view.in_steps([_step(step, view) for step in steps])
+    place = _save(view, out)
     click.echo(f"Look: {place.resolve()}")
 
 
@@ -200,7 +204,7 @@ def _save(view: "View", out: Path | None) -> Path:
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
-    """`1,3-4` → [0, 2, 3].
+    """`0,2-3` → [0, 2, 3].
 
     Raises:
         UserError: it isn't such a list.
@@ -211,23 +215,27 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
         return None
     try:
         ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        found = [i for part in ends for i in range(part[0] - 1, part[-1])]
+        found = [i for part in ends for i in range(part[0], part[-1] + 1)]
         if not found or min(found) < 0 or any(len(part) > 2 for part in ends):
             raise ValueError
     except ValueError:
-        raise UserError(f"{flag} {text}: is no list of numbers such as 1,3-4") from None
+        raise UserError(f"{flag} {text}: is no list of numbers such as 0,2-3") from None
     return found
 
 
-def _step(text: str) -> tuple[int, int, int]:
-    """`LAYER.HEAD` → map, layer and head, from 0.
+def _step(text: str, view: "View") -> tuple[int, int, int]:
+    """`LAYER.HEAD` → map, layer and head, as places among those that are shown.
 
     Raises:
-        UserError: it isn't that.
+        UserError: it is none of them.
     """
     from regard.errors import UserError
 
-    layer, _, head = text.partition(".")
-    if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
-        raise UserError(f"--steps {text}: is no layer and head such as 2.1")
-    return 0, int(layer) - 1, int(head) - 1
+    shown = {
+        f"{layer.name}.{head}": (0, i, j)
+        for i, layer in enumerate(view.sides[0].maps[0].layers)
+        for j, head in enumerate(layer.heads)
+    }
+    if text not in shown:
+        raise UserError(f"--steps {text}: no such head is shown; choose one such as {min(shown)}")
+    return shown[text]

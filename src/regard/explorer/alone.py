@@ -38,7 +38,7 @@ def look_at_attention(
         name="attention",
         queries=tuple(queries) or _counted(query),
         keys=tuple(keys) or _counted(key),
-        layers=(Layer("1", captured, tuple(range(query.shape[1]))),),
+        layers=(Layer("0", captured, tuple(range(query.shape[1]))),),
     )
     return View(title, (Side(title, (shown,)),))
 

@@ -136,7 +136,9 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
         return there
     for i in wanted:
         if i not in range(len(there)):
-            raise UserError(f"there are {len(there)} {what}, and no number {i + 1}; choose others")
+            raise UserError(
+                f"there are {len(there)} {what}, counted from 0, and no {i}; choose others"
+            )
     return tuple(there[i] for i in wanted)
 
 
@@ -145,14 +147,14 @@ def _layer(name: str, captured: Captured) -> Layer:
 
 
 def _numbers(paths: Sequence[str]) -> list[str]:
-    """A number for each layer, from 1: the first one in its path, where that tells them apart.
+    """A number for each layer, from 0: the first one in its path, where that tells them apart.
 
     Otherwise its place: layers that share their weights have one path.
     """
     found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
-    numbers = [str(int(number[1]) + 1) for number in found if number]
+    numbers = [number[1] for number in found if number]
     unique = len(set(numbers)) == len(paths)
-    return numbers if unique else [str(place) for place in range(1, len(paths) + 1)]
+    return numbers if unique else [str(place) for place in range(len(paths))]
 
 
 def _kind(layer: str, has_target: bool) -> str:

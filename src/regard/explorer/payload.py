@@ -52,7 +52,7 @@ def payload(
     for one in detailed:
         if not any(_has(side, one) for side in sides):
             raise UserError(
-                f"steps of layer {one[1] + 1}, head {one[2] + 1}: it isn't among those that are "
+                f"steps of layer {one[1]}, head {one[2]}: it isn't among those that are "
                 "shown (counted as they are shown); choose another"
             )
     written = [_side(side, detailed) for side in sides]
@@ -114,7 +114,7 @@ def _heads(layer: Layer, second: int | None) -> list[dict[str, Any]]:
     weights, lengths = layer.captured.weights[0], layer.value_lengths
     found: list[dict[str, Any]] = []
     for head in layer.heads:
-        one: dict[str, Any] = {"name": str(head + 1)} | pack(_array(weights[head]))
+        one: dict[str, Any] = {"name": str(head)} | pack(_array(weights[head]))
         if lengths is not None:
             one["lengths"] = pack(_array(lengths[[head]]))
         if second:

@@ -13,7 +13,7 @@ def draw_map(one: Map, layer: int, head: int, ending: str) -> bytes:
     """The matrix of a head with its tokens, rows are queries: SVG for ".svg", else PNG."""
     shown = one.layers[layer]
     weights = shown.captured.weights[0, shown.heads[head]].float().cpu().numpy()
-    title = f"{one.name}, layer {shown.name}, head {shown.heads[head] + 1}"
+    title = f"{one.name}, layer {shown.name}, head {shown.heads[head]}"
     sizes = [min(max(0.22 * n, 2.5), 12) + 1.2 for n in weights.shape]
     with panels(height=sizes[0], width=sizes[1]) as (figure, (axes,)):
         heat_map(axes, weights)
@@ -38,7 +38,7 @@ def draw_maps(one: Map, ending: str) -> bytes:
             layer, head = one.layers[place // n_heads], place % n_heads
             number = layer.heads[head]
             heat_map(panel, layer.captured.weights[0, number].float().cpu().numpy())
-            panel.set_title(f"layer {layer.name}, head {number + 1}", fontsize=8)
+            panel.set_title(f"layer {layer.name}, head {number}", fontsize=8)
             _part(panel, one)
             if head == 0 and max(len(one.queries), len(one.keys)) <= MOST_NAMED // 2:
                 _name_queries(panel, one)

@@ -61,7 +61,7 @@ def _of_bias(layer: Layer) -> Picture | None:
         return Picture("on keys and values", "distance", "dimension", vectors, -bias.clip)
     if isinstance(bias, Bias):
         added = _added(layer.captured, bias)
-        panels = {f"head {head + 1}": added[head] for head in layer.heads}
+        panels = {f"head {head}": added[head] for head in layer.heads}
         return Picture(f"on the scores, from layer {layer.name}", "query", "key", panels)
     return None
 

@@ -23,7 +23,7 @@ class Head(NamedTuple):
 
     layer: str
     head: int
-    """From 1."""
+    """From 0; the layer is called as pages call it."""
     scores: dict[str, float]
 
     @property
@@ -120,7 +120,7 @@ def _of_text(one: Map) -> list[Head]:
         if lengths is not None:
             scores["norm"] = (weights.abs() * lengths.float().cpu()[:, None]).sum(-1).mean(-1)
         found += [
-            Head(layer.name, head + 1, {name: float(of[head]) for name, of in scores.items()})
+            Head(layer.name, head, {name: float(of[head]) for name, of in scores.items()})
             for head in layer.heads
         ]
     return found

@@ -183,7 +183,7 @@ def _inside(h: int, n: int, seed: int) -> dict[str, Any] | None:
     """One draw of each kind, as two heads."""
     (query, key), (same,) = normal(2, h, n, seed)[:, :1], normal(1, h, n, seed)[:, :1]
     return heads_inside(
-        "head 1, random Q and K; head 2, Q = K",
+        "head 0, random Q and K; head 1, Q = K",
         Softmax(),
         *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
     )

@@ -141,7 +141,7 @@ def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
 
 
 def _name(head: int) -> str:
-    return f"layer {head // HEADS + 1}, head {head % HEADS + 1}"
+    return f"layer {head // HEADS}, head {head % HEADS}"
 
 
 def _drawn(measured: Mapping[str, Structure]) -> Drawing:
@@ -152,7 +152,7 @@ def _drawn(measured: Mapping[str, Structure]) -> Drawing:
             for j, share in enumerate(row):
                 axes.text(j, i, f"{share:.2f}", ha="center", va="center", fontsize=8)
         axes.set_yticks(range(len(measured)), list(measured))
-        names = [f"{j // HEADS + 1}.{j % HEADS + 1}" for j in range(shares.shape[1])]
+        names = [f"{j // HEADS}.{j % HEADS}" for j in range(shares.shape[1])]
         axes.set_xticks(range(len(names)), names)
         axes.set(xlabel="layer.head")
         shown = "; ".join(f"{name} {_name(s.head)}" for name, s in measured.items())

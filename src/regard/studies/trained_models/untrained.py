@@ -118,7 +118,7 @@ def untrained(
         table=table(
             ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
             [
-                (f"{i // HEADS + 1}.{i % HEADS + 1}", *(float(x[i]) for x in columns))
+                (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
                 for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
                 for i in range(LAYERS * HEADS)
             ],
@@ -227,7 +227,7 @@ def _drawn(new: Run, run: Run, row: Row) -> Drawing:
                 one.model(ids)
             for head, panel in enumerate(axes[start : start + HEADS]):
                 heat_map(panel, layers[0].weights[0, head].detach().numpy())
-                panel.set_title(f"{name}, head 1.{head + 1}", fontsize=9)
+                panel.set_title(f"{name}, head 0.{head}", fontsize=9)
         return drawing(
             figure,
             "Maps of the first layer for one text. Before training all are evenly pale; after it, "
