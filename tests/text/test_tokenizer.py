@@ -229,6 +229,20 @@ def test_an_unknown_word_is_named(words: Pieces, text: str, word: str) -> None:
     assert str(refused.value) == f"the vocabulary has no word {word!r}"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a cat , a dog", "',' with a space before it, but one without"),
+        ("(cat", "'cat' without a space before it, but one with"),
+    ],
+)
+def test_a_word_that_is_known_in_another_place_is_named_with_it(text: str, told: str) -> None:
+    words = Pieces.train_words(["a cat, (a dog"])
+    with pytest.raises(OutOfVocabularyError) as refused:
+        words.encode(text)
+    assert str(refused.value) == f"the vocabulary has no word {told}"
+
+
 @pytest.mark.parametrize("space", ["\t", "\n", "\u3000"])
 def test_an_unknown_space_is_named(space: str) -> None:
     tokenizer = Pieces.train_words(["Ada was", "\nwas"])

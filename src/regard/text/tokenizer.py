@@ -192,7 +192,7 @@ class Pieces(Tokenizer):
         except TypeError:  # lone surrogates, from bytes that aren't UTF-8
             raise OutOfVocabularyError("the text isn't valid Unicode") from None
         if self._unknown is not None and self._unknown in ids:
-            raise OutOfVocabularyError(f"the vocabulary has no word {self._first_unknown(text)!r}")
+            raise OutOfVocabularyError(f"the vocabulary has no word {self._first_unknown(text)}")
         if PAD in ids or MASK in ids:
             raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
         return ids
@@ -207,7 +207,11 @@ class Pieces(Tokenizer):
     def _first_unknown(self, text: str) -> str:
         pieces = (piece for piece, _ in _word_splitter().pre_tokenize_str(" " + text))
         unknown = next(p for p in pieces if self._pieces.token_to_id(p) in (None, self._unknown))
-        return unknown.strip() or unknown
+        word = unknown.strip() or unknown
+        spaced, other = ("with", "without") if unknown.startswith(" ") else ("without", "with")
+        if self._pieces.token_to_id(word if spaced == "with" else f" {word}") is None:
+            return repr(word)
+        return f"{word!r} {spaced} a space before it, but one {other}"
 
     def _data(self) -> Any:
         return json.loads(self._pieces.to_str())
