@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_hugging_face_capture import assert_untouched
 from test_repeats import with_weights
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BartModel
@@ -78,6 +79,7 @@ def test_it_reads_tokens_as_it_reads_texts(
         assert layer.name == other.name
         assert_close(layer.captured.weights, other.captured.weights, rtol=0, atol=0)
     assert profile([one]) == profile([first])
+    assert_untouched(model.model)
 
 
 @pytest.mark.parametrize(("behind", "name"), [(0, "duplicate twice"), (1, "induction twice")])

@@ -91,7 +91,11 @@ def look(
     type=click.IntRange(min=1),
     help="Read N random tokens twice, too; this is done without TEXTS as well [50, if they fit].",
 )
-@click.option("--gradients", is_flag=True, help="How much the loss of TEXTS rides on each head.")
+@click.option(
+    "--gradients",
+    is_flag=True,
+    help="How much the loss of TEXTS rides on each head, of a model that predicts tokens.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
 )

@@ -14,7 +14,7 @@ from regard.explorer.gradients import Applied, Gradient, cross_entropy, gathered
 from regard.explorer.hugging_face_capture import noted
 
 NEXT_TOKEN = frozenset(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-"""The classes that predict the next token; a few of old can fill masks as well."""
+"""The classes that predict the next token; an old one or two may fill masks as well."""
 MASKED_TOKEN = frozenset(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
 """Those that fill masks."""
 
@@ -43,12 +43,9 @@ def text_loss(
     Raises:
         UserError: the model gives texts no probability, or the text is too short to have one.
     """
-    kind = type(model).__name__
-    if model.config.is_encoder_decoder and model.get_output_embeddings() is not None:
-        ids = inputs["decoder_input_ids"]
-        return cross_entropy(model(**inputs).logits[:, :-1], ids[:, 1:])
-    ids = inputs["input_ids"]
-    if kind in NEXT_TOKEN - MASKED_TOKEN:
+    kind, ids = type(model).__name__, inputs.get("decoder_input_ids", inputs["input_ids"])
+    writes = model.config.is_encoder_decoder and model.get_output_embeddings() is not None
+    if writes or kind in NEXT_TOKEN - MASKED_TOKEN:
         return cross_entropy(model(**inputs).logits[:, :-1], ids[:, 1:])
     if kind in MASKED_TOKEN - NEXT_TOKEN:
         return cross_entropy(model(**inputs).logits[:, ~special], ids[:, ~special])
