@@ -15,9 +15,9 @@ from explorer_pages.measures import (
     weights_of,
 )
 from explorer_pages.sentences import noun_text, texts, texts_of, verb_text
-from regard.explorer.look import Subject
 from regard.explorer.pictures import draw_map
 from regard.explorer.profile import profile
+from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most
 

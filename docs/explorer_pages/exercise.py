@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-from regard.explorer.look import Subject, View, look, untrained
+from regard.explorer.look import View, look, untrained
+from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.studies.finding import Number
 

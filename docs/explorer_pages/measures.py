@@ -10,9 +10,10 @@ from torch import Tensor
 
 from explorer_pages.sentences import Text
 from regard.explorer import patterns
-from regard.explorer.look import Subject, View, look
+from regard.explorer.look import View, look
 from regard.explorer.maps import Map
 from regard.explorer.patterns import entropy
+from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK
 

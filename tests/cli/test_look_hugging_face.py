@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from tiny import Command, refused, succeeded
 from tiny_explored import tiny_folder
@@ -61,6 +62,30 @@ def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
         assert f"share of uniform: {entropies[-1]:.3f}" in outcome.out
     assert entropies[0] < 0.9
     assert entropies[1] >= 0.95
+
+
+def test_a_random_text_is_read_twice(regard: Command, folder: Path, bert: str) -> None:
+    found = []
+    for flags in ((), (TEXT, "--random", "7"), (TEXT, "--random", "7", "--seed", "1")):
+        succeeded(regard("patterns", bert, *flags, "--json", "found.json"))
+        heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        assert {"norm", "induction twice"} <= set(heads[0])
+        found.append([head["duplicate twice"] for head in heads])
+    assert found[0] == found[1], "two rows of seven are what it has room for"
+    assert found[0] != found[2]
+    refused(regard("patterns", bert, "--random", "8"), "--random 8: the model reads 14 tokens")
+
+
+def test_gradients_are_listed_where_there_is_a_head(
+    regard: Command, folder: Path, bert: str
+) -> None:
+    model = tiny_folder(folder / "gpt2", "gpt2")
+    AutoModelForCausalLM.from_pretrained(model).save_pretrained(model)
+    succeeded(regard("patterns", f"hf:{model}", TEXT, "--gradients", "--json", "found.json"))
+    heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+    assert all(head["gradient"] > 0 for head in heads)
+    refused(regard("patterns", bert, TEXT, "--gradients"), "a BertModel, which has no head for it")
+    refused(regard("patterns", f"hf:{model}", "--gradients"), "--gradients: needs TEXTS")
 
 
 @OFFLINE

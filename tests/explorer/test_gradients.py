@@ -15,6 +15,7 @@ from regard.errors import UserError
 from regard.explorer.capture import capture_attention, mechanisms
 from regard.explorer.gradients import Gradient, attention_gradients, gradient_norms, text_loss
 from regard.explorer.look import look
+from regard.explorer.subjects import subject_of
 from regard.models.config_attention import ArgmaxConfig, BigBirdConfig, EluConfig
 from regard.models.config_heads import ClassesConfig, LanguageConfig, MaskedLanguageConfig
 from regard.models.config_positions import RotaryConfig, ShawVectorsConfig
@@ -135,6 +136,7 @@ def test_models_and_texts_without_a_loss_are_refused() -> None:
 def test_norms_are_averaged_over_texts() -> None:
     decoder = run("decoder")
     heads = look(decoder, TEXT).only([1], [1, 0]).sides[0].maps[0]
-    one, other = (gradient_norms(decoder, [text], heads) for text in (TEXT, "tan"))
+    subject = subject_of(decoder)
+    one, other = (gradient_norms(subject, [text], heads) for text in (TEXT, "tan"))
     assert one.shape == (2,)
-    assert_close(gradient_norms(decoder, [TEXT, "tan"], heads), (one + other) / 2)
+    assert_close(gradient_norms(subject, [TEXT, "tan"], heads), (one + other) / 2)

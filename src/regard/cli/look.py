@@ -8,8 +8,9 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
-    from regard.explorer.look import Subject, View
+    from regard.explorer.look import View
     from regard.explorer.profile import Head
+    from regard.explorer.subjects import Subject
     from regard.runs.run import Run
 
 MODEL = click.argument("model", metavar="RUN|hf:MODEL")
@@ -94,7 +95,11 @@ def look(
     type=click.IntRange(min=1),
     help="Read N random tokens twice, too; this is done without TEXTS as well [50, if they fit].",
 )
-@click.option("--gradients", is_flag=True, help="How much the loss of TEXTS rides on each head.")
+@click.option(
+    "--gradients",
+    is_flag=True,
+    help="How much the loss of TEXTS rides on each head, of a model that predicts tokens.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
 )
@@ -155,30 +160,21 @@ def patterns(
 def _measured(
     model: "Run | Subject", lines: list[str], random: int | None, gradients: bool, seed: int
 ) -> "list[Head]":
-    """All scores of all heads: on texts, and on a random text that comes twice.
-
-    Raises:
-        UserError: a model that isn't a run is asked for more than texts show.
-    """
-    from regard.errors import UserError
+    """All scores of all heads: on texts, and on a random text that comes twice."""
     from regard.explorer.gradients import gradient_norms
-    from regard.explorer.look import look as look_at
     from regard.explorer.profile import joined, profile
     from regard.explorer.repeats import read_twice, repeat_scores
-    from regard.runs.run import Run
+    from regard.explorer.subjects import subject_of
 
-    maps = [look_at(model, text).sides[0].maps[0] for text in lines]
-    if not isinstance(model, Run):
-        if random or gradients or not lines:
-            raise UserError(f"hf:{model.name}: give TEXTS; --random and --gradients are for runs")
-        return profile(maps)
+    subject = subject_of(model)
+    maps = [subject.read(text)[0] for text in lines]
     if random or not lines:
-        twice = read_twice(model, random, seed=seed)
-        heads = joined(profile(maps or [twice]), repeat_scores(twice))
+        twice = read_twice(subject, random, seed=seed)
+        heads = joined(profile(maps or [twice.map]), repeat_scores(twice))
     else:
         heads = profile(maps)
     if gradients:
-        heads = joined(heads, {"gradient": gradient_norms(model, lines, maps[0])})
+        heads = joined(heads, {"gradient": gradient_norms(subject, lines, maps[0])})
     return heads
 
 

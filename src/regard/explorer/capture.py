@@ -31,6 +31,8 @@ class Captured:
     """As the mechanism received them: rotated, where positions are."""
     key: Float[Tensor, "batch kv_heads keys d"]
     value: Float[Tensor, "batch kv_heads keys e"]
+    out: Float[Tensor, "batch heads queries e"]
+    """What the kernel gave."""
     mask: Mask | None
     bias: AnyBias
     weights: Float[Tensor, "batch heads queries keys"]
@@ -141,11 +143,12 @@ def checked(
         query=query,
         key=key,
         value=value,
+        out=out,
         mask=mask,
         bias=bias,
         weights=mechanism.weights(query, key, mask=mask, bias=bias),
     )
-    _check(captured, out)
+    _check(captured)
     return captured
 
 
@@ -174,8 +177,8 @@ def from_distances(
     return bias.gather(weights, positions, torch.arange(keys, device=weights.device))
 
 
-def _check(captured: Captured, out: Tensor) -> None:
-    query, key, value = captured.query, captured.key, captured.value
+def _check(captured: Captured) -> None:
+    query, key, value, out = captured.query, captured.key, captured.value, captured.out
     heads_a_value = captured.weights.shape[1] // value.shape[1]
     weights, found, query = captured.weights.double(), out.double(), query.double()
     key, value = (x.double().repeat_interleave(heads_a_value, dim=1) for x in (key, value))

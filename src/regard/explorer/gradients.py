@@ -1,22 +1,26 @@
 """How a loss depends on each weight of attention: ∂L/∂A[i, j]."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention, Mask, State
 from regard.errors import UserError
 from regard.explorer.capture import AnyBias, from_distances, mechanisms, remembered
-from regard.explorer.look import read
-from regard.explorer.maps import Map
+from regard.explorer.maps import Map, layer_names
 from regard.models.families import LanguageModel, MaskedLanguageModel, Model, SequenceToSequence
-from regard.runs.run import Run
+
+if TYPE_CHECKING:
+    from regard.explorer.subjects import Subject
+
+Applied: TypeAlias = list[tuple[str, Tensor]]
+"""The matrices that layers multiplied their values with, with the layers' names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +43,32 @@ def attention_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]])
 
     A weight is moved alone, its row no longer sums to 1, and what later layers make of it counts.
     """
-    with torch.enable_grad(), _explicit(model) as applied:
+    return slopes(loss, _explicit(model))
+
+
+def slopes(
+    loss: Callable[[], Float[Tensor, ""]], explicit: AbstractContextManager[Applied]
+) -> list[Gradient]:
+    """∂L/∂A of each matrix A that a model applies while its attention is explicit."""
+    with torch.enable_grad(), explicit as applied:
         value = loss()
         found = torch.autograd.grad(value, [weights for _, weights in applied], allow_unused=True)
     return [
         Gradient(name, weights.detach(), torch.zeros_like(weights) if grad is None else grad)
         for (name, weights), grad in zip(applied, found, strict=True)
     ]
+
+
+def gathered(
+    weights: Float[Tensor, "batch heads queries keys"],
+    value: Float[Tensor, "batch kv_heads keys e"],
+    mask: Mask | None,
+    bias: AnyBias,
+) -> Float[Tensor, "batch heads queries e"]:
+    """What an output is where it is made of a matrix of weights."""
+    every = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
+    out = weights @ every.to(weights.dtype) + from_distances(weights, mask, bias)
+    return out.to(value.dtype)
 
 
 def text_loss(model: Model, *inputs: Tensor) -> Float[Tensor, ""]:
@@ -68,31 +91,51 @@ def text_loss(model: Model, *inputs: Tensor) -> Float[Tensor, ""]:
             logits, labels = model.head(model.body(*inputs)), inputs[0]
         case _:
             raise UserError("gradients need a model that predicts tokens; this one doesn't")
+    return cross_entropy(logits, labels)
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch n tokens"], labels: Int[Tensor, "batch n"]
+) -> Float[Tensor, ""]:
+    """The mean cross entropy of labels, in nats.
+
+    Raises:
+        UserError: there are none.
+    """
     if not labels.numel():
         raise UserError("a text of one token has no loss; gradients need a longer one")
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def gradient_norms(run: Run, texts: Sequence[str], heads_of: Map) -> Float[Tensor, " heads"]:
+def gradient_norms(
+    model: "Subject", texts: Sequence[str], heads_of: Map
+) -> Float[Tensor, " heads"]:
     """The length of ∂L/∂A of the heads that a map shows, layer by layer, averaged over texts.
+
+    The map is the first of those that the model has of a text.
 
     Raises:
         UserError: a text can't be read, or has no loss.
     """
     norms = []
     for text in texts:
-        inputs, *_ = read(run, text)
-        found = attention_gradients(run.model.body, partial(text_loss, run.model, *inputs))
-        by_layer = {one.layer: one.norm[0] for one in found}
-        shown = [by_layer[one.captured.layer][list(one.heads)] for one in heads_of.layers]
+        found = model.gradients(text)
+        names = layer_names([one.layer for one in found])
+        by_layer = {name: one.norm[0] for name, one in zip(names, found, strict=True)}
+        shown = [by_layer[layer.name][list(layer.heads)] for layer in heads_of.layers]
         norms.append(torch.cat(shown).float().cpu())
     return torch.stack(norms).mean(0)
 
 
+def movable(weights: Tensor) -> Tensor:
+    """Weights that a loss can be asked about, also where nothing that they are made of learns."""
+    return weights if weights.requires_grad else weights.requires_grad_()
+
+
 @contextmanager
-def _explicit(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
+def _explicit(model: nn.Module) -> Iterator[Applied]:
     """In the with block, each output is made of a matrix of weights, which is noted here."""
-    applied: list[tuple[str, Tensor]] = []
+    applied: Applied = []
     with ExitStack() as replaced:
         for name, module in mechanisms(model):
             replaced.enter_context(_replaced(name, module, applied))
@@ -100,7 +143,7 @@ def _explicit(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
 
 
 @contextmanager
-def _replaced(name: str, module: Attention, applied: list[tuple[str, Tensor]]) -> Iterator[None]:
+def _replaced(name: str, module: Attention, applied: Applied) -> Iterator[None]:
     """Let a mechanism multiply weights and values, in whole rows or from a memory."""
 
     def forward(
@@ -112,12 +155,8 @@ def _replaced(name: str, module: Attention, applied: list[tuple[str, Tensor]]) -
         bias: AnyBias = None,
     ) -> Tensor:
         weights = module.weights(query, key, mask=mask, bias=bias)
-        if not weights.requires_grad:
-            weights.requires_grad_()
-        applied.append((name, weights))
-        value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-        out = weights @ value.to(weights.dtype) + from_distances(weights, mask, bias)
-        return out.to(value.dtype)
+        applied.append((name, movable(weights)))
+        return gathered(weights, value, mask, bias)
 
     with remembered(module) as made_of:
 

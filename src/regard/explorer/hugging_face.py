@@ -1,7 +1,6 @@
 """Models of Hugging Face, looked at while they read a text."""
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.explorer.capture import Captured
+from regard.explorer.gradients import Gradient
 from regard.explorer.hugging_face_files import (
     cached_folder,
     quiet,
@@ -20,8 +19,9 @@ from regard.explorer.hugging_face_files import (
     read_tokenizer,
     require_transformers,
 )
-from regard.explorer.look import WRITTEN, require_room
-from regard.explorer.maps import Map, make_map
+from regard.explorer.hugging_face_tokens import around, ordinary, shown
+from regard.explorer.maps import Map
+from regard.explorer.texts import WRITTEN, require_room, require_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -61,6 +61,28 @@ class HuggingFaceModel:
         fresh = fresh.to(device=self.model.device, dtype=self.model.dtype).eval()
         return replace(self, name=f"{self.name}, untrained", model=fresh)
 
+    @property
+    def block(self) -> int | None:
+        """How many tokens it can read at once, where there is a limit."""
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        return None if most is None else min(most, self.tokenizer.model_max_length)
+
+    @property
+    def room(self) -> int | None:
+        """The most tokens of a text, beside those that its tokenizer puts around each."""
+        before, after = around(self.tokenizer)
+        return None if self.block is None else self.block - len(before) - len(after)
+
+    @property
+    def ordinary(self) -> Sequence[int]:
+        """The ids of all tokens but the special ones."""
+        table: Any = self.model.get_input_embeddings()
+        return ordinary(self.tokenizer, len(table.weight))
+
+    def show(self, ids: Tensor) -> list[str]:
+        """Tokens as a reader sees them, special ones too; the space before a word is kept."""
+        return shown(self.tokenizer, ids.tolist())
+
     def read(self, text: str, second: str | None = None) -> tuple[Map, ...]:
         """What its layers do with a text, or with two.
 
@@ -68,49 +90,77 @@ class HuggingFaceModel:
         itself where that is missing; to others, a second sentence.
 
         Raises:
-            UserError: a text can't be encoded or is too long, or the model has no attention.
+            UserError: a text is empty, can't be encoded or is too long, or the model has no
+                attention.
         """
+        require_text(text, second)
         with quiet():
-            if self.model.config.is_encoder_decoder:
-                return self._read_pair(text, second)
-            return self._read_sequence(text, second)
+            inputs, starts = self._inputs(text, second)
+            return self._maps(self._body, inputs, starts)
+
+    def read_ids(self, ids: Sequence[int]) -> tuple[Map, int]:
+        """What it does with tokens, or its encoder, and behind how many others they begin.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        before, after = around(self.tokenizer)
+        row = torch.tensor([[*before, *ids, *after]], device=self.model.device)
+        body: Any = self._body
+        reader = body.get_encoder() if self._writes else body
+        with quiet():
+            inputs = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+            return self._maps(reader, inputs)[0], len(before)
+
+    def gradients(self, text: str) -> list[Gradient]:
+        """How its loss on a text depends on each weight of its first stack, layer by layer.
+
+        Raises:
+            UserError: the text can't be read, or has no loss.
+        """
+        from regard.explorer.hugging_face_gradients import hugging_face_gradients
+        from regard.explorer.hugging_face_maps import kind_of
+
+        require_text(text)
+        with quiet():
+            inputs, _ = self._inputs(text)
+            special = torch.tensor(self.tokenizer.all_special_ids, device=self.model.device)
+            special = torch.isin(inputs["input_ids"][0], special)
+            found = hugging_face_gradients(self.model, special, **inputs)
+        kinds = [kind_of(one.layer, self._writes) for one in found]
+        return [one for one, kind in zip(found, kinds, strict=True) if kind == kinds[0]]
 
     @property
-    def block(self) -> int | None:
-        """How many tokens it can read at once, where there is a limit."""
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        return None if most is None else min(most, self.tokenizer.model_max_length)
+    def _body(self) -> "PreTrainedModel":
+        """The model without the head that it may have."""
+        model: Any = self.model
+        body: PreTrainedModel = model.base_model
+        return body
 
-    def show(self, ids: Tensor) -> list[str]:
-        """Tokens as a reader sees them, special ones too; the space before a word is kept."""
-        pieces = self.tokenizer.convert_ids_to_tokens(ids.tolist())
-        return [self._text_of(piece) for piece in pieces]
+    @property
+    def _writes(self) -> bool:
+        """Whether it reads a source and writes a target."""
+        return bool(self.model.config.is_encoder_decoder)
 
-    def _text_of(self, piece: str) -> str:
-        """Byte pairs as text; a part of a character stays as the vocabulary writes it."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None or "ByteLevel" not in str(backend.decoder):
-            return piece.replace("▁", " ")  # the space of SentencePiece
-        from tokenizers.decoders import ByteLevel
-
-        text = str(ByteLevel().decode([piece]))
-        return piece if "\ufffd" in text else text
-
-    def _read_sequence(self, text: str, second: str | None) -> tuple[Map, ...]:
-        inputs, starts = self._encode(text, second, "the text")
-        captured = self._capture(**inputs)
-        tokens = self.show(inputs["input_ids"][0])
-        return (make_map("self-attention", captured, tokens, second=starts),)
-
-    def _read_pair(self, text: str, second: str | None) -> tuple[Map, ...]:
+    def _inputs(self, text: str, second: str | None = None) -> tuple[dict[str, Tensor], int | None]:
+        """What the model takes, and where the second of two texts begins."""
+        if not self._writes:
+            return self._encode(text, second, "the text")
         source, _ = self._encode(text, None, "the text")
         target = self._written(source) if second is None else self._shifted(second)
-        captured = self._capture(**source, decoder_input_ids=target)
-        kinds: dict[str, list[Captured]] = {}
-        for one in captured:
-            kinds.setdefault(_kind(one.layer), []).append(one)
-        texts = self.show(source["input_ids"][0]), self.show(target[0])
-        return tuple(make_map(kind, found, *texts) for kind, found in kinds.items())
+        return source | {"decoder_input_ids": target}, None
+
+    def _maps(
+        self, reader: "PreTrainedModel", inputs: dict[str, Tensor], starts: int | None = None
+    ) -> tuple[Map, ...]:
+        from regard.explorer.hugging_face_maps import hugging_face_maps
+
+        source, target = self.show(inputs["input_ids"][0]), inputs.get("decoder_input_ids")
+        written = [] if target is None else self.show(target[0])
+        maps = hugging_face_maps(reader, inputs, source, written, starts)
+        if not maps:
+            raise UserError(f"hf:{self.name}: this model has no attention to look at")
+        return maps
 
     def _encode(
         self, text: str, second: str | None, what: str
@@ -121,7 +171,7 @@ class HuggingFaceModel:
         except (TypeError, UnicodeError):  # lone surrogates, from bytes that aren't UTF-8
             raise UserError(f"{what} isn't valid Unicode") from None
         self._require(encoded["input_ids"], what)
-        taken = inspect.signature(self.model.forward).parameters
+        taken = inspect.signature(self._body.forward).parameters
         inputs = {k: v.to(self.model.device) for k, v in encoded.items() if k in taken}
         if second is None or not self.tokenizer.is_fast:
             return inputs, None
@@ -150,19 +200,3 @@ class HuggingFaceModel:
         self._require(labels, "the second text")
         ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels.to(model.device))
         return ids
-
-    def _capture(self, **inputs: Tensor) -> Sequence[Captured]:
-        from regard.explorer.hugging_face_capture import capture_hugging_face
-
-        captured = capture_hugging_face(self.model, **inputs)
-        if not captured:
-            raise UserError(f"hf:{self.name}: this model has no attention to look at")
-        return captured
-
-
-def _kind(layer: str) -> str:
-    """What a layer of an encoder–decoder looks at, by the names that transformers has for it."""
-    if re.search(r"cross|encdec|encoder_attn", layer, re.IGNORECASE):
-        return "decoder to source"
-    outermost = re.search(r"\b(encoder|decoder)\b", layer)
-    return outermost[1] if outermost else "decoder"

@@ -4,11 +4,11 @@ transformers calls a model's attention by name and lets others register theirs (
 Ours computes what "sdpa" does, by its very function, and tells what that was given and gave.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,8 @@ from regard.explorer.capture import Captured, checked
 
 NAME = "sdpa_told"
 """With "sdpa" in the name, transformers refuses it for models that can't use that kernel."""
+Note: TypeAlias = Callable[[Captured], Tensor]
+"""Is told what each layer did, and gives the output that the model goes on with."""
 _NOTE = "_regard_note"
 """What an attention layer calls with its inputs and its output, while it is looked at."""
 _UNKNOWN_TO_SDPA = ("softcap", "s_aux")
@@ -38,10 +40,45 @@ def capture_hugging_face(model: PreTrainedModel, **inputs: Tensor) -> list[Captu
         MismatchError: weights · values isn't what the kernel gave: the picture would be wrong.
         UserError: the attention of such models can't be replaced by name.
     """
-    captured: list[Captured] = []
-    with _interface(model), _noted(model, captured):
+    with recorded_hugging_face(model) as captured:
         model(**inputs)
     return captured
+
+
+@contextmanager
+def recorded_hugging_face(model: PreTrainedModel) -> Iterator[list[Captured]]:
+    """What the attention of a model does in the with block, in the order in which it does it.
+
+    Raises:
+        MismatchError: weights · values isn't what the kernel gave.
+        UserError: the attention of such models can't be replaced by name.
+    """
+    captured: list[Captured] = []
+
+    def note(one: Captured) -> Tensor:
+        captured.append(one)
+        return one.out
+
+    with noted(model, note):
+        yield captured
+
+
+@contextmanager
+def noted(model: PreTrainedModel, note: Note) -> Iterator[None]:
+    """Each layer that attends tells what it did in the with block.
+
+    Raises:
+        MismatchError: weights · values isn't what the kernel gave.
+        UserError: the attention of such models can't be replaced by name.
+    """
+    with _interface(model):
+        for name, module in model.named_modules():
+            vars(module)[_NOTE] = partial(_told, name, note)
+        try:
+            yield
+        finally:
+            for module in model.modules():
+                vars(module).pop(_NOTE, None)
 
 
 class ScaledSoftmax(Softmax):
@@ -84,10 +121,11 @@ def _attend(
         if settings.get(wish) is not None:
             raise UserError(f"{type(module).__name__} uses {wish}, which torch's kernel can't")
     out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-    note = vars(module).get(_NOTE)
-    if note is not None:
-        note(module, query, key, value, attention_mask, out.transpose(1, 2), settings)
-    return out, None
+    told = vars(module).get(_NOTE)
+    if told is None:
+        return out, None
+    out = told(module, query, key, value, attention_mask, out.transpose(1, 2), settings)
+    return out.transpose(1, 2), None
 
 
 AttentionInterface.register(NAME, _attend)
@@ -116,21 +154,9 @@ def _interface(model: PreTrainedModel) -> Iterator[None]:
             config._attn_implementation = name
 
 
-@contextmanager
-def _noted(model: nn.Module, captured: list[Captured]) -> Iterator[None]:
-    """Each layer that attends adds to `captured` in the with block."""
-    for name, module in model.named_modules():
-        vars(module)[_NOTE] = partial(_note, name, captured)
-    try:
-        yield
-    finally:
-        for module in model.modules():
-            vars(module).pop(_NOTE, None)
-
-
-def _note(
+def _told(
     name: str,
-    captured: list[Captured],
+    note: Note,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -138,14 +164,15 @@ def _note(
     attention_mask: Tensor | None,
     out: Tensor,
     settings: dict[str, Any],
-) -> None:
+) -> Tensor:
+    """What the layer's output is, after what it did was checked and noted."""
     scaling, position_bias = settings.get("scaling"), settings.get("position_bias")
     factor = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     shape = (len(query), query.shape[1], query.shape[2], key.shape[2])
     mask = _mask(module, query, attention_mask, settings.get("is_causal"))
     bias = _bias(attention_mask, position_bias, shape)
-    told = ScaledSoftmax(factor).eval()
-    captured.append(checked(name, told, query, key, value, out, mask=mask, bias=bias))
+    mechanism = ScaledSoftmax(factor).eval()
+    return note(checked(name, mechanism, query, key, value, out, mask=mask, bias=bias))
 
 
 def _mask(

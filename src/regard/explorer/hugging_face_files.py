@@ -11,7 +11,7 @@ from regard.errors import UserError
 from regard.runs.hugging_face import read_config, weight_files
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
 """What is fetched of a model: configuration, weights, vocabulary."""
@@ -20,8 +20,11 @@ _VOCABULARIES = (
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm"),
 )
 """Files of which a tokenizer has one."""
-_SPARE = ("pooler", "lm_head", "final_logits_bias")
-"""Parts that may be missing in a file: attention doesn't depend on them."""
+_SPARE = ("pooler", "final_logits_bias")
+"""Parts that may be missing in a file: neither attention nor what a model writes needs them."""
+_HEADED = ("AutoModelForCausalLM", "AutoModelForMaskedLM")
+"""Classes that add a head to a body, which can be looked at without it."""
+_OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def require_transformers() -> None:
@@ -69,18 +72,18 @@ def read_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
     Raises:
         UserError: something is missing or damaged, pickled, or needs code that isn't transformers'.
     """
-    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig, AutoModel
 
     _require_own_code(folder, read_config(folder))
     weight_files(folder)
-    offline: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with quiet(), _told(folder, "model"):
-        config = AutoConfig.from_pretrained(folder, **offline)
-        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
-        model, found = kind.from_pretrained(
-            folder, config=config, use_safetensors=True, output_loading_info=True, **offline
-        )
-    lacking = sorted(k for k in found["missing_keys"] if not any(part in k for part in _SPARE))
+        config = AutoConfig.from_pretrained(folder, **_OFFLINE)
+        kind = _class_of(config)
+        model, missing = _loaded(folder, config, kind)
+        body = f"{model.base_model_prefix}."
+        if kind.__name__ in _HEADED and not all(name.startswith(body) for name in missing):
+            model, missing = _loaded(folder, config, AutoModel)  # the head isn't there
+    lacking = sorted(k for k in missing if not any(part in k for part in _SPARE))
     if lacking:
         raise UserError(
             f"{folder}: its weights lack {lacking[0]} and {len(lacking) - 1} others; "
@@ -105,6 +108,34 @@ def read_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
             folder, local_files_only=True, trust_remote_code=False
         )
     return tokenizer
+
+
+def _class_of(config: "PreTrainedConfig") -> Any:
+    """With the head that predicts tokens, where the model was saved as one that has it."""
+    from transformers import (
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+        AutoModelForSeq2SeqLM,
+    )
+    from transformers.models.auto import modeling_auto
+
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM
+    saved, kind = config.architectures or [], config.model_type
+    if modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind) in saved:
+        return AutoModelForCausalLM
+    if modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(kind) in saved:
+        return AutoModelForMaskedLM
+    return AutoModel
+
+
+def _loaded(folder: Path, config: "PreTrainedConfig", kind: Any) -> tuple[Any, list[str]]:
+    """A model of a class, and which of its weights the folder doesn't have."""
+    model, found = kind.from_pretrained(
+        folder, config=config, use_safetensors=True, output_loading_info=True, **_OFFLINE
+    )
+    return model, list(found["missing_keys"])
 
 
 @contextmanager

@@ -3,44 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from regard.decoding import generate
-from regard.errors import UserError
-from regard.explorer.capture import capture_attention
-from regard.explorer.maps import Map, Side, choose, gather_maps
+from regard.explorer.looked_run import untrained_run
+from regard.explorer.maps import Side, choose
 from regard.explorer.page import in_notebook, page
 from regard.explorer.payload import Chosen, payload
 from regard.explorer.pictures import draw_map
-from regard.explorer.surroundings import surrounded
-from regard.models.families import SequenceToSequence
+from regard.explorer.subjects import Subject, subject_of
 from regard.runs.files import write_file
 from regard.runs.run import Run
-from regard.text.batches import lengths_of
-from regard.text.vocabulary import MASK
-
-WRITTEN = 24
-"""Tokens that an encoder–decoder writes where no target is given."""
-
-
-class Subject(Protocol):
-    """A model that isn't a run, such as one of Hugging Face's, and that can be looked at."""
-
-    @property
-    def name(self) -> str:
-        """What it is called beside others."""
-        ...
-
-    def read(self, text: str, second: str | None = None) -> tuple[Map, ...]:
-        """What its layers do with a text, or with two."""
-        ...
-
-    def untrained(self) -> "Subject":
-        """The same model before its training."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,103 +87,12 @@ def look(model: Run | Subject, text: str, second: str | None = None) -> View:
     Raises:
         UserError: a text is empty, can't be encoded or is too long, or the model has no attention.
     """
-    if isinstance(model, Run):
-        name, maps = model.path.name, _read_by_run(model, text, second)
-    else:
-        require_text(text, second)
-        name, maps = model.name, model.read(text, second)
+    subject = subject_of(model)
+    maps = subject.read(text, second)
     texts = " / ".join(one for one in (text, second) if one)
-    return View(f"{name}: {texts}", (Side(name, maps, texts),))
+    return View(f"{subject.name}: {texts}", (Side(subject.name, maps, texts),))
 
 
 def untrained(model: Run | Subject) -> Run | Subject:
     """The same model before its training."""
-    if not isinstance(model, Run):
-        return model.untrained()
-    name = f"{model.path.name}, untrained"
-    fresh = Run.new(model.path.with_name(name), model.recipe, model.tokenizer, {})
-    fresh.model.to(next(model.model.parameters()).device).eval()
-    return fresh
-
-
-def _read_by_run(run: Run, text: str, second: str | None) -> tuple[Map, ...]:
-    inputs, source, target, break_ = read(run, text, second)
-    captured = capture_attention(run.model.body, *inputs)
-    if not captured:
-        raise UserError(f"{run.path}: this model has no attention to look at")
-    show = run.tokenizer.show
-    maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], break_)
-    return tuple(surrounded(one, run.model.body) for one in maps)
-
-
-Read = tuple[Sequence[Any], list[int], list[int], int | None]
-"""A model's inputs, the ids of source and target, and where the second of two texts begins."""
-
-
-def read(run: Run, text: str, second: str | None = None) -> Read:
-    """A text as a run's model takes it.
-
-    Raises:
-        UserError: a text is empty, can't be encoded or is too long.
-    """
-    require_text(text, second)
-    return (_pair if isinstance(run.model, SequenceToSequence) else _text)(run, text, second)
-
-
-def _text(run: Run, text: str, second: str | None) -> Read:
-    """One sequence, of one text or of two."""
-    ids, parts = (
-        run.tokenizer.encode_pair(text, second) if second else (run.tokenizer.encode(text), [])
-    )
-    ids, parts = [*run.prefix, *ids], [*[0] * len(run.prefix), *parts]
-    require_room(ids, run.recipe.model.block, "the text")
-    rows = _tensor(run, ids)
-    inputs = [rows, lengths_of([ids]).to(rows.device)]
-    if second is not None and getattr(run.recipe.model, "segments", 0) > 1:
-        inputs.append(_tensor(run, parts))
-    return inputs, ids, [], parts.index(1) if second else None
-
-
-def _pair(run: Run, text: str, second: str | None) -> Read:
-    """A source, and the target that is written about it."""
-    assert isinstance(run.model, SequenceToSequence)
-    source = run.tokenizer.encode(text)
-    require_room(source, run.source_room, "the text")
-    rows = _tensor(run, source)
-    lengths = lengths_of([source]).to(rows.device)
-    if second is None:
-        most = min(WRITTEN, run.recipe.model.block - 1)
-        model = run.model.about(rows, lengths)
-        (written,) = generate(model, [[MASK]], max_new_tokens=most, stop=MASK, device=rows.device)
-        target = [MASK, *written.ids]
-    else:
-        target = [MASK, *run.tokenizer.encode(second)]
-        require_room(target, run.recipe.model.block, "the second text")
-    return (rows, lengths, _tensor(run, target)), source, target, None
-
-
-def require_text(*texts: str | None) -> None:
-    """Refuse texts that hold nothing.
-
-    Raises:
-        UserError: a text is empty.
-    """
-    if "" in texts:
-        raise UserError("a text is empty; a model needs something to look at")
-
-
-def require_room(ids: Sequence[int], block: int, what: str) -> None:
-    """Refuse a text that the model can't read.
-
-    Raises:
-        UserError: it is too long.
-    """
-    if len(ids) > block:
-        raise UserError(
-            f"{what} takes {len(ids)} tokens, which is more than the model's block of {block}; "
-            "shorten it"
-        )
-
-
-def _tensor(run: Run, ids: Sequence[int]) -> Tensor:
-    return torch.tensor([list(ids)], device=next(run.model.parameters()).device)
+    return untrained_run(model) if isinstance(model, Run) else model.untrained()

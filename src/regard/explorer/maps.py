@@ -74,7 +74,7 @@ def gather_maps(
     """
     kinds: dict[str, list[Captured]] = {}
     for one in captured:
-        kinds.setdefault(_kind(one.layer, bool(target)), []).append(one)
+        kinds.setdefault(kind_of(one.layer, bool(target)), []).append(one)
     return tuple(make_map(kind, found, source, target, second) for kind, found in kinds.items())
 
 
@@ -90,9 +90,29 @@ def make_map(
         name=kind,
         queries=tuple(source if kind in ("self-attention", "encoder") else target),
         keys=tuple(target if kind == "decoder" else source),
-        layers=tuple(map(_layer, _numbers([one.layer for one in captured]), captured)),
+        layers=tuple(map(_layer, layer_names([one.layer for one in captured]), captured)),
         second=second,
     )
+
+
+def kind_of(layer: str, has_target: bool) -> str:
+    """What a layer's attention is called: one of the names of `make_map`."""
+    if not has_target:
+        return "self-attention"
+    if "cross" in layer or not re.search(r"\bself_attention\b", layer):
+        return "decoder to source"
+    return "encoder" if ".encoder." in f".{layer}." else "decoder"
+
+
+def layer_names(paths: Sequence[str]) -> list[str]:
+    """A number for each layer, from 0: the first one in its path, where that tells them apart.
+
+    Otherwise its place: layers that share their weights have one path.
+    """
+    found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
+    numbers = [number[1] for number in found if number]
+    unique = len(set(numbers)) == len(paths)
+    return numbers if unique else [str(place) for place in range(len(paths))]
 
 
 def choose(
@@ -127,6 +147,7 @@ def _end(captured: Captured, n: int) -> Captured:
         query=captured.query[:, :, -n:],
         key=captured.key[:, :, -n:],
         value=captured.value[:, :, -n:],
+        out=captured.out[:, :, -n:],
         weights=captured.weights[:, :, -n:, -n:],
     )
 
@@ -144,23 +165,3 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
 
 def _layer(name: str, captured: Captured) -> Layer:
     return Layer(name, captured, tuple(range(captured.weights.shape[1])))
-
-
-def _numbers(paths: Sequence[str]) -> list[str]:
-    """A number for each layer, from 0: the first one in its path, where that tells them apart.
-
-    Otherwise its place: layers that share their weights have one path.
-    """
-    found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
-    numbers = [number[1] for number in found if number]
-    unique = len(set(numbers)) == len(paths)
-    return numbers if unique else [str(place) for place in range(len(paths))]
-
-
-def _kind(layer: str, has_target: bool) -> str:
-    """What a layer's attention is called."""
-    if not has_target:
-        return "self-attention"
-    if "cross" in layer or not re.search(r"\bself_attention\b", layer):
-        return "decoder to source"
-    return "encoder" if ".encoder." in f".{layer}." else "decoder"
