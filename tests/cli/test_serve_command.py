@@ -22,8 +22,8 @@ def test_runs_and_address_are_told(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server._Server, "run", interrupted)
-    runs, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
-    assert runs == "Runs: b, a"
+    models, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
+    assert models == "Models: b, a"
     assert page.startswith("Page: http://127.0.0.1:")
     assert end == "Stopped."
 

@@ -8,9 +8,8 @@ import torch
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.serve.failures import FailedError
-from regard.serve.models import Models
-from regard.serve.offers import offer
-from tiny_served import save_run
+from regard.serve.models import Models, Which
+from tiny_served import offered, save_run
 
 CPU = torch.device("cpu")
 
@@ -29,45 +28,45 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_runs_that_were_used_last_are_kept(tmp_path: Path, loaded: list[str]) -> None:
-    models = Models(offer([save_run(tmp_path / name) for name in "abc"]), CPU, kept=2)
+    models = Models(offered(*(save_run(tmp_path / name) for name in "abc")), CPU, kept=2)
     for number in (0, 0, 1, 0, 1, 2, 1, 0):
-        assert models.use(number, lambda run: run.path.name) == "abc"[number]
+        assert models.use(Which(number), lambda run: run.path.name) == "abc"[number]
     assert loaded == ["a", "b", "c", "a"]
 
 
 def test_a_run_knows_its_name_only(tmp_path: Path) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
-    assert models.use(0, lambda run: run.path) == Path("a")
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
+    assert models.use(Which(0), lambda run: run.path) == Path("a")
 
 
 @pytest.mark.parametrize("number", [-1, 1, 99])
 def test_there_are_no_other_runs(number: int, tmp_path: Path) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
-    with pytest.raises(UserError, match="no such run"):
-        models.use(number, lambda run: run)
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
+    with pytest.raises(UserError, match="no such model"):
+        models.use(Which(number), lambda run: run)
 
 
 def test_a_damaged_run_is_tried_again_when_it_is_mended(tmp_path: Path) -> None:
     path = save_run(tmp_path / "a")
     weights = (path / "model.safetensors").read_bytes()
-    models = Models(offer([path]), CPU)
+    models = Models(offered(path), CPU)
     (path / "model.safetensors").write_bytes(weights[:100])
     with pytest.raises(UserError, match=r"^a/model\.safetensors: is damaged"):
-        models.use(0, lambda run: run)
+        models.use(Which(0), lambda run: run)
     (path / "model.safetensors").write_bytes(weights)
-    assert models.use(0, lambda run: run.path.name) == "a"
+    assert models.use(Which(0), lambda run: run.path.name) == "a"
 
 
 def test_a_failing_model_is_told_of_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
 
     def job(_: Run) -> None:
         raise RuntimeError(f"shapes 3 and 4\ndiffer in {tmp_path / 'a' / 'x.py'}")
 
     with pytest.raises(FailedError) as failure:
-        models.use(0, job)
+        models.use(Which(0), job)
     assert str(failure.value) == "a failed: RuntimeError: shapes 3 and 4 differ in a/x.py"
     assert "Traceback" in caplog.text, "whoever started the server can see where"
-    assert models.use(0, lambda run: run.path.name) == "a"
+    assert models.use(Which(0), lambda run: run.path.name) == "a"
