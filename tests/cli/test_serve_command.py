@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from regard.serve import server
 from regard.serve.server import listen
@@ -36,6 +37,17 @@ def test_wrong_wishes_are_refused(regard: Command, folder: Path) -> None:
     with listen(0) as taken:
         port = taken.getsockname()[1]
         refused(regard("serve", "run", "--port", port), f"--port {port}: can't be used")
+
+
+def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+    save_run(folder / "run")
+    refused(regard("serve", "run", "hf:someone/some-model"), "hf:someone/some-model: is no folder")
+    (folder / "empty").mkdir()
+    refused(regard("serve", "hf:empty"), "it has no config.json")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
