@@ -80,7 +80,7 @@ def test_a_name_in_the_cache_stands_for_its_folder(folder: Path, cache: Path) ->
     assert title == f"someone/some-model: {TEXT}"
 
 
-@pytest.mark.parametrize("name", ["nowhere", "no/such/folder", "someone/some-model", ""])
+@pytest.mark.parametrize("name", ["nowhere", "no/such/folder", "some/model", "~nobody/x", ""])
 def test_what_is_missing_is_refused_at_once(name: str) -> None:
     with pytest.raises(UserError, match="is no folder, and not in Hugging Face's cache") as error:
         offered(f"hf:{name}")

@@ -1,6 +1,7 @@
 """The models that a page offers. It knows them by number and name; paths stay on this side."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +65,9 @@ def _hugging_face(name: str) -> tuple[str, Path]:
     from regard.runs.hugging_face import read_config
 
     require_transformers()
-    place = Path(name).expanduser()
+    place = Path(name)
+    with suppress(RuntimeError):  # "~nobody" has no home, and is no folder
+        place = place.expanduser()
     if name and place.is_dir():
         shown, folder = place.resolve().name, place.resolve()
     else:
