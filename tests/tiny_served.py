@@ -1,4 +1,4 @@
-"""Tiny untrained runs on disk, and the page that serves them, asked without a network."""
+"""Tiny untrained models on disk, and the page that serves them, asked without a network."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.toml import override
 from regard.serve.app import make_app
-from regard.serve.offers import offer
+from regard.serve.offers import Offer, offer
 from regard.serve.server import listen
 from regard.serve.worker import Worker
 from regard.text.tokenizer import Characters
@@ -52,18 +52,22 @@ def save_run(path: Path, family: str = "decoder") -> Path:
     return path
 
 
-def client(*runs: Path, worker: Worker | None = None) -> TestClient:
-    """What a browser on this machine asks the server of these runs with."""
-    app = make_app(offer(runs), worker or Worker(), torch.device("cpu"), PORT)
+def offered(*models: str | Path) -> list[Offer]:
+    return offer([str(model) for model in models])
+
+
+def client(*models: str | Path, worker: Worker | None = None) -> TestClient:
+    """What a browser on this machine asks the server of these models with."""
+    app = make_app(offered(*models), worker or Worker(), torch.device("cpu"), PORT)
     return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
 
 @contextmanager
-def served(*runs: Path) -> Iterator[int]:
-    """A server of these runs in a thread, and its port."""
+def served(*models: str | Path) -> Iterator[int]:
+    """A server of these models in a thread, and its port."""
     with listen(0) as listening:
         port: int = listening.getsockname()[1]
-        app = make_app(offer(runs), Worker(), torch.device("cpu"), port)
+        app = make_app(offered(*models), Worker(), torch.device("cpu"), port)
         config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -78,4 +82,4 @@ def served(*runs: Path) -> Iterator[int]:
 
 def wish(**changes: Any) -> dict[str, Any]:
     """A request's body."""
-    return {"run": 0, "text": TEXT, **changes}
+    return {"model": 0, "text": TEXT, **changes}

@@ -47,7 +47,7 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
         (("--out", "nowhere/x.html"), "can't be written"),
         (("--vs", "nowhere"), "is no run"),
         (("",), "a text is empty"),
-        (("--vs-text", OTHER, "--word", "zebra"), "--word zebra: isn't in"),
+        (("--vs-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
         (("--word", "born"), "--word born: is compared between two sides"),
     ],
 )

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from regard.serve import server
 from regard.serve.server import listen
@@ -22,8 +23,8 @@ def test_runs_and_address_are_told(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server._Server, "run", interrupted)
-    runs, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
-    assert runs == "Runs: b, a"
+    models, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
+    assert models == "Models: b, a"
     assert page.startswith("Page: http://127.0.0.1:")
     assert end == "Stopped."
 
@@ -36,6 +37,17 @@ def test_wrong_wishes_are_refused(regard: Command, folder: Path) -> None:
     with listen(0) as taken:
         port = taken.getsockname()[1]
         refused(regard("serve", "run", "--port", port), f"--port {port}: can't be used")
+
+
+def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+    save_run(folder / "run")
+    refused(regard("serve", "run", "hf:someone/some-model"), "hf:someone/some-model: is no folder")
+    (folder / "empty").mkdir()
+    refused(regard("serve", "hf:empty"), "it has no config.json")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])

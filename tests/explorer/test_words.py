@@ -113,9 +113,9 @@ def test_a_word_of_many_tokens_is_found_where_it_ends(text: str, start: int, siz
 
 def test_a_word_that_is_not_there_is_refused() -> None:
     for word in ("cat", " ", ""):
-        with pytest.raises(UserError, match=rf"--word {word}: isn't in “the dog”"):
+        with pytest.raises(UserError, match=rf"the word “{word}” isn't in “the dog”"):
             find_word(["the", " dog"], word)
-    with pytest.raises(UserError, match="--word 9"):
+    with pytest.raises(UserError, match="the word “9”"):
         compare_words(read(PLAY), read(OTHER), "9")
 
 

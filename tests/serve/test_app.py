@@ -48,7 +48,7 @@ def test_the_page_and_its_parts(place: str, kind: str, holds: str, page: TestCli
 
 
 def test_runs_are_shown_by_name(page: TestClient, runs: list[Path]) -> None:
-    answer = page.get("/runs")
+    answer = page.get("/models")
     assert [one["name"] for one in answer.json()] == ["decoder", "encoder", "broken"]
     assert str(runs[0].parent) not in answer.text
 
@@ -75,10 +75,10 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [
-        ({"run": 9}, 422, "no such run"),
-        ({"run": -1}, 400, "can't be read"),
-        ({"run": "../decoder"}, 400, "can't be read"),
-        ({"run": "decoder"}, 400, "can't be read"),
+        ({"model": 9}, 422, "no such model"),
+        ({"model": -1}, 400, "can't be read"),
+        ({"model": "../decoder"}, 400, "can't be read"),
+        ({"model": "decoder"}, 400, "can't be read"),
         ({"path": "/etc"}, 400, "unknown field"),
         ({"text": ""}, 422, "a text is empty"),
         ({"text": "xyz"}, 422, "the vocabulary has no"),
@@ -108,7 +108,7 @@ def test_writing_out_of_bounds(body: dict[str, object], page: TestClient) -> Non
 
 
 def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
-    answer = page.post("/write", json=wish(run=1))
+    answer = page.post("/write", json=wish(model=1))
     assert answer.status_code == 422
     assert answer.json()["error"].startswith("encoder: this takes a model that continues texts")
 
@@ -140,7 +140,7 @@ def test_strangers_reach_no_model(
     "place",
     [
         *("/config.toml", "/../pyproject.toml", "/..%2fpyproject.toml", "/static/look.js"),
-        *("/%2e%2e/config.toml", "/runs/../../etc/passwd", "/runs/0"),
+        *("/%2e%2e/config.toml", "/models/../../etc/passwd", "/models/0"),
     ],
 )
 def test_there_are_no_other_places(place: str, page: TestClient) -> None:
@@ -151,7 +151,7 @@ def test_there_are_no_other_places(place: str, page: TestClient) -> None:
 
 def test_other_methods_are_refused(page: TestClient) -> None:
     assert page.get("/look").status_code == 405
-    assert page.post("/runs", json={}).status_code == 405
+    assert page.post("/models", json={}).status_code == 405
     answer = page.options("/look", headers={"access-control-request-method": "POST"})
     assert answer.status_code == 405
     assert "access-control-allow-origin" not in answer.headers
@@ -168,7 +168,7 @@ def test_a_broken_run_shows_its_reason_and_the_server_lives_on(
         ("/steps", {"map": 0, "layer": 0, "head": 0}),
         ("/write", {}),
     ):
-        answer = page.post(place, json=wish(run=2, **more))
+        answer = page.post(place, json=wish(model=2, **more))
         assert answer.status_code == 422
         (line,) = answer.json()["error"].splitlines()
         assert line.startswith("broken/model.safetensors: is damaged")

@@ -74,13 +74,13 @@ def test_its_own_page_is_answered(host: str) -> None:
 )
 def test_other_pages_are_refused(headers: dict[str, str]) -> None:
     assert why(**headers)
-    assert why("GET", "/runs", **headers)
+    assert why("GET", "/models", **headers)
 
 
 def test_a_link_from_elsewhere_opens_the_page_and_nothing_else() -> None:
     linked = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
     assert why("GET", "/", **linked) is None
-    assert why("GET", "/runs", **linked)
+    assert why("GET", "/models", **linked)
     assert why("POST", "/", **linked)
     assert why("GET", "/", sec_fetch_site="cross-site", sec_fetch_mode="no-cors")
 

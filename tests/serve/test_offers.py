@@ -1,4 +1,4 @@
-"""The runs that a page offers, by name."""
+"""The models that a page offers, by name."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.serve.about import describe
 from regard.serve.failures import reason
-from regard.serve.offers import Offer, find_runs, offer
-from tiny_served import save_run
+from regard.serve.offers import Offer, find_runs
+from tiny_served import offered, save_run
 
 parts = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
 
@@ -20,14 +20,14 @@ def test_each_run_has_a_name_of_its_own(tmp_path: Path) -> None:
     for path in paths:
         path.mkdir(parents=True)
         (path / "config.toml").touch()
-    offers = offer(paths)
+    offers = offered(*paths)
     assert [one.name for one in offers] == ["run", "run (2)", "run (3)"]
     assert [one.path for one in offers] == [path.resolve() for path in paths]
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no run: it has no config\.toml"):
-        offer([tmp_path])
+        offered(tmp_path)
 
 
 def test_runs_are_found_where_they_lie(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_runs_are_found_where_they_lie(tmp_path: Path) -> None:
             (tmp_path / place / "config.toml").touch()
         if place != "untrained":
             (tmp_path / place / "model.safetensors").touch()
-    assert find_runs(tmp_path) == [tmp_path / "a/deep", tmp_path / "b"]
+    assert find_runs(tmp_path) == [str(tmp_path / "a/deep"), str(tmp_path / "b")]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_runs_are_found_where_they_lie(tmp_path: Path) -> None:
 def test_a_run_is_described_before_it_is_loaded(
     family: str, writes: bool, pair: bool, tmp_path: Path
 ) -> None:
-    (one,) = offer([save_run(tmp_path / "run", family)])
+    (one,) = offered(save_run(tmp_path / "run", family))
     about = describe(one)
     assert about["about"].startswith(f"{family}, ")
     assert (about["writes"], about["pair"]) == (writes, pair)
@@ -58,7 +58,7 @@ def test_a_run_is_described_before_it_is_loaded(
 def test_a_damaged_run_is_described_without_its_path(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("model = 3", encoding="utf-8")
-    about = describe(offer([tmp_path / "run"])[0])
+    about = describe(offered(tmp_path / "run")[0])
     assert about["about"].startswith("run/config.toml: ")
     assert str(tmp_path) not in str(about)
     assert not about["writes"]

@@ -1,18 +1,29 @@
 """The page in a browser: looked at, clicked through, written with."""
 
-import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import chromium
+from browser import driven
+from regard.explorer import payload as payloads
+from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.slow
+
+
+Scheme = Literal["light", "dark"]
+SENTENCE = "Ada Finch was born"
+PIXELS = """
+(canvas) => [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -21,31 +32,56 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     runs = [save_run(folder / name, name) for name in ("decoder", "encoder-decoder", "encoder")]
     broken = save_run(folder / "broken")
     (broken / "model.safetensors").write_bytes(b"no weights")
-    with served(*runs, broken) as port:
+    others = [f"hf:{tiny_folder(folder / family, family)}" for family in ("gpt2", "bert")]
+    with served(*runs, broken, *others) as port:
         yield port
 
 
-@pytest.fixture
-def page(port: int) -> Iterator["Page"]:
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with driven() as found:
+        yield found
+
+
+@contextmanager
+def opened(
+    browser: "Browser", port: int, *, width: int = 360, scheme: Scheme = "dark"
+) -> "Iterator[Page]":
     """The page, which asks only its server and has nothing to complain of."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
-    with playwright.sync_playwright() as started:
-        program = shutil.which(chromium())
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme="dark")
-        said, asked = list[str](), list[str]()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.set_default_timeout(60_000)
-        page.goto(f"http://127.0.0.1:{port}/")
-        page.get_by_label("Run", exact=True).locator("option").nth(3).wait_for(state="attached")
-        yield page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        browser.close()
-        refusals = [line for line in said if "422" in line]  # Chromium notes them by itself
-        assert said == refusals
-        assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in asked)
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    said, asked = list[str](), list[str]()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_default_timeout(60_000)
+    page.goto(f"http://127.0.0.1:{port}/")
+    field(page, "Model").locator("option").nth(5).wait_for(state="attached")
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+    refusals = [line for line in said if "422" in line]  # Chromium notes them by itself
+    assert said == refusals
+    assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in asked)
+
+
+@pytest.fixture
+def page(browser: "Browser", port: int) -> "Iterator[Page]":
+    with opened(browser, port) as found:
+        yield found
+
+
+def field(page: "Page", name: str) -> "Locator":
+    return page.get_by_label(name, exact=True)
+
+
+def button(page: "Page", name: str) -> "Locator":
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def opacity(page: "Page", name: str) -> list[int]:
+    """Of the pixels of a thumbnail: the sizes of its weights."""
+    pixels: list[int] = button(page, name).locator("canvas").evaluate(PIXELS)
+    return pixels[3::4]
 
 
 def look(page: "Page", text: str = TEXT) -> None:
@@ -86,7 +122,7 @@ def test_what_is_written_is_watched(page: "Page") -> None:
 
 
 def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
-    run = page.get_by_label("Run", exact=True)
+    run = field(page, "Model")
     page.get_by_label("Text", exact=True).fill(TEXT)
     run.select_option("broken")
     page.get_by_role("alert").get_by_text("broken/model.safetensors: is damaged").wait_for()
@@ -95,3 +131,126 @@ def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
     assert page.get_by_role("alert").inner_text() == ""
     run.select_option("encoder")
     assert not page.get_by_role("button", name="Write", exact=True).is_visible()
+
+
+# Models of Hugging Face
+
+
+def test_models_of_hugging_face_are_looked_at_and_write_nothing(page: "Page") -> None:
+    for family in ("gpt2", "bert"):
+        field(page, "Model").select_option(family)
+        assert page.locator(".about").inner_text() == f"{family} of Hugging Face"
+        assert not button(page, "Write").is_visible()
+        look(page, SENTENCE)
+        page.get_by_role("heading", name=f"{family}: {SENTENCE}").wait_for()
+        button(page, "Step by step").click()
+        page.get_by_role("columnheader", name="weight", exact=True).wait_for()
+        button(page, "Model").click()
+    field(page, "Second text (may stay empty)").fill("in Rome")
+    look(page, SENTENCE)
+    page.get_by_role("heading", name=f"bert: {SENTENCE} / in Rome").wait_for()
+
+
+# Side by side
+
+
+def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
+    field(page, "Model").select_option("bert")
+    look(page, SENTENCE)
+    button(page, "open layer 1, head 2").wait_for()
+    page.get_by_text("Beside it: nothing").click()
+    field(page, "Its model").select_option("the same before its training")
+    sides = [f"open layer 1, head 2{of}" for of in ("", ", bert, untrained", ", difference")]
+    button(page, sides[2]).wait_for()
+    seen = [opacity(page, side) for side in sides]
+    assert seen[0] != seen[1]
+    assert page.locator("summary").inner_text() == "Beside it: the same before its training"
+    button(page, "Step by step").click()
+    weights = []
+    for side in ("bert", "bert, untrained"):
+        field(page, "of").select_option(side)
+        page.get_by_role("columnheader", name="weight", exact=True).wait_for()
+        weights.append(page.locator(".view tbody tr td:nth-last-child(2)").all_inner_texts())
+    assert weights[0] != weights[1], "the exact steps are those of the side"
+    field(page, "Its model").select_option("the same")
+    page.get_by_role("heading", name=f"bert: {SENTENCE}", exact=True).wait_for()
+    button(page, "Model").click()
+    assert page.get_by_role("button", name="difference").count() == 0
+
+
+def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
+    look(page)
+    page.locator("summary").click()
+    field(page, "Its model").select_option("encoder")
+    page.get_by_role("heading", name=f"decoder: {TEXT} ∣ encoder: {TEXT}").wait_for()
+    button(page, "open layer 0, head 0, encoder").wait_for()
+    field(page, "Its model").select_option("the same")
+    field(page, "Its text (empty: the same)").fill("the god ran")
+    field(page, "Word to compare (empty: the first of both)").fill("d")
+    button(page, "Look").click()
+    page.get_by_role("heading", name=f"decoder: {TEXT} ∣ decoder: the god ran").wait_for()
+    assert page.locator("summary").inner_text() == "Beside it: another text"
+    button(page, "Word").click()
+    assert page.locator(".said").inner_text().startswith("“d” in layer")
+    field(page, "Its text (empty: the same)").fill(TEXT)
+    assert page.locator("summary").inner_text() == "Beside it: nothing"
+
+
+# Some layers and heads
+
+
+def test_what_is_too_large_is_made_smaller_on_the_page(
+    page: "Page", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payloads, "LARGEST", len(TEXT) ** 2 * 6)
+    look(page)
+    page.get_by_role("alert").get_by_text("fill in “Only layers” or “Only heads”").wait_for()
+    field(page, "Only layers").fill("1")
+    field(page, "Only heads").fill("0-1")
+    button(page, "Look").click()
+    button(page, "open layer 1, head 1").click()
+    assert page.get_by_role("alert").inner_text() == ""
+    button(page, "Step by step").click()
+    page.get_by_role("columnheader", name="weight", exact=True).wait_for()
+    button(page, "Write").click()
+    page.get_by_role("alert").get_by_text("or choose a shorter text").wait_for()
+
+
+# For everybody
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width: int) -> None:
+    """With all controls unfolded, in any view (https://github.com/dequelabs/axe-core)."""
+    with opened(browser, port, width=width, scheme=scheme) as page:
+        page.evaluate(axe())
+        assert violations(page) == [], "before anything is shown"
+        page.locator("summary").click()
+        field(page, "Its model").select_option("the same before its training")
+        look(page)
+        button(page, "open layer 0, head 0, difference").wait_for()
+        for name in page.locator(".regard-look section .bar button").all_inner_texts():
+            button(page, name).click()
+            if name == "Step by step":
+                page.get_by_role("columnheader", name="weight", exact=True).wait_for()
+            page.locator(".view").hover()
+            assert violations(page) == [], name
+        field(page, "Only layers").fill("x")
+        button(page, "Look").click()
+        page.get_by_role("alert").get_by_text("Only layers").wait_for()
+        assert violations(page) == [], "when something is refused"
+
+
+def axe() -> str:
+    """The script that looks for what hinders people; it comes in a package."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python isn't installed")
+    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: "Page") -> list[str]:
+    found = page.evaluate("axe.run()")
+    assert found["passes"], "it looked"
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]]

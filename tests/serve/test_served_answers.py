@@ -20,16 +20,19 @@ WRITERS = ("decoder", "favor", "encoder-decoder")
 
 
 def written(run: Run, **wishes: Any) -> list[dict[str, Any]]:
-    return list(answers.write(run, Write(run=0, text=TEXT, **wishes)))
+    return list(answers.write(run, Write(model=0, text=TEXT, **wishes)))
+
+
+def viewed(run: Run, **wishes: Any) -> dict[str, Any]:
+    wish = Look(**{"model": 0, "text": TEXT, **wishes})
+    return answers.view([answers.read(run, wish)], wish)
 
 
 def test_a_view_is_what_look_shows() -> None:
     for family, second in (("decoder", None), ("encoder", "ran"), ("encoder-decoder", "god")):
         run = new_run(family)
         expected = look(run, TEXT, second)
-        assert answers.view(run, Look(run=0, text=TEXT, second=second)) == payload(
-            expected.title, expected.sides
-        )
+        assert viewed(run, second=second) == payload(expected.title, expected.sides)
 
 
 @pytest.mark.parametrize("family", WRITERS)
@@ -51,7 +54,7 @@ def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
     *tokens, _ = written(run, tokens=5, temperature=2.0)
     assert tokens
     ids = tuple(line["token"] for line in tokens)
-    (side,) = answers.view(run, Look(run=0, text=TEXT, written=ids))["sides"]
+    (side,) = viewed(run, written=ids)["sides"]
     shown = side["maps"][-1]["queries"]
     assert shown[-len(ids) :] == tuple(run.tokenizer.show(i) for i in ids)
     if family == "encoder-decoder":
@@ -67,7 +70,7 @@ def test_a_full_block_is_looked_at_to_its_end() -> None:
     *tokens, end = written(run, tokens=1000)
     assert end == {"end": "The model's block is full."}
     ids = tuple(line["token"] for line in tokens)
-    (side,) = answers.view(run, Look(run=0, text=TEXT, written=ids))["sides"]
+    (side,) = viewed(run, written=ids)["sides"]
     assert len(side["maps"][0]["queries"]) == BLOCK
 
 
@@ -80,9 +83,9 @@ def test_the_end_is_told() -> None:
 )
 def test_steps_end_with_the_weights_that_the_view_shows(family: str, second: str | None) -> None:
     run = new_run(family)
-    data = answers.view(run, Look(run=0, text=TEXT, second=second))
+    data = viewed(run, second=second)
     for place, one in enumerate(data["sides"][0]["maps"]):
-        wish = Steps(run=0, text=TEXT, second=second, map=place, layer=1, head=1)
+        wish = Steps(model=0, text=TEXT, second=second, map=place, layer=1, head=1)
         found = answers.steps(run, wish)
         assert (found["map"], found["layer"], found["head"]) == (place, 1, 1)
         shown, step = unpack(one["layers"][1]["heads"][1])
@@ -104,7 +107,7 @@ def floats(text: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("map", "layer", "head"), [(0, 0, 9), (0, 9, 0), (9, 0, 0)])
 def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -> None:
-    wish = Steps(run=0, text=TEXT, map=map, layer=layer, head=head)
+    wish = Steps(model=0, text=TEXT, map=map, layer=layer, head=head)
     with pytest.raises(UserError, match="it isn't among those that are"):
         answers.steps(new_run("decoder"), wish)
 
@@ -112,18 +115,18 @@ def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -
 def test_what_cannot_be_done_is_refused() -> None:
     decoder, encoder, rnn = (new_run(family) for family in ("decoder", "encoder", "rnn"))
     with pytest.raises(UserError, match="continues texts"):
-        answers.write(encoder, Write(run=0, text=TEXT))
+        answers.write(encoder, Write(model=0, text=TEXT))
     with pytest.raises(UserError, match="more than the model's block"):
-        answers.write(decoder, Write(run=0, text=TEXT * 9))
+        answers.write(decoder, Write(model=0, text=TEXT * 9))
     with pytest.raises(UserError, match="none of this model's"):
-        answers.view(decoder, Look(run=0, text=TEXT, written=(10**6,)))
+        viewed(decoder, written=(10**6,))
     with pytest.raises(UserError, match="no attention"):
-        answers.view(rnn, Look(run=0, text=TEXT, written=(2,)))
+        viewed(rnn, written=(2,))
     with pytest.raises(UserError, match="is empty"):
-        answers.view(decoder, Look(run=0, text=""))
+        viewed(decoder, text="")
 
 
 def test_answers_can_be_sent() -> None:
     run = new_run("encoder-decoder")
-    data = answers.view(run, Look(run=0, text=TEXT))
+    data = viewed(run)
     assert msgspec.json.decode(msgspec.json.encode(data))["title"] == f"tiny: {TEXT}"

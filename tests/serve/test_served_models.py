@@ -1,4 +1,4 @@
-"""Runs in memory: few, and told about in one line when they fail."""
+"""Models in memory: few, and told about in one line when they fail."""
 
 from pathlib import Path
 
@@ -6,13 +6,18 @@ import pytest
 import torch
 
 from regard.errors import UserError
+from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.serve.failures import FailedError
-from regard.serve.models import Models
-from regard.serve.offers import offer
-from tiny_served import save_run
+from regard.serve.models import Models, Which
+from tiny_served import offered, save_run
 
 CPU = torch.device("cpu")
+
+
+def path_of(model: Run | Subject) -> Path:
+    assert isinstance(model, Run)
+    return model.path
 
 
 @pytest.fixture
@@ -29,45 +34,59 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_runs_that_were_used_last_are_kept(tmp_path: Path, loaded: list[str]) -> None:
-    models = Models(offer([save_run(tmp_path / name) for name in "abc"]), CPU, kept=2)
+    models = Models(offered(*(save_run(tmp_path / name) for name in "abc")), CPU, kept=2)
     for number in (0, 0, 1, 0, 1, 2, 1, 0):
-        assert models.use(number, lambda run: run.path.name) == "abc"[number]
+        assert models.use(Which(number), path_of).name == "abc"[number]
     assert loaded == ["a", "b", "c", "a"]
 
 
 def test_a_run_knows_its_name_only(tmp_path: Path) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
-    assert models.use(0, lambda run: run.path) == Path("a")
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
+    assert models.use(Which(0), path_of) == Path("a")
+
+
+def test_a_model_before_its_training_is_one_of_those_that_are_kept(
+    tmp_path: Path, loaded: list[str]
+) -> None:
+    models = Models(offered(*(save_run(tmp_path / name) for name in "ab")), CPU, kept=2)
+    fresh = [models.use(Which(0, untrained=True), lambda model: model) for _ in range(2)]
+    assert fresh[0] is fresh[1]
+    assert models.use(Which(0, untrained=True), path_of) == Path("a, untrained")
+    assert models.use(Which(0), path_of) == Path("a")
+    assert loaded == ["a"], "to make it, the trained one was loaded"
+    for which in (Which(1), Which(0)):
+        models.use(which, path_of)
+    assert models.use(Which(0, untrained=True), lambda model: model) is not fresh[0]
 
 
 @pytest.mark.parametrize("number", [-1, 1, 99])
 def test_there_are_no_other_runs(number: int, tmp_path: Path) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
-    with pytest.raises(UserError, match="no such run"):
-        models.use(number, lambda run: run)
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
+    with pytest.raises(UserError, match="no such model"):
+        models.use(Which(number), lambda run: run)
 
 
 def test_a_damaged_run_is_tried_again_when_it_is_mended(tmp_path: Path) -> None:
     path = save_run(tmp_path / "a")
     weights = (path / "model.safetensors").read_bytes()
-    models = Models(offer([path]), CPU)
+    models = Models(offered(path), CPU)
     (path / "model.safetensors").write_bytes(weights[:100])
     with pytest.raises(UserError, match=r"^a/model\.safetensors: is damaged"):
-        models.use(0, lambda run: run)
+        models.use(Which(0), lambda run: run)
     (path / "model.safetensors").write_bytes(weights)
-    assert models.use(0, lambda run: run.path.name) == "a"
+    assert models.use(Which(0), path_of).name == "a"
 
 
 def test_a_failing_model_is_told_of_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = Models(offer([save_run(tmp_path / "a")]), CPU)
+    models = Models(offered(save_run(tmp_path / "a")), CPU)
 
-    def job(_: Run) -> None:
+    def job(_: Run | Subject) -> None:
         raise RuntimeError(f"shapes 3 and 4\ndiffer in {tmp_path / 'a' / 'x.py'}")
 
     with pytest.raises(FailedError) as failure:
-        models.use(0, job)
+        models.use(Which(0), job)
     assert str(failure.value) == "a failed: RuntimeError: shapes 3 and 4 differ in a/x.py"
     assert "Traceback" in caplog.text, "whoever started the server can see where"
-    assert models.use(0, lambda run: run.path.name) == "a"
+    assert models.use(Which(0), path_of).name == "a"

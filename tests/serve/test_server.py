@@ -64,7 +64,7 @@ def test_ctrl_c_ends_the_server_while_it_writes(tmp_path: Path) -> None:
         [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "Runs: run\n"
+        assert process.stdout.readline() == "Models: run\n"
         url = process.stdout.readline().split()[1]
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.status == 200

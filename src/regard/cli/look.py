@@ -200,23 +200,10 @@ def _save(view: "View", out: Path | None) -> Path:
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
-    """`0,2-3` → [0, 2, 3].
+    """Those that a flag chooses, from 0."""
+    from regard.explorer.ranges import read_ranges
 
-    Raises:
-        UserError: it isn't such a list.
-    """
-    from regard.errors import UserError
-
-    if text is None:
-        return None
-    try:
-        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        found = [i for part in ends for i in range(part[0], part[-1] + 1)]
-        if not found or min(found) < 0 or any(len(part) > 2 for part in ends):
-            raise ValueError
-    except ValueError:
-        raise UserError(f"{flag} {text}: is no list of numbers such as 0,2-3") from None
-    return found
+    return None if text is None else read_ranges(flag, text)
 
 
 def _step(text: str, view: "View") -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ import click
 
 
 @click.command()
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -15,10 +15,11 @@ import click
     help="0: any that is free.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
-def serve(runs: tuple[Path, ...], port: int, device: str) -> None:
-    """Serve a page on which RUNS read and write, and each head is looked at.
+def serve(models: tuple[str, ...], port: int, device: str) -> None:
+    """Serve a page on which models read and write, and each head is looked at.
 
-    Without RUNS, it offers all that lie below the folder runs. Only this machine can open it.
+    A model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. Without
+    any, the page offers all runs below the folder runs. Only this machine can open it.
     """
     from regard.errors import UserError
 
@@ -34,9 +35,9 @@ def serve(runs: tuple[Path, ...], port: int, device: str) -> None:
     from regard.runs.machine import Machine
     from regard.serve.offers import find_runs, offer
 
-    offers = offer(runs or find_runs(Path("runs")))
+    offers = offer(models or find_runs(Path("runs")))
     chosen = Machine.choose(device).device
-    click.echo(f"Runs: {', '.join(one.name for one in offers)}")
+    click.echo(f"Models: {', '.join(one.name for one in offers)}")
     try:
         serve_offers(
             offers,

@@ -23,6 +23,15 @@ LARGEST_STEPS = 32_000_000
 DETAILED = 4
 """Heads of which a page may hold exact queries, keys and steps."""
 
+
+class TooLargeError(UserError):
+    """A page can't show so much smoothly. `fact` leaves out what to do, which depends on where."""
+
+    def __init__(self, fact: str, way: str) -> None:
+        super().__init__(f"{fact}: {way}")
+        self.fact = fact
+
+
 Chosen = tuple[int, int, int]
 """Of which map, layer and head, from 0, the exact steps are kept."""
 
@@ -36,14 +45,15 @@ def payload(
     """All that a page shows; `word` is the one that is compared between sides.
 
     Raises:
-        UserError: it would be too large, too many heads are to be shown exactly, or a side doesn't
-            have the word.
+        TooLargeError: there are too many numbers.
+        UserError: too many heads are to be shown exactly, or a side doesn't have the word.
     """
     size = sum(_bytes(one) for side in sides for one in side.maps)
     if size > LARGEST:
-        raise UserError(
+        raise TooLargeError(
             f"{size / 1e6:.0f} MB of weights are more than a page can show smoothly "
-            f"({LARGEST / 1e6:.0f} MB): choose some --layers or --heads, or a shorter text"
+            f"({LARGEST / 1e6:.0f} MB)",
+            "choose some --layers or --heads, or a shorter text",
         )
     if len(detailed) > DETAILED:
         raise UserError(
@@ -58,9 +68,10 @@ def payload(
     written = [_side(side, detailed) for side in sides]
     exact = sum(_letters(side["details"]) for side in written)
     if exact > LARGEST_STEPS:
-        raise UserError(
+        raise TooLargeError(
             f"exact steps of {exact / 1e6:.0f} MB are more than a page can show smoothly "
-            f"({LARGEST_STEPS / 1e6:.0f} MB): choose fewer --steps, or a shorter text"
+            f"({LARGEST_STEPS / 1e6:.0f} MB)",
+            "choose fewer --steps, or a shorter text",
         )
     return {"title": title, "sides": written, "words": list(_words(sides, word))}
 

@@ -96,7 +96,7 @@ def find_word(tokens: Sequence[str], word: str) -> int:
     folded = [token.casefold() for token in tokens]
     start = "".join(folded).find(wanted) if wanted.strip() else -1
     if start < 0:
-        raise UserError(f"--word {word}: isn't in “{''.join(tokens)}”; choose a word of both texts")
+        raise UserError(f"the word “{word}” isn't in “{''.join(tokens)}”; choose one of both texts")
     ends = accumulate(len(token) for token in folded)
     return next(i for i, end in enumerate(ends) if end >= start + len(wanted))
 

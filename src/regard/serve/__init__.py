@@ -1,1 +1,1 @@
-"""A local page on which runs are looked at while they read and write."""
+"""A local page on which models are looked at while they read and write."""

@@ -12,35 +12,52 @@ MOST_CHARACTERS = 8_000
 MOST_NEW = 1_024
 """Tokens that a model writes at a request."""
 MOST_BYTES = 256 * 1024
-"""Of a request: two texts, with each character escaped."""
+"""Of a request: four texts, with each character escaped."""
 
 Text: TypeAlias = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+Numbers: TypeAlias = Annotated[str, Meta(max_length=200)]
+"""Some, from 0, such as 0,2-3; all where it is empty."""
 W = TypeVar("W", bound=msgspec.Struct)
 
 
-class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run does while it reads."""
+class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model that reads a text, or two."""
 
-    run: Number
+    model: Number
     text: Text
     second: Text | None = None
     written: Annotated[tuple[Number, ...], Meta(max_length=MOST_NEW)] = ()
-    """Tokens that the run wrote about the text, in the place of a second one."""
+    """Tokens that the model wrote about the text, in the place of a second one."""
+    untrained: bool = False
+    """The model as it was before its training."""
 
 
-class Steps(Look, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The exact steps of a head."""
+class Look(Reading, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a model does while it reads."""
+
+    beside: Reading | None = None
+    """What is shown on the other side, if anything is."""
+    word: Annotated[str, Meta(max_length=200)] | None = None
+    """The word that is compared between the sides."""
+    layers: Numbers = ""
+    heads: Numbers = ""
+
+
+class Steps(Reading, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The exact steps of a head, counted among those that are shown."""
 
     map: Number
     layer: Number
     head: Number
+    layers: Numbers = ""
+    heads: Numbers = ""
 
 
 class Write(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run writes, token by token."""
+    """What a model writes, token by token."""
 
-    run: Number
+    model: Number
     text: Text
     tokens: Annotated[int, Meta(ge=1, le=MOST_NEW)] = 32
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0

@@ -47,10 +47,11 @@ export function render({ model, el }) {
   });
   update({});
   model.on?.("change:data", () => {
+    const before = data.sides.length;
     data = model.get("data");
     section.setAttribute("aria-label", data.title);
     heading.textContent = data.title;
-    update(kept(data, state));
+    update(kept(data, state, before));
   });
   return () => root.remove();
 }
@@ -65,10 +66,11 @@ function opening(data) {
 
 const current = (data, state) => data.sides[state.side].maps[state.map];
 
-// Other data show what was chosen before, as far as they have it.
-function kept(data, state) {
+// Other data show what was chosen before, as far as they have it; a side that is new is shown.
+function kept(data, state, before) {
   const side = clamp(state.side, data.sides.length);
-  const beside = state.beside < data.sides.length ? state.beside : null;
+  const others = [...data.sides.keys()].filter((one) => one !== side);
+  const beside = data.sides.length > before ? others[0] : others.includes(state.beside) ? state.beside : null;
   const { map, layer } = within(data, { ...state, side });
   const { layers, queries } = data.sides[side].maps[map];
   const fits = [...(state.shown ?? [])].every((h) => h < layers[layer].heads.length);
@@ -561,7 +563,7 @@ function drawCosines(name, map, state, value, tell, update) {
 
 // The word's vectors in the chosen head: on either side, and what they differ by.
 function drawVectors(one, sides, map, state, [name, other, word], say) {
-  if (state.pair !== 0) return make("p", { class: "said" }, "Vectors are kept of the word that was chosen when the page was made (--word).");
+  if (state.pair !== 0) return make("p", { class: "said" }, "Vectors are kept of one word: name this one as the word to compare.");
   const layer = map.layers[state.layer];
   const table = make("table", {}, make("caption", {}, `${word} in layer ${layer.name}, head ${layer.heads[state.head].name}`));
   const top = make("tr", {});

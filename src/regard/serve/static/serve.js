@@ -3,11 +3,12 @@
 import { render } from "./look.js";
 
 const form = document.querySelector("form");
-const [about, pair, writing, trouble, written, state, seen] = ["about", "pair", "writing", "trouble", "written", "state", "seen"]
+const [about, pair, beside, writing, trouble, written, state, seen] = ["about", "pair", "beside", "writing", "trouble", "written", "state", "seen"]
   .map((name) => document.querySelector(`.${name}`));
-const { run, text, second, look, write, stop, tokens, temperature } = form.elements;
+const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, write, stop, tokens, temperature } = form.elements;
+const [SAME, UNTRAINED] = ["the same", "the same before its training"]; // beside all others, which are numbers
 const shown = changing();
-let runs = [];
+let models = [];
 let last = 0; // the newest wish; older ones are dropped
 
 // What render looks at, and that can change.
@@ -45,14 +46,29 @@ async function* lines(answer) {
 
 // Looking
 
+// The exact steps of a head are asked of the side that it is on.
 async function view(wish, grows) {
   const data = await ask("look", wish);
+  const { beside, word, ...first } = wish;
   data.grows = grows;
-  data.ask = ({ map, layer, head }) => ask("steps", { ...wish, map, layer, head });
+  data.ask = ({ side, map, layer, head }) => ask("steps", { ...first, ...(side ? beside : {}), map, layer, head });
   return data;
 }
 
-const wished = () => ({ run: Number(run.value), text: text.value });
+const reading = () => ({ model: Number(model.value), text: text.value, second: second.value || null });
+const chosen = () => ({ layers: layers.value, heads: heads.value });
+
+// What reads beside the model, if another model or another text is chosen.
+function other() {
+  const same = [SAME, UNTRAINED].includes(otherModel.value);
+  const one = {
+    model: Number(same ? model.value : otherModel.value),
+    text: otherText.value || text.value,
+    second: otherSecond.value || second.value || null,
+    untrained: otherModel.value === UNTRAINED,
+  };
+  return JSON.stringify(one) === JSON.stringify({ ...reading(), untrained: false }) ? null : one;
+}
 
 function begin(says) {
   stop.onclick?.();
@@ -71,7 +87,7 @@ function fail(error) {
 async function read() {
   const mine = begin("Reading …");
   try {
-    const data = await view({ ...wished(), second: second.value || null }, false);
+    const data = await view({ ...reading(), ...chosen(), beside: other(), word: word.value || null }, false);
     if (mine === last) { state.textContent = ""; shown(data); }
   } catch (error) {
     if (mine === last) fail(error);
@@ -84,12 +100,12 @@ async function continueText() {
   const mine = begin("Writing …");
   const stopped = new AbortController();
   const ids = [];
-  const wish = wished();
+  const { model, text } = reading();
   stop.hidden = false;
   stop.onclick = () => stopped.abort();
-  const follow = follower(wish, ids, () => mine === last);
+  const follow = follower({ model, text, ...chosen() }, ids, () => mine === last);
   try {
-    const answer = await send("write", { ...wish, tokens: Number(tokens.value), temperature: Number(temperature.value), seed: Math.floor(Math.random() * 2 ** 31) }, stopped.signal);
+    const answer = await send("write", { model, text, tokens: Number(tokens.value), temperature: Number(temperature.value), seed: Math.floor(Math.random() * 2 ** 31) }, stopped.signal);
     for await (const line of lines(answer)) {
       if (line.error) throw new Error(line.error);
       if (line.end) { state.textContent = line.end; continue; }
@@ -128,22 +144,32 @@ function follower(wish, ids, wanted) {
 // The form
 
 function choose() {
-  const one = runs[Number(run.value)];
+  const one = models[Number(model.value)];
   about.textContent = one.about;
   writing.hidden = !one.writes;
   pair.textContent = one.pair ? "What is written about it (empty: the model writes it)" : "Second text (may stay empty)";
 }
 
+// The summary of what is beside it: seen where that is folded, too.
+function tellOther() {
+  const named = otherModel.value === SAME ? [] : [otherModel.selectedOptions[0].textContent];
+  const parts = [...named, ...(otherText.value || otherSecond.value ? ["another text"] : [])];
+  beside.textContent = other() ? parts.join(", ") : "nothing";
+}
+
 form.addEventListener("submit", (event) => { event.preventDefault(); read(); });
+form.addEventListener("input", tellOther);
 write.addEventListener("click", () => { if (form.reportValidity()) continueText(); });
-run.addEventListener("change", () => { choose(); if (text.value) read(); });
-for (const field of [text, second]) field.addEventListener("keydown", (event) => {
+model.addEventListener("change", choose);
+for (const field of [model, otherModel]) field.addEventListener("change", () => { if (text.value) read(); });
+for (const field of form.querySelectorAll("textarea")) field.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(look); }
 });
 
 try {
-  runs = await (await fetch("runs")).json();
-  for (const [i, one] of runs.entries()) run.append(new Option(one.name, i));
+  models = await (await fetch("models")).json();
+  for (const one of [SAME, UNTRAINED]) otherModel.append(new Option(one, one));
+  for (const [i, one] of models.entries()) for (const field of [model, otherModel]) field.append(new Option(one.name, i));
   choose();
 } catch (error) {
   fail(error);
