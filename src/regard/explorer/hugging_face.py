@@ -14,6 +14,7 @@ from regard.errors import UserError
 from regard.explorer.gradients import Gradient
 from regard.explorer.hugging_face_files import (
     cached_folder,
+    own_folder,
     quiet,
     read_model,
     read_tokenizer,
@@ -45,12 +46,10 @@ class HuggingFaceModel:
             UserError: there is none, or it can't be read.
         """
         require_transformers()
-        place = Path(name).expanduser()
-        is_folder = str(name) != "" and place.is_dir()
-        folder = place if is_folder else cached_folder(str(name), download=download)
+        own = own_folder(name)
+        folder = own or cached_folder(str(name), download=download)
         model = read_model(folder, device=torch.device(device))
-        shown = place.absolute().name if is_folder else str(name)
-        return HuggingFaceModel(shown, model, read_tokenizer(folder))
+        return HuggingFaceModel(own.name if own else str(name), model, read_tokenizer(folder))
 
     def untrained(self, seed: int = 0) -> "HuggingFaceModel":
         """The same model before its training: its configuration, initialised anew."""

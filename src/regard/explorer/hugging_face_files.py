@@ -1,7 +1,7 @@
 """Models and tokenizers of Hugging Face from a folder. No pickle is read, no code in it run."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,14 @@ def require_transformers() -> None:
         raise UserError(
             "models of Hugging Face need transformers; install it: pip install 'regard[hf]'"
         ) from None
+
+
+def own_folder(name: str | Path) -> Path | None:
+    """The folder that a user names, if it is one."""
+    place = Path(name)
+    with suppress(RuntimeError):  # "~nobody" has no home, and is no folder
+        place = place.expanduser()
+    return place.absolute() if str(name) and place.is_dir() else None
 
 
 def cached_folder(name: str, *, download: bool) -> Path:

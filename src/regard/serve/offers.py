@@ -1,7 +1,6 @@
 """The models that a page offers. It knows them by number and name; paths stay on this side."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,25 +60,20 @@ def _found(model: str) -> tuple[type[Offer], str, Path]:
 
 def _hugging_face(name: str) -> tuple[str, Path]:
     """A folder goes by its own name, what is in the cache by the name that it has there."""
-    from regard.explorer.hugging_face_files import cached_folder, require_transformers
+    from regard.explorer.hugging_face_files import cached_folder, own_folder, require_transformers
     from regard.runs.hugging_face import read_config
 
     require_transformers()
-    place = Path(name)
-    with suppress(RuntimeError):  # "~nobody" has no home, and is no folder
-        place = place.expanduser()
-    if name and place.is_dir():
-        shown, folder = place.resolve().name, place.resolve()
-    else:
-        try:
-            shown, folder = name, cached_folder(name, download=False).resolve()
-        except UserError:
-            raise UserError(
-                f"hf:{name}: is no folder, and not in Hugging Face's cache; name a folder, or "
-                f"fetch it first: regard look hf:{name} TEXT --download"
-            ) from None
+    own = own_folder(name)
+    try:
+        folder = (own or cached_folder(name, download=False)).resolve()
+    except UserError:
+        raise UserError(
+            f"hf:{name}: is no folder, and not in Hugging Face's cache; name a folder, or "
+            f"fetch it first: regard look hf:{name} TEXT --download"
+        ) from None
     read_config(folder)
-    return shown, folder
+    return own.name if own else name, folder
 
 
 def _unused(name: str, taken: set[str]) -> str:
