@@ -13,7 +13,7 @@ from regard import __version__
 from regard.errors import RegardError
 
 _COMMANDS = {
-    "demo": ("regard.cli.demo", "The main job on a fictional world, in about two minutes."),
+    "demo": ("regard.cli.demo", "The main job on a fictional world, in two to three minutes."),
     "birthplaces": ("regard.cli.birthplaces", "The main job on real people; needs their data."),
     "world": ("regard.cli.world", "Write the fictional world to files."),
     "pretrain": ("regard.cli.train", "Train a model on text."),
