@@ -29,6 +29,7 @@ def main() -> None:
         "--bert", metavar="RUN|hf:MODEL", help="one more encoder, in a last section"
     )
     chosen = parser.parse_args()
+    torch.set_num_threads(1)  # sums are made in one order, so that the same models come out again
     decoder = trained(plan_decoder(chosen.runs / "decoder"))
     encoder = trained(plan_encoder(chosen.runs / "encoder"))
     others = [another(chosen.bert)] if chosen.bert else []

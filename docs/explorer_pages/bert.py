@@ -1,6 +1,6 @@
 """What a small BERT looks at: across two sentences, at a word of two meanings, in other orders."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from jaxtyping import Float
 from torch import Tensor
@@ -197,7 +197,7 @@ def other_orders(run: Run) -> Exercise:
             at_least("P(a thing for a party), as they are", fitting["as they are"], 0.8),
             at_most("the same, sentences swapped", fitting["sentences swapped"], 0.3),
             at_most("the same, words reversed", fitting["words reversed"], 0.3),
-            at_least("a neighbour's best share, in any order", min(map(max, neighbours)), 0.25),
+            at_least("a neighbour's best share, least of all", min(chain(*neighbours)), 0.25),
         ],
     )
 
@@ -222,7 +222,6 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
         kind: [max(heads, key=lambda h: h.scores[kind]) for heads in (of_encoder, of_decoder)]
         for kind in kinds
     }
-    of_neighbours = [best[kind][0].scores[kind] for kind in ("next", "previous")]
     return Exercise(
         name="all-heads",
         title="All layers, all heads",
@@ -255,7 +254,8 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
         numbers=[
             equal("decoder: weight on later tokens", _ahead(of_decoder), 0, within=1e-6),
             at_least("encoder: weight on later tokens", _ahead(of_encoder), 0.2),
-            at_least("encoder: best “next” or “previous”", max(of_neighbours), 0.4),
+            at_least("encoder: best “next”", best["next"][0].scores["next"], 0.4),
+            at_least("encoder: best “previous”", best["previous"][0].scores["previous"], 0.4),
         ],
     )
 

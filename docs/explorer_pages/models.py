@@ -1,11 +1,7 @@
 """The two models that the pages look into: a small GPT and a small BERT."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from explorer_pages.sentences import texts
 from regard.runs.machine import Machine
@@ -56,22 +52,10 @@ def plan_encoder(out: Path, recipe: Recipe = ENCODER, n: int = TEXTS) -> Plan:
     return plan_pairs([text.pair for text in texts(recipe.seed, "training", n)], out, recipe)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """In the with block, sums are made in one order, so that the same model comes out again."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def trained(plan: Plan) -> Trained:
     """The plan's run; a training that is done, or was stopped, isn't begun anew."""
     before = plan.describe()["untrained_loss"]
     settings = Settings(machine=Machine.choose("cpu", "float32"), quiet=True)
-    with one_thread():
-        progress = plan.execute(settings, resume=True)
+    progress = plan.execute(settings, resume=True)
     assert progress.best_loss is not None, "something is held out"
     return Trained(plan.run, progress.best_loss, before, progress.step, progress.seconds)
