@@ -48,7 +48,7 @@ class LookedRun:
         Raises:
             UserError: a text can't be encoded or is too long, or the model has no attention.
         """
-        return self._maps(*read(self.run, text, second))
+        return self.maps(*read(self.run, text, second))
 
     def read_ids(self, ids: Sequence[int]) -> tuple[Map, int]:
         """What its first stack does with tokens, and where they begin.
@@ -61,7 +61,26 @@ class LookedRun:
         rows = _tensor(self.run, row)
         inputs = [rows, lengths_of([row]).to(rows.device)]
         inputs += [_tensor(self.run, target)] if target else []
-        return self._maps(inputs, row, target, None)[0], len(before)
+        return self.maps(inputs, row, target)[0], len(before)
+
+    def maps(
+        self,
+        inputs: Sequence[Tensor],
+        source: Sequence[int],
+        target: Sequence[int],
+        second: int | None = None,
+    ) -> tuple[Map, ...]:
+        """What its layers do with a model's inputs, made of these ids.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        body, show = self.run.model.body, self.run.tokenizer.show
+        captured = capture_attention(body, *inputs)
+        if not captured:
+            raise UserError(f"{self.run.path}: this model has no attention to look at")
+        maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], second)
+        return tuple(surrounded(one, body) for one in maps)
 
     def gradients(self, text: str) -> list[Gradient]:
         """How its loss on a text depends on each weight of its first stack, layer by layer.
@@ -82,20 +101,6 @@ class LookedRun:
     @property
     def _writes(self) -> bool:
         return isinstance(self.run.model, SequenceToSequence)
-
-    def _maps(
-        self,
-        inputs: Sequence[Tensor],
-        source: Sequence[int],
-        target: Sequence[int],
-        second: int | None,
-    ) -> tuple[Map, ...]:
-        body, show = self.run.model.body, self.run.tokenizer.show
-        captured = capture_attention(body, *inputs)
-        if not captured:
-            raise UserError(f"{self.run.path}: this model has no attention to look at")
-        maps = gather_maps(captured, [show(i) for i in source], [show(i) for i in target], second)
-        return tuple(surrounded(one, body) for one in maps)
 
 
 def untrained_run(run: Run) -> Run:

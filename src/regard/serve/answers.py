@@ -10,13 +10,12 @@ import torch
 from regard.decoding import Sampling, stream
 from regard.errors import UserError
 from regard.evaluation.writing import Writer, writer
-from regard.explorer.capture import capture_attention
 from regard.explorer.look import View, look
-from regard.explorer.maps import Side, gather_maps
+from regard.explorer.looked_run import LookedRun
+from regard.explorer.maps import Side
 from regard.explorer.payload import TooLargeError
 from regard.explorer.ranges import read_ranges
 from regard.explorer.subjects import Subject
-from regard.explorer.surroundings import surrounded
 from regard.models.families import SequenceToSequence
 from regard.runs.run import Run
 from regard.serve.wishes import Look, Reading, Steps, Write
@@ -135,13 +134,7 @@ def look_at_writing(run: Run, text: str, written: list[int]) -> View:
     source, target = (run.tokenizer.encode(text), ids) if pair else (ids, [])
     rows = [torch.tensor([part], device=_device(run)) for part in (source, target) if part]
     inputs = [rows[0], lengths_of([source]).to(_device(run)), *rows[1:]]
-    show = run.tokenizer.show
-    maps = gather_maps(
-        capture_attention(run.model.body, *inputs), [*map(show, source)], [*map(show, target)]
-    )
-    if not maps:
-        raise UserError(f"{run.path}: this model has no attention to look at")
-    maps = tuple(surrounded(one, run.model.body) for one in maps)
+    maps = LookedRun(run).maps(inputs, source, target)
     return View(f"{run.path.name}: {text}", (Side(run.path.name, maps, text),))
 
 

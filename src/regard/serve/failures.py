@@ -22,7 +22,7 @@ class StoppedError(RegardError):
 
 
 def reason(error: Exception, one: Offer) -> str:
-    """Why work on a model failed, with the run's name in the place of its path."""
+    """Why work on a model failed, with the model's name in the place of its path."""
     text = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
     named = text.replace(str(one.path), one.name)
     return " ".join(_PATH.sub(r"\1", named).split())

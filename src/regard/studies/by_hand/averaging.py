@@ -10,8 +10,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.drawing import INK, panels
+from regard.explorer.alone import look_at_attention
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table
-from regard.studies.inside import heads_inside
+from regard.studies.inside import if_readable
 from regard.studies.study import study
 
 KEYS = (4, 10, 100, 1000)
@@ -50,13 +51,15 @@ def averaging(
             ["t", "each of the two", "all others"],
             [(s, pair_weight(n, s), 1 - 2 * pair_weight(n, s)) for s in (1.0, 2.0, 4.0, 8.0, 16.0)],
         ),
-        inside=heads_inside(
-            f"the query {t:g}(k₁ + k₂) among {n} keys",
-            Softmax(scaled=False),
-            *pair(n, t),
-            torch.eye(n, dtype=torch.float64)[None, None],
-            queries=["q"],
-            keys=[f"k{i}" for i in range(1, n + 1)],
+        inside=if_readable(
+            look_at_attention(
+                Softmax(scaled=False),
+                *pair(n, t),
+                torch.eye(n, dtype=torch.float64)[None, None],
+                queries=["q"],
+                keys=[f"k{i}" for i in range(1, n + 1)],
+                title=f"the query {t:g}(k₁ + k₂) among {n} keys",
+            )
         ),
     )
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.drawing import INK, panels
+from regard.explorer.alone import look_at_attention
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
-from regard.studies.inside import heads_inside
+from regard.studies.inside import if_readable
 from regard.studies.study import Seed, study
 
 KEYS = (4, 10, 100, 1000)
@@ -62,14 +63,16 @@ def copying(
             ["keys", "margin that leaves a hundredth to the others"],
             [(count, math.log((count - 1) * 99)) for count in sorted({*KEYS, n})],
         ),
-        inside=heads_inside(
-            f"a query that leads to one of {n} random keys by {m:g}",
-            Softmax(scaled=False),
-            m * drawn.query[:1],
-            drawn.key[:1],
-            drawn.value[:1],
-            queries=["q"],
-            keys=[f"k{i}" for i in range(1, n + 1)],
+        inside=if_readable(
+            look_at_attention(
+                Softmax(scaled=False),
+                m * drawn.query[:1],
+                drawn.key[:1],
+                drawn.value[:1],
+                queries=["q"],
+                keys=[f"k{i}" for i in range(1, n + 1)],
+                title=f"a query that leads to one of {n} random keys by {m:g}",
+            )
         ),
     )
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from regard.attention import Mask, Softmax
 from regard.drawing import INK, heat_map, panels
 from regard.errors import UserError
+from regard.explorer.alone import look_at_attention
 from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
-from regard.studies.inside import heads_inside
+from regard.studies.inside import if_readable
 from regard.studies.study import Seed, study
 
 Lengths: TypeAlias = tuple[int, ...]
@@ -89,12 +90,14 @@ def masking(
                 ("decoder self-attention", "target", "target", "the real ones up to oneself"),
             ],
         ),
-        inside=heads_inside(
-            f"the decoder's self-attention, of text {row} with its padding",
-            attend,
-            *queries_and_keys(max(targets), size, seed),
-            torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
-            mask=masks["decoder self-attention"].mask,
+        inside=if_readable(
+            look_at_attention(
+                attend,
+                *queries_and_keys(max(targets), size, seed),
+                torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
+                mask=masks["decoder self-attention"].mask,
+                title=f"the decoder's self-attention, of text {row} with its padding",
+            )
         ),
     )
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.drawing import COLOURS, INK, panels
 from regard.errors import UserError
+from regard.explorer.alone import look_at_attention
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
-from regard.studies.inside import heads_inside
+from regard.studies.inside import if_readable
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -78,12 +79,14 @@ def products(
             ]
             + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
         ),
-        inside=heads_inside(
-            "each state asks all others",
-            Softmax(scaled=False),
-            *(x[None, None] for x in (queries, keys, values)),
-            queries=[f"h{j}" for j in range(1, len(h) + 1)],
-            keys=[f"h{j}" for j in range(1, len(h) + 1)],
+        inside=if_readable(
+            look_at_attention(
+                Softmax(scaled=False),
+                *(x[None, None] for x in (queries, keys, values)),
+                queries=[f"h{j}" for j in range(1, len(h) + 1)],
+                keys=[f"h{j}" for j in range(1, len(h) + 1)],
+                title="each state asks all others",
+            )
         ),
     )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.drawing import heat_map, panels
+from regard.explorer.alone import look_at_attention
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -22,7 +23,7 @@ from regard.studies.finding import (
     equal,
     table,
 )
-from regard.studies.inside import heads_inside
+from regard.studies.inside import if_readable
 from regard.studies.study import Correction, Seed, study
 
 DRAWS = 50
@@ -182,10 +183,12 @@ def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Number, 
 def _inside(h: int, n: int, seed: int) -> dict[str, Any] | None:
     """One draw of each kind, as two heads."""
     (query, key), (same,) = normal(2, h, n, seed)[:, :1], normal(1, h, n, seed)[:, :1]
-    return heads_inside(
-        "head 0, random Q and K; head 1, Q = K",
-        Softmax(),
-        *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
+    return if_readable(
+        look_at_attention(
+            Softmax(),
+            *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
+            title="head 0, random Q and K; head 1, Q = K",
+        )
     )
 
 
