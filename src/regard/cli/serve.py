@@ -1,5 +1,6 @@
 """regard serve"""
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -38,12 +39,11 @@ def serve(models: tuple[str, ...], port: int, device: str) -> None:
     offers = offer(models or find_runs(Path("runs")))
     chosen = Machine.choose(device).device
     click.echo(f"Models: {', '.join(one.name for one in offers)}")
-    try:
+    with suppress(KeyboardInterrupt):  # not in every case does the server pass it on
         serve_offers(
             offers,
             port=port,
             device=chosen,
             ready=lambda url: click.echo(f"Page: {url} (Ctrl-C stops it)"),
         )
-    except KeyboardInterrupt:
-        click.echo("Stopped.")
+    click.echo("Stopped.")
