@@ -6,15 +6,19 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Tests run side by side, on a core each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8
+OMP_NUM_THREADS ?= 1
+SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8
+PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
+# Those whose numbers depend on how a machine adds.
+NUMERICAL := $(addprefix tests/,attention decoding evaluation explorer metrics models positions text training)
 BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench figures findings exercises format clean
+.PHONY: help setup demo test test-slow test-machines bench figures reference findings exercises format clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
 setup: $(INSTALLED) ## Make .venv with everything pinned
 
@@ -36,6 +40,15 @@ test: setup ## Lint, types and the fast tests
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(PYTEST) -m slow --dist loadfile
 
+# Instruction sets are those of torch, oneDNN and MKL on x86; threads wait without spinning.
+test-machines: export OMP_WAIT_POLICY := passive
+test-machines: setup ## The numerical tests with fewer instructions, more threads, in any order
+	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+		OMP_NUM_THREADS=4 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
+	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+		OMP_NUM_THREADS=2 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
+	OMP_NUM_THREADS=1 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
+
 bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARKS="attention decoding_step …")
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
@@ -49,6 +62,9 @@ figures: setup ## Draw the docs' figures anew
 	$(BIN)/python docs/birthplaces_figures.py
 	$(BIN)/python docs/family_figures.py
 	$(BIN)/python docs/make_figures.py
+
+reference: setup ## Write the docs' reference of commands and configuration
+	$(BIN)/python docs/make_reference.py
 
 findings: setup ## Measure all studies anew, for the package and the docs (20 minutes)
 	$(BIN)/regard study book --train --out build/book

@@ -265,7 +265,7 @@ def growth_table(grown: Sequence[Growth]) -> Table:
 
 
 def figure(results: Sequence[Result]) -> Figure:
-    """Time and memory over the length, ours as lines and peers dashed in the same colour."""
+    """Time and memory over the length, ours as lines and peers dashed in the same color."""
     drawn = Figure(figsize=(13, 10), layout="constrained")
     panels = drawn.subplots(2, 2, sharex=True)
     for row, mode in zip(panels, MODES, strict=True):

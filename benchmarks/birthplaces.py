@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from regard.runs.files import write_file
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.files import write_file
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
 from regard.training.loop import Settings
 
@@ -44,14 +44,16 @@ VARIANTS: dict[str, list[str]] = {
 """What is changed, and the settings that do it; each takes half the steps unless it says so."""
 
 
-def tried(name: str, runs: Path, machine: Machine) -> dict[str, Any]:
+def tried(name: str, runs: Path, environment: ExecutionEnvironment) -> dict[str, Any]:
     """Train a variant and ask it."""
     recipe = override(RECIPES["modern"], [f"pretraining.steps={STEPS}", *VARIANTS[name]])
     data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), recipe)
     folder = runs / re.sub(r"\W+", "-", name)
-    arm = birthplaces(data, folder, recipe, Settings(machine=machine), [PRETRAINED])[PRETRAINED]
+    arm = birthplaces(data, folder, recipe, Settings(environment=environment), [PRETRAINED])[
+        PRETRAINED
+    ]
     score: dict[str, Any] = msgspec.to_builtins(arm.score)
-    return {"settings": VARIANTS[name], "machine": machine.describe()} | score
+    return {"settings": VARIANTS[name], "machine": environment.describe()} | score
 
 
 def row(name: str, found: dict[str, Any]) -> str:
@@ -78,7 +80,7 @@ def main() -> None:
     place = given.out / "birthplaces-tried.json"
     found = json.loads(place.read_text()) if place.exists() else {}
     for name in given.only or VARIANTS:
-        found[name] = tried(name, given.runs, Machine.choose("auto", "auto"))
+        found[name] = tried(name, given.runs, ExecutionEnvironment.choose("auto", "auto"))
         ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
         write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
     print("| | accuracy | steps | training |\n|---|---|---|---|")

@@ -20,15 +20,14 @@ from matplotlib.figure import Figure
 from trained import trained
 
 from regard.evaluation.tasks import predict
+from regard.files import write_file
 from regard.metrics import accuracy, exact_match
-from regard.models.families import SequenceToSequence
-from regard.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
-from regard.runs.config_tasks import CasingConfig
-from regard.runs.files import write_file
-from regard.runs.machine import Machine
+from regard.models.builders import SequenceToSequence
+from regard.models.seq2seq import RecurrentEncoderDecoder
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.casing import CASES, make_casing
-from regard.tasks.questions import Question
+from regard.tasks.casing import CASES, CasingConfig, make_casing
+from regard.tasks.examples import Example
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.vocabulary import MASK
 
@@ -39,7 +38,7 @@ NEAR = 1
 """How far from the diagonal a weight may lie."""
 
 _RNN = ["model.kind=rnn-encoder-decoder", "model.n_layers=1", "model.dropout=0"]
-_RNN += ["model.bidirectional=true", "model.block=64"]
+_RNN += ["model.bidirectional=true", "model.context_length=64"]
 _RNN += ["training.lr=4e-3", "training.batch=32", "training.steps=700"]
 
 
@@ -61,19 +60,19 @@ VARIANTS: dict[str, list[str]] = {
 """What is trained, and its settings."""
 
 
-def texts(length: int, place: Any) -> list[Question]:
+def texts(length: int, place: Any) -> list[Example]:
     """New texts of one length."""
     config = CasingConfig(shortest=length, longest=length, training=1, test=TEXTS, place=place)
     return list(make_casing(config, seed=10_000 + length).test)
 
 
-def by_length(run: Run, machine: Machine) -> dict[int, float]:
+def by_length(run: Run, environment: ExecutionEnvironment) -> dict[int, float]:
     """The share of texts of each length that are right, every character of them."""
     assert isinstance(run.recipe.task, CasingConfig)
     found = {}
     for length in LENGTHS:
         asked = texts(length, run.recipe.task.place)
-        answers, _ = predict(run, asked, machine)
+        answers, _ = predict(run, asked, environment)
         right = [exact_match(a.text, q.answer or "") for a, q in zip(answers, asked, strict=True)]
         found[length] = accuracy(right).value
     return found
@@ -81,7 +80,7 @@ def by_length(run: Run, machine: Machine) -> dict[int, float]:
 
 @torch.inference_mode()
 def near_diagonal(run: Run) -> float | None:
-    """The weight that a written character gives to the one it comes from and its neighbours."""
+    """The weight that a written character gives to the one it comes from and its neighbors."""
     assert isinstance(run.model, SequenceToSequence)
     body, task = run.model.body, run.recipe.task
     if not isinstance(body, RecurrentEncoderDecoder) or body.attention is None:
@@ -101,16 +100,16 @@ def near_diagonal(run: Run) -> float | None:
     return sum(masses) / len(masses)
 
 
-def measured(name: str, machine: Machine) -> dict[str, Any]:
+def measured(name: str, environment: ExecutionEnvironment) -> dict[str, Any]:
     """Train one and test it."""
-    with trained("casing", VARIANTS[name], machine) as (run, seconds):
+    with trained("casing", VARIANTS[name], environment) as (run, seconds):
         return {
             "settings": VARIANTS[name],
             "parameters": run.n_parameters,
             "seconds": seconds,
-            "accuracy": by_length(run, machine),
+            "accuracy": by_length(run, environment),
             "near_diagonal": near_diagonal(run),
-            "machine": machine.describe(),
+            "machine": environment.describe(),
         }
 
 
@@ -139,9 +138,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "casing.json"
     found = json.loads(place.read_text()) if place.exists() else {}
-    machine = Machine.choose("auto", "auto")
+    environment = ExecutionEnvironment.choose("auto", "auto")
     for name in given.only or VARIANTS:
-        found[name] = one = msgspec.to_builtins(measured(name, machine), str_keys=True)
+        found[name] = one = msgspec.to_builtins(measured(name, environment), str_keys=True)
         diagonal = one["near_diagonal"]
         shown = " ".join(f"{length}: {share:.2f}" for length, share in one["accuracy"].items())
         near = "" if diagonal is None else f", near the diagonal {diagonal:.3f}"

@@ -36,7 +36,7 @@ from regard.attention import (
 )
 from regard.attention.base import Bias
 from regard.attention.cost import Mode
-from regard.attention.features import Elu, FavorPositive
+from regard.attention.feature_maps import Elu, FavorPositive
 from regard.positions import Alibi
 
 HEADS, D = 8, 64
@@ -198,7 +198,7 @@ def linformer(n: int) -> Attention:
 
 
 def bigbird(n: int) -> Attention:
-    return BigBird(block=BLOCK, random=RANDOM, max_keys=n)
+    return BigBird(block_size=BLOCK, random=RANDOM, max_keys=n)
 
 
 def sliding_window(_: int) -> Attention:

@@ -6,7 +6,7 @@ the prompt, the more it costs to move caches along with beams.
 
 Encoder–decoder: 16 sources of 128 tokens, 64 new tokens, greedily and with 4 beams, by 4 + 4
 layers of width 256, and by Hugging Face's BART of the same sizes. BART's layers can't take our
-weights (it normalises its embeddings), so both are drawn at random and do the same work: neither
+weights (it normalizes its embeddings), so both are drawn at random and do the same work: neither
 stops early.
 
 Recurrent: 64 rows, 64 new tokens, by a GRU of 2 layers of width 256, and by torch.nn.GRU with the
@@ -34,10 +34,13 @@ from torch import Tensor, nn
 
 from decoding import NEW, OURS, generation
 from regard.decoding import beam_search, generate
-from regard.models.config import EncoderDecoderConfig, TransformerConfig
-from regard.models.config_heads import LanguageConfig
-from regard.models.config_recurrent import RecurrentConfig
-from regard.models.families import LanguageModel, SequenceToSequence, make_model
+from regard.models.builders import LanguageModel, SequenceToSequence, make_model
+from regard.models.config import (
+    EncoderDecoderConfig,
+    LMHeadConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from regard.text.vocabulary import MASK
 
 PROMPTS = (32, 128, 512)
@@ -48,8 +51,8 @@ SOURCE = 128
 RNN_ROWS = 64
 BART = "Hugging Face BART, same sizes"
 STEPS, WHOLE = "torch.nn.GRU, token by token", "torch.nn.GRU, all again for each token"
-SIDE = TransformerConfig(block=SOURCE, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
-RECURRENT = RecurrentConfig(cell="gru", n_layers=2, d_model=256, dropout=0.0, block=128)
+SIDE = TransformerConfig(context_length=SOURCE, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
+RECURRENT = RecurrentConfig(cell="gru", n_layers=2, d_model=256, dropout=0.0, context_length=128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,7 @@ class Compared:
 
 def beams_after(prompt: int, rounds: int, device: torch.device) -> Compared:
     """Ours and GPT-2's, with the same weights."""
-    size = msgspec.structs.replace(SIZE, block=max(SIZE.block, prompt + NEW))
+    size = msgspec.structs.replace(SIZE, context_length=max(SIZE.context_length, prompt + NEW))
     measured = generation(size, BEAM_ROWS, rounds, device, BEAMS, prompt)
     name = f"decoder, {BEAMS} beams after {prompt} tokens"
     return Compared(name=name, rows=BEAM_ROWS, times=measured.times, claimed=SEARCH)
@@ -83,7 +86,7 @@ def beams_after(prompt: int, rounds: int, device: torch.device) -> Compared:
 def pair(beams: int, rounds: int, device: torch.device) -> Compared:
     """Ours and BART's."""
     config = EncoderDecoderConfig(encoder=SIDE, decoder=SIDE)
-    model = make_model(config, LanguageConfig(), VOCABULARY)
+    model = make_model(config, LMHeadConfig(), VOCABULARY)
     assert isinstance(model, SequenceToSequence)
     model.to(device).eval()
     sources = torch.randint(MASK + 1, VOCABULARY, (BEAM_ROWS, SOURCE), device=device)
@@ -100,7 +103,7 @@ def pair(beams: int, rounds: int, device: torch.device) -> Compared:
 def written(model: SequenceToSequence, sources: Tensor, beams: int) -> list[list[int]]:
     """What our encoder–decoder writes about each source; it reads them each time."""
     lengths = torch.full((len(sources),), sources.shape[1], device=sources.device)
-    ready, starts = model.about(sources, lengths), [[MASK]] * len(sources)
+    ready, starts = model.condition(sources, lengths), [[MASK]] * len(sources)
     if beams == 1:
         rows = generate(ready, starts, max_new_tokens=NEW, device=sources.device)
         return [row.ids for row in rows]
@@ -119,7 +122,7 @@ def bart() -> Any:
         transformers.BartConfig(
             vocab_size=VOCABULARY,
             d_model=SIDE.d_model,
-            max_position_embeddings=SIDE.block,
+            max_position_embeddings=SIDE.context_length,
             dropout=0.0,
             decoder_start_token_id=MASK,
             pad_token_id=0,

@@ -25,8 +25,8 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Shape, Softmax, State
-from regard.attention.exact import KeyValueCache
-from regard.attention.features import Elu, FavorPositive
+from regard.attention.cache import KeyValueCache
+from regard.attention.feature_maps import Elu, FavorPositive
 
 HEADS, D, FEATURES = 8, 64, 256
 TOKENS = 16
@@ -82,7 +82,7 @@ def state_after(attend: Attention, context: int, device: torch.device) -> Callab
     _, key, value = random(context + TOKENS + 1, device)  # a cache has one slot for padding
     if isinstance(attend, Softmax):
         return lambda: KeyValueCache.of(key, value, context)
-    state = attend.memory(key[:, :, :context], value[:, :, :context])
+    state = attend.encode_memory(key[:, :, :context], value[:, :, :context])
     return lambda: state
 
 

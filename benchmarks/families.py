@@ -14,20 +14,20 @@ from typing import Any
 from trained import trained
 
 from regard.evaluation.tasks import score_task
+from regard.files import write_file
 from regard.metrics import Interval
-from regard.runs.files import write_file
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 
 _SIZE = ["model.n_layers=2", "model.d_model=128", "model.dropout=0"]
-_STACK = [*_SIZE, "model.n_heads=4", "model.positions.kind=rotary", "model.block=192"]
+_STACK = [*_SIZE, "model.n_heads=4", "model.positions.kind=rotary", "model.context_length=192"]
 DECODER = ["model.kind=decoder", *_STACK]
-RNN = ["model.kind=rnn", *_SIZE, "model.bidirectional=true", "model.block=128"]
+RNN = ["model.kind=rnn", *_SIZE, "model.bidirectional=true", "model.context_length=128"]
 RNN_PAIR = ["model.kind=rnn-encoder-decoder", *_SIZE, "model.bidirectional=true"]
-RNN_PAIR += ["model.attention.kind=softmax", "model.block=128"]
-PAIR = ["model.kind=encoder-decoder", "head.kind=language"] + [
+RNN_PAIR += ["model.attention.kind=softmax", "model.context_length=128"]
+PAIR = ["model.kind=encoder-decoder", "head.kind=lm"] + [
     f"model.{side}.{setting}"
     for side in ("encoder", "decoder")
-    for setting in ("block=128", "n_layers=2", "n_heads=4", "d_model=128", "dropout=0")
+    for setting in ("context_length=128", "n_layers=2", "n_heads=4", "d_model=128", "dropout=0")
 ]
 
 FAMILIES: dict[str, dict[str, list[str]]] = {
@@ -35,8 +35,8 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
     "translation": {"encoder–decoder": [], "decoder": DECODER, "RNNs with attention": RNN_PAIR},
     "classification": {
         "encoder": [],
-        "decoder, its last state": [*DECODER, "head.kind=classes"],
-        "decoder, the label as a word": [*DECODER, "head.kind=language"],
+        "decoder, its last state": [*DECODER, "head.kind=classification"],
+        "decoder, the label as a word": [*DECODER, "head.kind=lm"],
         "encoder–decoder, the label as a word": PAIR,
         "RNN, both ways": RNN,
     },
@@ -45,10 +45,10 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
 """For each task: what is trained, and its settings beside the task's own recipe."""
 
 
-def measured(task: str, settings: list[str], machine: Machine) -> dict[str, Any]:
+def measured(task: str, settings: list[str], environment: ExecutionEnvironment) -> dict[str, Any]:
     """Train one and score it."""
-    with trained(task, settings, machine) as (run, seconds):
-        found = score_task(run, machine)
+    with trained(task, settings, environment) as (run, seconds):
+        found = score_task(run, environment)
         scores = {name: asdict(interval) for name, interval in found.scores.items()}
         baselines = {
             name: {score: asdict(interval) for score, interval in scored.items()}
@@ -61,7 +61,7 @@ def measured(task: str, settings: list[str], machine: Machine) -> dict[str, Any]
             "cut": found.cut,
             "scores": scores,
             "baselines": baselines,
-            "machine": machine.describe(),
+            "machine": environment.describe(),
         }
 
 
@@ -89,11 +89,11 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "families.json"
     found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
-    machine = Machine.choose("auto", "auto")
+    environment = ExecutionEnvironment.choose("auto", "auto")
     for task in given.only or FAMILIES:
         of_task = found[task] = {}
         for name, settings in FAMILIES[task].items():
-            of_task[name] = measured(task, settings, machine)
+            of_task[name] = measured(task, settings, environment)
             ordered = {name: found[name] for name in FAMILIES if name in found}
             write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
         print(f"\n{task}\n\n{table(of_task)}", flush=True)

@@ -28,7 +28,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.attention import Attention, BigBird, KernelAttention, Mask, Shape, Softmax, flex
 from regard.attention.cost import Mode
-from regard.attention.features import Elu, FavorPositive
+from regard.attention.feature_maps import Elu, FavorPositive
 
 HEADS, D, FEATURES = 16, 128, 256
 DTYPE = torch.bfloat16

@@ -32,10 +32,10 @@ import measure
 import torch
 from peers import VOCABULARY
 
-from regard.explorer.capture import capture_attention
+from regard.explorer.attention_maps import Panel, gather_maps
+from regard.explorer.intercept import capture_attention
 from regard.explorer.look import View
-from regard.explorer.maps import Side, gather_maps
-from regard.explorer.surroundings import surrounded
+from regard.explorer.run_adapter import with_layer_context
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
 from regard.text.vocabulary import MASK
@@ -43,7 +43,7 @@ from regard.text.vocabulary import MASK
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-SIZE = EncoderConfig(block=512, n_layers=12, n_heads=12, d_model=768, dropout=0.0)
+SIZE = EncoderConfig(context_length=512, n_layers=12, n_heads=12, d_model=768, dropout=0.0)
 MOVES = 30
 """Of the mouse, for each view."""
 BYTES, FIRST_PAINT, HOVER = 4_000_000, 1.0, 0.05
@@ -90,14 +90,14 @@ def view_of(config: EncoderConfig, tokens: int) -> View:
     ids = torch.randint(MASK + 1, VOCABULARY, (1, tokens))
     captured = capture_attention(model.eval(), ids)
     words = [f"word{i}" for i in ids[0].tolist()]
-    maps = tuple(surrounded(one, model) for one in gather_maps(captured, words))
-    return View("all heads", (Side("model", maps),))
+    maps = tuple(with_layer_context(one, model) for one in gather_maps(captured, words))
+    return View("all heads", (Panel("model", maps),))
 
 
 def bertviz_page(view: View) -> str:
     """Its model view of the same weights."""
-    (one,) = view.sides[0].maps
-    attention = [layer.captured.weights for layer in one.layers]
+    (one,) = view.panels[0].maps
+    attention = [layer.record.weights for layer in one.layers]
     module = import_module("bertviz")
     html: str = module.model_view(attention, list(one.queries), html_action="return").data
     return html
@@ -121,7 +121,7 @@ def chromium() -> "Iterator[Browser | None]":
 
 def in_browser(browser: "Browser", view: View, page: Path, rounds: int) -> Measured:
     """A page's times."""
-    (one,) = view.sides[0].maps
+    (one,) = view.panels[0].maps
     return Measured(
         tokens=len(one.queries),
         heads=sum(len(layer.heads) for layer in one.layers),

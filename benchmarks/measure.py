@@ -23,7 +23,7 @@ import torch
 from matplotlib.figure import Figure
 from torch.profiler import ProfilerActivity, profile
 
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 
 Call = Callable[[], object]
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -166,7 +166,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def describe(device: torch.device) -> dict[str, str | int]:
     """The machine that measures, and the versions."""
-    return Machine.choose(str(device)).describe()
+    return ExecutionEnvironment.choose(str(device)).describe()
 
 
 def warn_of_company() -> None:

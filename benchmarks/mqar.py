@@ -19,8 +19,8 @@ from typing import Any
 from trained import trained
 
 from regard.evaluation.tasks import score_task
-from regard.runs.files import write_file
-from regard.runs.machine import Machine
+from regard.files import write_file
+from regard.runs.environment import ExecutionEnvironment
 
 PAIRS = (4, 8, 16)
 STEPS = ["training.steps=800", "training.lr=3e-3"]
@@ -33,11 +33,13 @@ MECHANISMS: dict[str, list[str]] = {
 """What is trained, and its settings."""
 
 
-def accuracy(mechanism: str, pairs: int, seed: int, machine: Machine) -> dict[str, float]:
+def accuracy(
+    mechanism: str, pairs: int, seed: int, environment: ExecutionEnvironment
+) -> dict[str, float]:
     """Of one training: the share of queries that are answered with the right value."""
     settings = [f"task.pairs={pairs}", f"seed={seed}", *STEPS, *MECHANISMS[mechanism]]
-    with trained("mqar", settings, machine) as (run, seconds):
-        found = score_task(run, machine).scores
+    with trained("mqar", settings, environment) as (run, seconds):
+        found = score_task(run, environment).scores
         return {"accuracy": found["accuracy"].value, "seconds": seconds}
 
 
@@ -62,12 +64,14 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "mqar.json"
     found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
-    machine = Machine.choose("auto", "float32")
+    environment = ExecutionEnvironment.choose("auto", "float32")
     print("| | " + " | ".join(f"{pairs} pairs" for pairs in PAIRS) + " |")
     print("|---" * (len(PAIRS) + 1) + "|")
     for mechanism in given.only or MECHANISMS:
         found[mechanism] = {
-            str(pairs): [accuracy(mechanism, pairs, seed, machine) for seed in range(given.seeds)]
+            str(pairs): [
+                accuracy(mechanism, pairs, seed, environment) for seed in range(given.seeds)
+            ]
             for pairs in PAIRS
         }
         print(row(mechanism, found[mechanism]), flush=True)

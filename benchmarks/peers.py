@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.families import LanguageModel
 
-SIZE = DecoderConfig(block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
+SIZE = DecoderConfig(context_length=128, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
 VOCABULARY = 256
 
 _RENAMED = {
@@ -24,11 +24,11 @@ _RENAMED = {
     "body.layers": "transformer.h",
     "body.norm": "transformer.ln_f",
     "norm_attention": "ln_1",
-    "self_attention.project_in": "attn.c_attn",
-    "self_attention.project_out": "attn.c_proj",
+    "self_attention.qkv_proj": "attn.c_attn",
+    "self_attention.o_proj": "attn.c_proj",
     "norm_feed_forward": "ln_2",
-    "feed_forward.widen": "mlp.c_fc",
-    "feed_forward.narrow": "mlp.c_proj",
+    "feed_forward.up_proj": "mlp.c_fc",
+    "feed_forward.down_proj": "mlp.c_proj",
     "head.weight": "lm_head.weight",
 }
 """What the parts of our model are called in Hugging Face's GPT-2."""
@@ -58,7 +58,7 @@ def hugging_face(config: DecoderConfig, vocabulary: int) -> Any:
     transformers = import_module("transformers")
     sizes = transformers.GPT2Config(
         vocab_size=vocabulary,
-        n_positions=config.block,
+        n_positions=config.context_length,
         n_embd=config.d_model,
         n_layer=config.n_layers,
         n_head=config.n_heads,
@@ -87,7 +87,7 @@ def x_transformers(config: DecoderConfig, vocabulary: int) -> Any:
     package = import_module("x_transformers")
     return package.TransformerWrapper(
         num_tokens=vocabulary,
-        max_seq_len=config.block,
+        max_seq_len=config.context_length,
         emb_dropout=config.dropout,
         attn_layers=package.Decoder(
             dim=config.d_model,

@@ -1,6 +1,6 @@
 """Short rows on a CPU: attention composed of products and softmax against the fused kernel.
 
-What `regard.attention.exact._composed_is_faster` decides by. Forward and backward, interleaved;
+What `regard.attention.softmax._eager_is_faster` decides by. Forward and backward, interleaved;
 the ratio is the median over rounds of composed time over fused time, below 1 where composing wins.
 """
 
@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from regard.attention import Mask, Softmax, exact
+from regard.attention import Mask, Softmax
+from regard.attention.softmax import softmax
 
 SHAPES = ((64, 4, 16, 32), (64, 4, 30, 32), (64, 4, 64, 32), (64, 8, 128, 32), (16, 8, 256, 32))
 ROUNDS = 15
@@ -26,7 +27,7 @@ def composed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     n = query.shape[2]
     allowed = Mask.causal().to_dense(n, n, query.device)
     scores = query * query.shape[-1] ** -0.5 @ key.mT
-    gathered: Tensor = exact.softmax(scores, allowed) @ value
+    gathered: Tensor = softmax(scores, allowed) @ value
     return gathered
 
 

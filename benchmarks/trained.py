@@ -6,21 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.training.loop import Settings
 from regard.training.task_stages import plan_task
 
 
 @contextmanager
-def trained(task: str, settings: Sequence[str], machine: Machine) -> Iterator[tuple[Run, float]]:
+def trained(
+    task: str, settings: Sequence[str], environment: ExecutionEnvironment
+) -> Iterator[tuple[Run, float]]:
     """A run of a task's recipe with some settings, and the seconds that its training took."""
     recipe: Recipe = override(RECIPES[task], settings)
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_task(Path(folder) / "run", recipe)
         started = time.perf_counter()
-        plan.execute(Settings(machine=machine, quiet=True))
+        plan.execute(Settings(environment=environment, quiet=True))
         yield plan.run, time.perf_counter() - started

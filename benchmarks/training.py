@@ -1,8 +1,8 @@
 """Tokens a second of a training step, beside its peers and the machine's matrix products.
 
-One process, models of one size: 4 layers, 8 heads, width 256, block 128, vocabulary 256. A step is
-forward, cross entropy, backward, clipping and fused AdamW; ours as `regard.training` takes it. In
-float32 and under bfloat16 autocast: plain, with dropout, and with padding, where rows of unequal
+One process, models of one size: 4 layers, 8 heads, width 256, context 128, vocabulary 256. A step
+is forward, cross entropy, backward, clipping and fused AdamW; ours as `regard.training` takes it.
+In float32 and under bfloat16 autocast: plain, with dropout, and with padding, where rows of unequal
 length are filled up to the longest and only real tokens count. Everyone is timed in rounds,
 interleaved, and so are the bare matrix products of all linear layers, forward and both gradients:
 no step can take less. At last it is shown where the time of our step goes.
@@ -36,9 +36,9 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.families import LanguageModel
-from regard.runs.machine import Machine, Precision
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
 from regard.text.batches import TextBatch, make_batch
 from regard.text.objectives import continuation
@@ -95,9 +95,9 @@ class Case:
         """Whether the claim is about it."""
         return not self.padded and self.dropout == 0
 
-    def machine(self, device: torch.device) -> Machine:
+    def environment(self, device: torch.device) -> ExecutionEnvironment:
         """The device, at this precision."""
-        return Machine.choose(str(device), self.precision)
+        return ExecutionEnvironment.choose(str(device), self.precision)
 
     def batch(self, block: int, rows: int) -> TextBatch:
         """Random tokens, in rows of a block or of unequal length."""
@@ -160,15 +160,18 @@ class Claim(NamedTuple):
 
 
 def our_step(
-    model: LanguageModel, batch: TextBatch, machine: Machine, body: Body | None = None
+    model: LanguageModel,
+    batch: TextBatch,
+    environment: ExecutionEnvironment,
+    body: Body | None = None,
 ) -> measure.Call:
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
-    optimizers, parts = make_optimizers(model, config), best_parts(batch, machine)
+    optimizers, parts = make_optimizers(model, config), best_parts(batch, environment)
 
     def step() -> None:
-        loss = accumulate_gradients(model, batch, machine, parts=parts, body=body)
-        clip_gradients(model, config.clip, loss, step=0)
+        loss = accumulate_gradients(model, batch, environment, parts=parts, body=body)
+        clip_gradients(model, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -176,12 +179,14 @@ def our_step(
     return step
 
 
-def peer_step(peer: Peer, model: Any, batch: TextBatch, machine: Machine) -> measure.Call:
+def peer_step(
+    peer: Peer, model: Any, batch: TextBatch, environment: ExecutionEnvironment
+) -> measure.Call:
     """The same by torch's own means, which doesn't ask for the loss."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step() -> None:
-        with machine.autocast():
+        with environment.autocast():
             logits = peer.score(model, batch.ids).float()
             loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
         loss.backward()
@@ -192,7 +197,9 @@ def peer_step(peer: Peer, model: Any, batch: TextBatch, machine: Machine) -> mea
     return step
 
 
-def products(model: LanguageModel, batch: TextBatch, machine: Machine) -> tuple[measure.Call, int]:
+def products(
+    model: LanguageModel, batch: TextBatch, environment: ExecutionEnvironment
+) -> tuple[measure.Call, int]:
     """The products of all linear layers in a step and nothing else, and their operations."""
     shapes = [
         (
@@ -203,7 +210,7 @@ def products(model: LanguageModel, batch: TextBatch, machine: Machine) -> tuple[
         for layer in model.modules()
         if isinstance(layer, nn.Linear)
     ]
-    made = {shape: three_products(*shape, machine) for shape in shapes}
+    made = {shape: three_products(*shape, environment) for shape in shapes}
 
     def run() -> None:
         for shape in shapes:
@@ -214,11 +221,11 @@ def products(model: LanguageModel, batch: TextBatch, machine: Machine) -> tuple[
 
 
 def three_products(
-    n: int, d_in: int, d_out: int, machine: Machine
+    n: int, d_in: int, d_out: int, environment: ExecutionEnvironment
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Of a linear layer for n tokens: forward, gradient of the input, gradient of the weight."""
     x, weight, gradient = (
-        torch.randn(shape, device=machine.device, dtype=machine.dtype)
+        torch.randn(shape, device=environment.device, dtype=environment.dtype)
         for shape in ((n, d_in), (d_out, d_in), (n, d_out))
     )
     pairs = (x, weight.mT), (gradient, weight), (gradient.mT, x)
@@ -242,20 +249,23 @@ def measured(
     compiled: bool = False,
 ) -> Measured:
     """Everyone in one case."""
-    machine, batch = case.machine(device), case.batch(config.block, rows).to(device)
+    environment, batch = (
+        case.environment(device),
+        case.batch(config.context_length, rows).to(device),
+    )
     model = ours(case, config, device)
-    bare, operations = products(model, batch, machine)
-    calls = {OURS: our_step(model, batch, machine)}
+    bare, operations = products(model, batch, environment)
+    calls = {OURS: our_step(model, batch, environment)}
     if compiled:
         torch.compiler.reset()  # each case compiles anew, and only so many are kept
         model = ours(case, config, device)
         body = torch.compile(model.body, dynamic=True)
-        calls[COMPILED] = our_step(model, batch, machine, body)
+        calls[COMPILED] = our_step(model, batch, environment, body)
     for peer in PEERS:
         if peer.installed:
             sizes = msgspec.structs.replace(config, dropout=case.dropout)
             theirs = peer.make(sizes, VOCABULARY).to(device).train()
-            calls[peer.name] = peer_step(peer, theirs, batch, machine)
+            calls[peer.name] = peer_step(peer, theirs, batch, environment)
     times = measure.interleaved(calls | {PRODUCTS: bare}, rounds, device)
     return Measured(case=case, tokens=batch.n_targets, operations=operations, times=times)
 
@@ -276,8 +286,8 @@ def profiled(
     case: Case, config: DecoderConfig, *, rows: int, device: torch.device, repeats: int = 3
 ) -> dict[str, float]:
     """Seconds of our step by kinds of operations."""
-    batch, on_gpu = case.batch(config.block, rows).to(device), device.type == "cuda"
-    step = our_step(ours(case, config, device), batch, case.machine(device))
+    batch, on_gpu = case.batch(config.context_length, rows).to(device), device.type == "cuda"
+    step = our_step(ours(case, config, device), batch, case.environment(device))
     step()
     activities = [ProfilerActivity.CPU]
     if on_gpu:

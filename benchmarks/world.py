@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
+from regard.config import override
 from regard.evaluation.answers import answer_questions
 from regard.metrics import accuracy
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.loop import Settings
@@ -33,8 +33,8 @@ from regard.training.stages import plan_pretraining
 SETTINGS: dict[str, list[str]] = {
     "softmax": [],
     "argmax": [],
-    "bigbird": ["model.attention.block=8"],
-    "sliding-window": ["model.attention.size=16", "model.attention.block=16"],
+    "bigbird": ["model.attention.block_size=8"],
+    "sliding-window": ["model.attention.size=16", "model.attention.block_size=16"],
     "elu": [],
     "polynomial": [],
     "fourier": ["model.n_heads=8", "model.attention.features=128", "model.attention.sigma=8.0"],
@@ -51,7 +51,7 @@ Random features are for narrow heads: at a width of 64, as softmax has here, the
 def measure(kind: str, steps: int) -> dict[str, Any]:
     """Train one and ask it about the people that the text tells of."""
     torch.set_num_threads(2)
-    machine = Machine.choose("auto", "auto")
+    environment = ExecutionEnvironment.choose("auto", "auto")
     recipe = override(
         RECIPES["demo"],
         [f"model.attention.kind={kind}", *SETTINGS[kind], f"pretraining.steps={steps}"],
@@ -60,20 +60,20 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_pretraining(
-            corpus, Path(folder) / kind, recipe, questions=world.questions("asked", QUESTIONS)
+            corpus, Path(folder) / kind, recipe, questions=world.questions("qa_train", QUESTIONS)
         )
-        progress = plan.execute(Settings(machine=machine, quiet=True))
-    answers = answer_questions(plan.run, world.questions("told"), machine)
-    states = plan.run.language_model.start(1, recipe.model.block)
+        progress = plan.execute(Settings(environment=environment, quiet=True))
+    answers = answer_questions(plan.run, world.questions("text_only"), environment)
+    states = plan.run.language_model.init_state(1, recipe.model.context_length)
     right = accuracy([answer.correct for answer in answers])
     return {
         "accuracy": right.value,
         "accuracy_95": [right.low, right.high],
         "tokens_per_second": round(progress.tokens / progress.seconds),
         "peak_memory_mb": round(peak_memory_mb()),
-        "state_bytes": sum(state.bytes for state in states),
+        "state_bytes": states.bytes,
         "settings": SETTINGS[kind],
-        "machine": machine.describe(),
+        "machine": environment.describe(),
     }
 
 

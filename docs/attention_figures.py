@@ -20,7 +20,7 @@ from regard.attention import (
     Softmax,
     truncate,
 )
-from regard.attention.features import (
+from regard.attention.feature_maps import (
     Elu,
     FavorHyperbolic,
     FavorPositive,
@@ -71,8 +71,8 @@ def matrices(x: Tensor) -> dict[str, Tensor]:
         "argmax": of(Argmax()),
         "truncate, rank 8": truncate(exact, 8).matrix,
         "Linformer, k = 16": of(Linformer(length=N, k=16)),
-        "BigBird": of(BigBird(block=4, window=3, random=1, global_blocks=1, max_keys=N)),
-        "sliding window": of(SlidingWindow(size=6, block=4)),
+        "BigBird": of(BigBird(block_size=4, window=3, random=1, global_blocks=1, max_keys=N)),
+        "sliding window": of(SlidingWindow(size=6, block_size=4)),
         "elu + 1": of(KernelAttention(Elu())),
         "(q·k)²": of(KernelAttention(Polynomial())),
         "Fourier, 256": of(KernelAttention(Fourier(d=D, features=256))),
@@ -99,18 +99,18 @@ def draw_errors() -> plt.Figure:
         "positive": FavorPositive,
         "hyperbolic": FavorHyperbolic,
     }
-    for (name, make), colour in zip(maps.items(), ("#3d85c6", "#e07b39", "#45a567"), strict=True):
+    for (name, make), color in zip(maps.items(), ("#3d85c6", "#e07b39", "#45a567"), strict=True):
         for orthogonal, style in ((False, ":"), (True, "-")):
             errors = [kernel_error(make, m, orthogonal) for m in draws]
             label = f"{name}, {'orthogonal' if orthogonal else 'independent'}"
-            left.loglog(draws, errors, style, color=colour, label=label)
+            left.loglog(draws, errors, style, color=color, label=label)
     left.loglog(draws, 0.9 * np.power(draws, -0.5), color="#888888", lw=0.8, label="m^(−½)")
     left.set(xlabel="directions m", ylabel="median |K̂ − K| / K")
     left.set_title("the softmax kernel, ‖q‖ = ‖k‖ = d^¼, d = 16")
     left.legend(frameon=False, fontsize=7)
-    for d, colour in ((4, "#45a567"), (16, "#e07b39"), (64, "#b067b5")):
+    for d, color in ((4, "#45a567"), (16, "#e07b39"), (64, "#b067b5")):
         errors = [output_error(d, m) for m in draws]
-        right.loglog(draws, errors, color=colour, label=f"d = {d}")
+        right.loglog(draws, errors, color=color, label=f"d = {d}")
     right.axhline(1.0, color="#888888", lw=0.8)
     right.set(xlabel="directions m", ylabel="median relative error of a row")
     right.set_title("FAVOR+ against softmax attention, q, k ~ N(0, 1), 64 keys")

@@ -62,8 +62,8 @@ def reached(
     right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
     right.set_xlim(-0.5, len(arms) - 0.5)
     for panel in (left, right):
-        for (label, (low, high)), colour in zip(PUBLISHED.items(), ("C1", "C2"), strict=True):
-            panel.axhspan(low, high, alpha=0.2, label=label, color=colour)
+        for (label, (low, high)), color in zip(PUBLISHED.items(), ("C1", "C2"), strict=True):
+            panel.axhspan(low, high, alpha=0.2, label=label, color=color)
         panel.axhline(LONDON, color="0.5", linestyle=":", label="always London")
         panel.set(ylabel="accuracy, %", ylim=(0, 100))
         panel.grid(alpha=0.3)

@@ -14,7 +14,7 @@ from explorer_pages.exercise import Exercise
 from explorer_pages.models import plan_decoder, plan_encoder, trained
 from explorer_pages.page import write_pages
 
-from regard.explorer.subjects import open_subject
+from regard.explorer.look import open_model
 
 
 def main() -> None:
@@ -35,13 +35,13 @@ def main() -> None:
     others = [another(chosen.bert)] if chosen.bert else []
     failed = write_pages(chosen.out, decoder, encoder, others)
     for number in failed:
-        print(f"{number.name}: {number.measured:.4g}, wanted {number.wanted}", file=sys.stderr)
+        print(f"{number.name}: {number.measured:.4g}, expected {number.expected}", file=sys.stderr)
     sys.exit(1 if failed else 0)
 
 
 def another(name: str) -> Exercise:
     """The section about one more encoder."""
-    return another_bert(open_subject(name, device=torch.device("cpu")), name, 50)
+    return another_bert(open_model(name, device=torch.device("cpu")), name, 50)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 
 FIGURES = Path(__file__).parent / "figures"
 ATTENTION, PLAIN, EDGE = "#bcd7f0", "#eeeeee", "#f7dcb4"
-COLOURS = {"attention": ATTENTION, "tokens": EDGE, "head": EDGE}
+COLORS = {"attention": ATTENTION, "tokens": EDGE, "head": EDGE}
 """By a word of a box's text; all others are plain."""
 WIDE, HIGH, GAP = 2.6, 0.55, 0.35
 
@@ -83,9 +83,9 @@ def draw_stack(panel: Axes, stack: Stack, left: float) -> None:
     """Boxes, arrows between them, and a frame around what is repeated."""
     for row, text in enumerate(stack.boxes):
         bottom = row * (HIGH + GAP)
-        colour = next((c for word, c in COLOURS.items() if word in text), PLAIN)
+        color = next((c for word, c in COLORS.items() if word in text), PLAIN)
         rounded = "round,pad=0,rounding_size=0.08"
-        box = FancyBboxPatch((left, bottom), WIDE, HIGH, rounded, fc=colour, ec="0.3")
+        box = FancyBboxPatch((left, bottom), WIDE, HIGH, rounded, fc=color, ec="0.3")
         panel.add_patch(box)
         panel.text(left + WIDE / 2, bottom + HIGH / 2, text, ha="center", va="center", fontsize=9)
         if row:

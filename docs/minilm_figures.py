@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard import HuggingFaceModel
 from regard.cli.main import run
-from regard.explorer.maps import Layer
+from regard.explorer.attention_maps import Layer
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
@@ -52,10 +52,10 @@ def main() -> None:
 
 
 def measured(model: str, name: str, picture: Path, *flags: str) -> list[dict[str, Any]]:
-    """The numbers of `regard patterns`, a head each."""
+    """The numbers of `regard head-scores`, a head each."""
     place = FIGURES / f"{name}.json"
     wishes = ("--random", "50", "--out", str(picture), "--json", str(place), *flags)
-    if run(["patterns", model, str(DOCS / "minilm.txt"), *wishes]):
+    if run(["head-scores", model, str(DOCS / "minilm.txt"), *wishes]):
         sys.exit(1)
     found: list[dict[str, Any]] = json.loads(place.read_text(encoding="utf-8"))
     return found
@@ -84,14 +84,14 @@ def table_of_kinds(heads: list[dict[str, Any]]) -> str:
 def first_token(model: HuggingFaceModel) -> list[dict[str, float]]:
     """For each layer, what [CLS] gets and gives: means over heads and sentences."""
     texts = (DOCS / "minilm.txt").read_text(encoding="utf-8").splitlines()
-    read = [model.read(text)[0].layers for text in texts]
+    read = [model.attention_maps(text)[0].layers for text in texts]
     return [_mean([_first(layer) for layer in layers]) for layers in zip(*read, strict=True)]
 
 
 def cosines(model: HuggingFaceModel) -> dict[int, float]:
     """Between the vectors of positions that stand so far apart, among the first 128 but [CLS]'s."""
-    (one, *_) = model.read_ids(model.ordinary[:126])
-    vectors = one.encoding.vectors
+    (one, *_) = model.map_of_ids(model.regular_token_ids[:126])
+    vectors = one.position_info.vectors
     assert vectors is not None
     alike = torch.nn.functional.normalize(vectors[1:], dim=-1)
     return {apart: float((alike @ alike.T).diagonal(apart).mean()) for apart in APART}
@@ -102,7 +102,7 @@ def lengths(model: HuggingFaceModel) -> dict[str, float]:
     """Of what the embeddings add up: of the first position, of others, and of tokens."""
     tables: Any = model.model.get_submodule("embeddings")
     positions = tables.position_embeddings.weight.norm(dim=-1)
-    words = tables.word_embeddings.weight[model.ordinary].norm(dim=-1)
+    words = tables.word_embeddings.weight[model.regular_token_ids].norm(dim=-1)
     found = {"first position": positions[0], "others": positions[1:], "words": words}
     return {name: float(of.mean()) for name, of in found.items()}
 
@@ -128,7 +128,7 @@ def table_of_cosines(found: dict[str, Any]) -> str:
 
 def _first(layer: Layer) -> dict[str, Float[Tensor, " heads"]]:
     """Of each head: weight to the first token, its share of what is added, and lengths."""
-    weights, lengths = layer.captured.weights[0], layer.value_lengths
+    weights, lengths = layer.record.weights[0], layer.value_lengths
     assert lengths is not None
     norms = weights * lengths[:, None]
     return {

@@ -8,7 +8,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from regard.cli.study import study as command
-from regard.studies.catalogue import THEMES, Theme
+from regard.studies.registry import THEMES, Theme
 
 DOCS = Path(__file__).parent
 INDEX = re.compile(r"(?<=<!-- index -->\n).*?(?=<!-- /index -->)", re.DOTALL)
@@ -40,7 +40,7 @@ def notebook(theme: Theme) -> dict[str, Any]:
     cells = [_text(f"# {theme.name.capitalize()}\n\n{theme.about}")]
     for study in theme.studies:
         name = study.name.replace("-", "_")
-        call = f"{name}.shipped()  # {name}() trains anew" if study.trains else f"{name}()"
+        call = f"{name}.stored_result()  # {name}() trains anew" if study.trains else f"{name}()"
         cells += [
             _text(f"## {study.question}\n\nAsked in {'; '.join(study.asked)}."),
             _code(f"from regard.studies import {name}\n\n{call}"),

@@ -2,17 +2,45 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from msgspec import structs
 
+from skips import skipped_lines
 from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
 settings.register_profile("regard", deadline=None, derandomize=True)
 settings.load_profile("regard")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-golden", action="store_true", help="store tests/golden.json anew")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let weights that a test draws without a seed be the same whatever ran before."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why tests were skipped."""
+    if lines := skipped_lines(terminalreporter.getreports("skipped")):
+        terminalreporter.section("skipped tests")
+        terminalreporter.write("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trusted_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The list of trusted code, which is the user's elsewhere."""
+    path = tmp_path_factory.mktemp("config") / "trusted_code"
+    os.environ["REGARD_TRUSTED_CODE"] = str(path)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """What a user reads is whole."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,27 @@ def test_every_link_and_picture_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
     assert not re.search(r"@@|TODO|FIXME|XXX", page.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_in_the_index() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    for page in docs.glob("**/*.md"):
+        if page.name != "README.md":
+            assert f"({page.relative_to(docs)})" in index, page
+
+
+_PAGES = "import json, make_reference; print(json.dumps(make_reference.pages()))"
+
+
+def test_the_reference_is_that_of_the_commands_and_the_configuration() -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", _PAGES],
+        cwd=ROOT / "docs",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name, page in json.loads(made.stdout).items():
+        stored = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        assert stored == page, f"docs/reference/{name}: run `make reference`"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 
 PEOPLE = (
     ("Ada Finch", "Rome"),
@@ -18,7 +18,7 @@ PEOPLE = (
 )
 BIOGRAPHIES = tuple(f"{name} was born in {place}." for name, place in PEOPLE)
 QUESTIONS = tuple(
-    Question(text=f"Where was {name} born?", answer=place, where=f"pairs.tsv:{number}")
+    Example(text=f"Where was {name} born?", answer=place, where=f"pairs.tsv:{number}")
     for number, (name, place) in enumerate(PEOPLE, start=1)
 )
 
@@ -28,7 +28,7 @@ MODEL = (
     "model.n_layers=1",
     "model.n_heads=2",
     "model.d_model=16",
-    f"model.block={BLOCK}",
+    f"model.context_length={BLOCK}",
 )
 """Overrides that make any recipe's model tiny."""
 STEPS = tuple(

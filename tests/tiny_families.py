@@ -6,32 +6,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    EncoderDecoderConfig,
-    ModelConfig,
-    TransformerConfig,
-)
-from regard.models.config_attention import BigBirdConfig, EluConfig, SoftmaxConfig
-from regard.models.config_heads import (
-    ClassesConfig,
-    EmbeddingConfig,
-    HeadConfig,
-    LanguageConfig,
-    MaskedLanguageConfig,
-    TokenClassesConfig,
-)
-from regard.models.config_positions import AlibiConfig, NoPositionsConfig, RotaryConfig
-from regard.models.config_recurrent import (
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
-    WindowConfig,
-)
-from regard.models.families import (
+from regard.attention.config import BigBirdConfig, EluConfig, SoftmaxConfig
+from regard.models.builders import (
     HEADS,
     Classifier,
-    Conditioned,
+    ConditionedModel,
     Embedder,
     LanguageModel,
     MaskedLanguageModel,
@@ -40,11 +19,36 @@ from regard.models.families import (
     TokenClassifier,
     make_model,
 )
+from regard.models.config import (
+    AlibiConfig,
+    ClassificationHeadConfig,
+    DecoderConfig,
+    EmbeddingHeadConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    FixedWindowConfig,
+    HeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    RotaryConfig,
+    TokenClassificationHeadConfig,
+    TransformerConfig,
+)
 from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
 from regard.text.objectives import IGNORE
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
 
-SIZES: dict[str, Any] = {"block": BLOCK, "n_layers": 2, "n_heads": 2, "d_model": 8, "dropout": 0.0}
+SIZES: dict[str, Any] = {
+    "context_length": BLOCK,
+    "n_layers": 2,
+    "n_heads": 2,
+    "d_model": 8,
+    "dropout": 0.0,
+}
 WIDE: dict[str, Any] = SIZES | {"n_layers": 1, "n_heads": 3, "d_model": 12}
 LABELS = ("north", "south", "west")
 
@@ -52,12 +56,12 @@ FAMILIES: dict[str, ModelConfig] = {
     "decoder": DecoderConfig(**SIZES),
     "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
-    "decoder, convolved": DecoderConfig(**SIZES, convolution=3, positions=RotaryConfig()),
-    "encoder, convolved": EncoderConfig(**SIZES, convolution=2),
-    "encoder": EncoderConfig(**SIZES, segments=2, activation="gelu-tanh"),
+    "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
+    "encoder, convolved": EncoderConfig(**SIZES, short_conv=2),
+    "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(
-        encoder=TransformerConfig(**WIDE, attention=BigBirdConfig(block=2)),
+        encoder=TransformerConfig(**WIDE, attention=BigBirdConfig(block_size=2)),
         decoder=TransformerConfig(**SIZES, n_kv_heads=1, attention=EluConfig()),
     ),
     "encoder-decoder, post": EncoderDecoderConfig(
@@ -74,17 +78,19 @@ FAMILIES: dict[str, ModelConfig] = {
     "rnn-encoder-decoder, attention": RecurrentEncoderDecoderConfig(
         **TINY, cell="lstm", bidirectional=True, attention=SoftmaxConfig()
     ),
-    "window": WindowConfig(block=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0),
-    "window, tied": WindowConfig(
-        block=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0, tie_head=True
+    "fixed-window": FixedWindowConfig(
+        context_length=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0
+    ),
+    "fixed-window, tied": FixedWindowConfig(
+        context_length=BLOCK, size=3, d_model=4, d_hidden=5, dropout=0.0, tie_head=True
     ),
 }
 HEAD_CONFIGS: dict[str, HeadConfig] = {
-    "language": LanguageConfig(),
-    "masked-language": MaskedLanguageConfig(),
-    "classes": ClassesConfig(labels=LABELS),
-    "token-classes": TokenClassesConfig(labels=LABELS),
-    "embedding": EmbeddingConfig(width=5),
+    "lm": LMHeadConfig(),
+    "masked-lm": MaskedLMHeadConfig(),
+    "classification": ClassificationHeadConfig(labels=LABELS),
+    "token-classification": TokenClassificationHeadConfig(labels=LABELS),
+    "embedding": EmbeddingHeadConfig(width=5),
 }
 
 
@@ -102,7 +108,7 @@ def kind(config: ModelConfig | HeadConfig) -> str:
 
 def fits(config: ModelConfig, head: str) -> bool:
     """Whether there is such a model: none predicts the next token and sees it."""
-    return head in HEADS[kind(config)] and not (head == "language" and reads_both_ways(config))
+    return head in HEADS[kind(config)] and not (head == "lm" and reads_both_ways(config))
 
 
 MODELS = {
@@ -144,10 +150,10 @@ def results(model: Model, rows: Sequence[Row], *, padding: int = 0) -> list[Tens
     return [row[: len(text)] for row, text in zip(out, texts, strict=True)]
 
 
-def writer(model: Model, source: Tensor, lengths: Tensor) -> LanguageModel | Conditioned:
+def writer(model: Model, source: Tensor, lengths: Tensor) -> LanguageModel | ConditionedModel:
     """What continues texts, about a source if the model reads one."""
     if isinstance(model, SequenceToSequence):
-        return model.about(source, lengths)
+        return model.condition(source, lengths)
     assert isinstance(model, LanguageModel)
     return model
 

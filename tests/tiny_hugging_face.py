@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
-from regard.models.families import LanguageModel, MaskedLanguageModel
+from regard.models.builders import LanguageModel, MaskedLanguageModel
 from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 
 VOCABULARY = 23

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.families import LanguageModel
 
 BLOCK = 16
 VOCABULARY = 11
@@ -14,7 +14,7 @@ VOCABULARY = 11
 
 def tiny_config(**settings: Any) -> DecoderConfig:
     """Two layers of four heads, without dropout unless it is asked for."""
-    defaults = {"block": BLOCK, "n_layers": 2, "n_heads": 4, "d_model": 16, "dropout": 0.0}
+    defaults = {"context_length": BLOCK, "n_layers": 2, "n_heads": 4, "d_model": 16, "dropout": 0.0}
     return DecoderConfig(**{**defaults, **settings})
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.config_recurrent import RecurrentConfig
+from regard.models.config import RecurrentConfig
 
 BLOCK = 16
 VOCABULARY = 11
@@ -18,7 +18,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "gru": {"cell": "gru"},
     "lstm": {"cell": "lstm"},
 }
-TINY: dict[str, Any] = {"block": BLOCK, "n_layers": 2, "d_model": 6, "dropout": 0.0}
+TINY: dict[str, Any] = {"context_length": BLOCK, "n_layers": 2, "d_model": 6, "dropout": 0.0}
 
 tokens = st.integers(0, VOCABULARY - 1)
 texts = st.lists(tokens, min_size=1, max_size=BLOCK)
@@ -77,8 +77,10 @@ def last_hidden(model: Any, states: Any, conversation: Conversation) -> list[Ten
     found = []
     for turn in zip(*conversation, strict=True):
         ids, lengths = padded(turn, padding=VOCABULARY - 1)
-        keep = torch.arange(ids.shape[1]) < lengths[:, None]
-        hidden, states = model.extend(ids, states, None if bool(keep.all()) else keep)
+        attention_mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        hidden, states = model.extend(
+            ids, states, None if bool(attention_mask.all()) else attention_mask
+        )
         found.append(hidden[torch.arange(len(ids)), lengths - 1])
     return found
 

@@ -10,11 +10,11 @@ import torch
 import uvicorn
 from starlette.testclient import TestClient
 
+from regard.config import override
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.serve.app import make_app
-from regard.serve.offers import Offer, offer
+from regard.serve.available_models import AvailableModel, find_models
 from regard.serve.server import listen
 from regard.serve.worker import Worker
 from regard.text.tokenizer import Characters
@@ -23,14 +23,14 @@ TEXT = "the dog ran"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 PORT = 8765
 BLOCK = 32
-SIZES = (f"block={BLOCK}", "d_model=16", "n_layers=2", "n_heads=2")
+SIZES = (f"context_length={BLOCK}", "d_model=16", "n_layers=2", "n_heads=2")
 TINY = [f"model.{size}" for size in SIZES]
 BOTH = [f"model.{side}.{size}" for side in ("encoder", "decoder") for size in SIZES]
 FAMILIES: dict[str, list[str]] = {
     "decoder": ["text", *TINY],
     "favor": ["text", *TINY, "model.attention.kind=favor-positive"],
-    "long": ["text", *TINY, "model.block=1024"],
-    "encoder": ["masked", *TINY, "model.segments=2"],
+    "long": ["text", *TINY, "model.context_length=1024"],
+    "encoder": ["masked", *TINY, "model.n_token_types=2"],
     "encoder-decoder": ["translation", *BOTH],
     "rnn": ["text", "model.kind=rnn", *TINY[:2]],
 }
@@ -52,13 +52,13 @@ def save_run(path: Path, family: str = "decoder") -> Path:
     return path
 
 
-def offered(*models: str | Path) -> list[Offer]:
-    return offer([str(model) for model in models])
+def available(*models: str | Path) -> list[AvailableModel]:
+    return find_models([str(model) for model in models])
 
 
 def client(*models: str | Path, worker: Worker | None = None) -> TestClient:
     """What a browser on this machine asks the server of these models with."""
-    app = make_app(offered(*models), worker or Worker(), torch.device("cpu"), PORT)
+    app = make_app(available(*models), worker or Worker(), torch.device("cpu"), PORT)
     return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
 
@@ -67,7 +67,7 @@ def served(*models: str | Path) -> Iterator[int]:
     """A server of these models in a thread, and its port."""
     with listen(0) as listening:
         port: int = listening.getsockname()[1]
-        app = make_app(offered(*models), Worker(), torch.device("cpu"), port)
+        app = make_app(available(*models), Worker(), torch.device("cpu"), port)
         config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -80,6 +80,6 @@ def served(*models: str | Path) -> Iterator[int]:
         assert not thread.is_alive()
 
 
-def wish(**changes: Any) -> dict[str, Any]:
+def request_body(**changes: Any) -> dict[str, Any]:
     """A request's body."""
     return {"model": 0, "text": TEXT, **changes}

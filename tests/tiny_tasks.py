@@ -5,20 +5,20 @@ from pathlib import Path
 
 import torch
 
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.training.loop import Settings
 from regard.training.task_stages import plan_task
 
-CPU = Machine(torch.device("cpu"), torch.float32)
-SETTINGS = Settings(machine=CPU, quiet=True)
+CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
+SETTINGS = Settings(environment=CPU, quiet=True)
 
 _STACK = ("n_layers=1", "n_heads=2", "d_model=16", "dropout=0", "positions.kind=rotary")
-_BLOCK = "block=320"
+_BLOCK = "context_length=320"
 _LAYERS = ("n_layers=1", "d_model=16", "dropout=0", _BLOCK)
 
 
@@ -30,37 +30,41 @@ def _family(kind: str, head: str, *settings: str) -> tuple[str, ...]:
 
 _SIDES = [f"{side}.{setting}" for side in ("encoder", "decoder") for setting in (*_STACK, _BLOCK)]
 CONTINUING = {
-    "decoder": _family("decoder", "language", *_STACK, _BLOCK),
-    "rnn": _family("rnn", "language", *_LAYERS),
-    "window": _family("window", "language", "size=4", "d_model=16", "d_hidden=16", _BLOCK),
+    "decoder": _family("decoder", "lm", *_STACK, _BLOCK),
+    "rnn": _family("rnn", "lm", *_LAYERS),
+    "fixed-window": _family("fixed-window", "lm", "size=4", "d_model=16", "d_hidden=16", _BLOCK),
 }
 """Families that continue texts, which is an answer too."""
 WRITING = CONTINUING | {
-    "encoder-decoder": _family("encoder-decoder", "language", *_SIDES),
-    "rnn-encoder-decoder": _family("rnn-encoder-decoder", "language", *_LAYERS),
+    "encoder-decoder": _family("encoder-decoder", "lm", *_SIDES),
+    "rnn-encoder-decoder": _family("rnn-encoder-decoder", "lm", *_LAYERS),
 }
 """Families that write answers."""
-LABELLING = {
-    "encoder, classes": _family("encoder", "classes", *_STACK, _BLOCK, "segments=0"),
-    "decoder, classes": _family("decoder", "classes", *_STACK, _BLOCK),
-    "rnn, classes": _family("rnn", "classes", *_LAYERS, "bidirectional=true"),
-    "encoder with segments, classes": _family("encoder", "classes", *_STACK, _BLOCK, "segments=2"),
+LABELING = {
+    "encoder, classification": _family(
+        "encoder", "classification", *_STACK, _BLOCK, "n_token_types=0"
+    ),
+    "decoder, classification": _family("decoder", "classification", *_STACK, _BLOCK),
+    "rnn, classification": _family("rnn", "classification", *_LAYERS, "bidirectional=true"),
+    "encoder with segments, classification": _family(
+        "encoder", "classification", *_STACK, _BLOCK, "n_token_types=2"
+    ),
 }
 EMBEDDING = {
     "encoder, embedding": _family("encoder", "embedding", *_STACK, _BLOCK),
     "decoder, embedding": _family("decoder", "embedding", *_STACK, _BLOCK),
     "rnn, embedding": _family("rnn", "embedding", *_LAYERS),
 }
-FAMILIES = WRITING | LABELLING | EMBEDDING
+FAMILIES = WRITING | LABELING | EMBEDDING
 """All that learn tasks of texts with answers, but for tags."""
 TAGGING = {
-    "encoder, tags": _family("encoder", "token-classes", *_STACK, _BLOCK),
+    "encoder, tags": _family("encoder", "token-classification", *_STACK, _BLOCK),
     "encoder with segments, tags": _family(
-        "encoder", "token-classes", *_STACK, _BLOCK, "segments=2"
+        "encoder", "token-classification", *_STACK, _BLOCK, "n_token_types=2"
     ),
-    "decoder, tags": _family("decoder", "token-classes", *_STACK, _BLOCK),
-    "rnn, tags": _family("rnn", "token-classes", *_LAYERS),
-    "rnn both ways, tags": _family("rnn", "token-classes", *_LAYERS, "bidirectional=true"),
+    "decoder, tags": _family("decoder", "token-classification", *_STACK, _BLOCK),
+    "rnn, tags": _family("rnn", "token-classification", *_LAYERS),
+    "rnn both ways, tags": _family("rnn", "token-classification", *_LAYERS, "bidirectional=true"),
 }
 """Families that tag words."""
 
@@ -103,7 +107,7 @@ def task_recipe(task: str, family: str, *settings: str) -> Recipe:
     return override(TASKS[task], [*task_settings(task, family), *settings])
 
 
-def sharp_run(recipe: Recipe, examples: Sequence[Question] | None = None) -> Run:
+def sharp_run(recipe: Recipe, examples: Sequence[Example] | None = None) -> Run:
     """An untrained run whose weights are so large that its answers differ, in evaluation mode."""
     run = plan_task(Path("nowhere"), recipe, examples).run
     generator = torch.Generator().manual_seed(recipe.seed)
@@ -115,7 +119,7 @@ def sharp_run(recipe: Recipe, examples: Sequence[Question] | None = None) -> Run
     return run
 
 
-def trained_run(out: Path, recipe: Recipe, examples: Sequence[Question] | None = None) -> Run:
+def trained_run(out: Path, recipe: Recipe, examples: Sequence[Example] | None = None) -> Run:
     """A run that was trained for its recipe's task."""
     plan = plan_task(out, recipe, examples)
     plan.execute(SETTINGS)

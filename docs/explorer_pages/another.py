@@ -15,25 +15,25 @@ from explorer_pages.measures import (
     weights_of,
 )
 from explorer_pages.sentences import noun_text, texts, texts_of, verb_text
+from regard.explorer.adapters import Adapter
+from regard.explorer.head_scores import head_scores
 from regard.explorer.pictures import draw_map
-from regard.explorer.profile import profile
-from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most
 
 KINDS = ("previous", "next", "self", "first", "separators", "punctuation", "same token")
 
 
-def another_bert(run: Run | Subject, named: str, n: int) -> Exercise:
+def another_bert(run: Run | Adapter, named: str, n: int) -> Exercise:
     """What does a larger encoder do with the same sentences?"""
-    looked = Looked(run, *PAIR, vs_untrained=True, named=named)
-    sides = [side.maps[0] for side in looked.view.sides]
-    one, (after, before) = sides[0], (entropies(side) for side in sides)
+    looked = Looked(run, *PAIR, compare_untrained=True, named=named)
+    panels = [panel.maps[0] for panel in looked.view.panels]
+    one, (after, before) = panels[0], (entropies(panel) for panel in panels)
     assert one.second is not None
     weights, party = weights_of(one), place_of(one, "party")
     it, cake = (most(weights[:, :, place_of(one, word), party]) for word in ("it", "cake"))
     shares = blocks(weights, one.second)
-    heads = profile(maps_of(run, texts(SEED, "measured", n)))
+    heads = head_scores(maps_of(run, texts(SEED, "measured", n)))
     best = {kind: max(heads, key=lambda head: head.scores[kind]) for kind in KINDS}
     verbs, nouns = (maps_of(run, texts_of(kind, SEED, n)) for kind in (verb_text, noun_text))
     other = mean_cosines(list(zip(verbs, nouns, strict=True)), "play")

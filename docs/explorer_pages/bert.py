@@ -30,12 +30,12 @@ from explorer_pages.sentences import (
     verb_text,
 )
 from regard.drawing import heat_map, panels, to_png
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.head_scores import Head, draw_head_scores, head_scores
 from regard.explorer.look import untrained
-from regard.explorer.maps import Map
 from regard.explorer.pictures import draw_maps
-from regard.explorer.profile import Head, draw_profile, profile
 from regard.runs.run import Run
-from regard.studies.finding import at_least, at_most, equal, told
+from regard.studies.finding import at_least, at_most, equal, informational
 
 SEED = 1
 """Of the texts that are measured."""
@@ -103,7 +103,7 @@ def two_sentences(run: Run, n: int) -> Exercise:
             at_least("*cake* → *party*, best head", best.value, 0.5),
             at_least("other sentence, best head", across.value, 0.5),
             at_least("what is bought → event, best head", thing.value, 0.5),
-            told("*it* → event, best head", it.value),
+            informational("*it* → event, best head", it.value),
             at_least("a thing for a party, and for a picnic", min(fitting, other), 0.8),
         ],
     )
@@ -111,8 +111,8 @@ def two_sentences(run: Run, n: int) -> Exercise:
 
 def play(run: Run, n: int) -> Exercise:
     """Is "play" another word where it means something else?"""
-    looked = Looked(run, VERB, vs_text=NOUN)
-    verb, noun = (side.maps[0] for side in looked.view.sides)
+    looked = Looked(run, VERB, compare_text=NOUN)
+    verb, noun = (panel.maps[0] for panel in looked.view.panels)
     found = cosines(verb, noun, "play")
     verbs, nouns = (maps_of(run, texts_of(kind, SEED, n)) for kind in (verb_text, noun_text))
     other = mean_cosines(list(zip(verbs, nouns, strict=True)), "play")
@@ -166,7 +166,7 @@ def other_orders(run: Run) -> Exercise:
         name: probability(run, behind_mask(run, *pair, "cake"), EVENTS["party"])
         for name, pair in orders.items()
     }
-    neighbours = [_neighbours(one) for one in maps.values()]
+    neighbors = [_neighbors(one) for one in maps.values()]
     looked = Looked(run, *backward)
     return Exercise(
         name="other-orders",
@@ -185,10 +185,10 @@ def other_orders(run: Run) -> Exercise:
                 ],
                 [
                     (name, float(found[name][best.layer, best.head]), *shares, chance)
-                    for (name, chance), shares in zip(fitting.items(), neighbours, strict=True)
+                    for (name, chance), shares in zip(fitting.items(), neighbors, strict=True)
                 ],
             ),
-            "Heads that look at a neighbour do so in any order. The head that found the party no "
+            "Heads that look at a neighbor do so in any order. The head that found the party no "
             "longer does, and the model can't tell what is bought. Attention knows no order by "
             "itself; it comes from positions and from the two segments, and the model learned to "
             "look a word up by all of them together. It never read texts in these orders.",
@@ -197,18 +197,18 @@ def other_orders(run: Run) -> Exercise:
             at_least("P(a thing for a party), as they are", fitting["as they are"], 0.8),
             at_most("the same, sentences swapped", fitting["sentences swapped"], 0.3),
             at_most("the same, words reversed", fitting["words reversed"], 0.3),
-            at_least("a neighbour's best share, least of all", min(chain(*neighbours)), 0.25),
+            at_least("a neighbor's best share, least of all", min(chain(*neighbors)), 0.25),
         ],
     )
 
 
-def _from_cake_to_party(one: Map) -> Float[Tensor, "layers heads"]:
+def _from_cake_to_party(one: AttentionMap) -> Float[Tensor, "layers heads"]:
     return weights_of(one)[:, :, place_of(one, "cake"), place_of(one, "party")]
 
 
-def _neighbours(one: Map) -> tuple[float, float]:
+def _neighbors(one: AttentionMap) -> tuple[float, float]:
     """The largest share that any head gives to the token before, and to the token after."""
-    heads = profile([one])
+    heads = head_scores([one])
     before, after = (max(head.scores[name] for head in heads) for name in ("previous", "next"))
     return before, after
 
@@ -216,7 +216,7 @@ def _neighbours(one: Map) -> tuple[float, float]:
 def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
     """Which patterns do the heads have, and how do BERT and GPT differ?"""
     new = texts(SEED, "measured", n)
-    of_encoder, of_decoder = (profile(maps_of(one, new)) for one in (run, decoder))
+    of_encoder, of_decoder = (head_scores(maps_of(one, new)) for one in (run, decoder))
     kinds = ("previous", "next", "self", "first", "punctuation", "same token")
     best = {
         kind: [max(heads, key=lambda h: h.scores[kind]) for heads in (of_encoder, of_decoder)]
@@ -228,7 +228,7 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
         asked="003 §2 b ii and c: do heads differ, and how does BERT differ from GPT?",
         looked=Looked(run, *PAIR),
         picture=Picture(
-            png=draw_profile(of_encoder, ".png"),
+            png=draw_head_scores(of_encoder, ".png"),
             alt="For each head of the encoder, the share of its weight by what it goes to",
         ),
         seen=[

@@ -5,21 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
+from regard.explorer.adapters import Adapter
 from regard.explorer.look import View, look, untrained
-from regard.explorer.subjects import Subject
 from regard.runs.run import Run
-from regard.studies.finding import Number
+from regard.studies.finding import Measurement
 
 
 @dataclass(frozen=True)
 class Looked:
     """What one call of `regard look` shows."""
 
-    run: Run | Subject
+    run: Run | Adapter
     text: str
     second: str | None = None
-    vs_text: str | None = None
-    vs_untrained: bool = False
+    compare_text: str | None = None
+    compare_untrained: bool = False
     named: str | None = None
     """What the command calls the run, if not by its folder."""
 
@@ -27,17 +27,17 @@ class Looked:
     def view(self) -> View:
         """The same in Python."""
         view = look(self.run, self.text, self.second)
-        if self.vs_text is not None:
-            view = view.beside(look(self.run, self.vs_text, self.second))
-        if self.vs_untrained:
+        if self.compare_text is not None:
+            view = view.beside(look(self.run, self.compare_text, self.second))
+        if self.compare_untrained:
             view = view.beside(look(untrained(self.run), self.text, self.second))
         return view
 
     def command(self, out: str) -> list[str]:
         """The arguments of `regard` that write it as a page."""
         texts = [text for text in (self.text, self.second) if text is not None]
-        versus = [] if self.vs_text is None else ["--vs-text", self.vs_text]
-        versus += ["--vs-untrained"] if self.vs_untrained else []
+        versus = [] if self.compare_text is None else ["--compare-text", self.compare_text]
+        versus += ["--compare-untrained"] if self.compare_untrained else []
         found = f"hf:{self.run.name}" if not isinstance(self.run, Run) else str(self.run.path)
         return ["look", self.named or found, *texts, *versus, "--out", out]
 
@@ -63,7 +63,7 @@ class Exercise:
     picture: Picture
     seen: Sequence[str]
     """Paragraphs and tables of Markdown."""
-    numbers: Sequence[Number]
+    numbers: Sequence[Measurement]
     """On which the paragraphs depend."""
 
 
@@ -78,9 +78,9 @@ def section(exercise: Exercise) -> str:
             f"![{exercise.picture.alt}]({exercise.name}.png)",
             *map(_wrapped, exercise.seen),
             table(
-                ["measured", "value", "wanted", ""],
+                ["measured", "value", "expected", ""],
                 [
-                    (n.name, f"{n.measured:.3g}", n.wanted, "✓" if n.holds else "✗")
+                    (n.name, f"{n.measured:.3g}", n.expected, "✓" if n.holds else "✗")
                     for n in exercise.numbers
                 ],
             ),

@@ -28,9 +28,9 @@ from explorer_pages.sentences import (
     texts,
     texts_of,
 )
+from regard.explorer.head_scores import draw_head_scores, head_scores, sink_share
 from regard.explorer.look import untrained
 from regard.explorer.pictures import draw_map, draw_maps
-from regard.explorer.profile import draw_profile, profile, sinks
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most, equal
 
@@ -126,9 +126,9 @@ def the_dog_in_the_car(run: Run, n: int) -> Exercise:
 def the_pronoun(run: Run, n: int) -> Exercise:
     """Does a pronoun look at the name that it means?"""
     start = "{} met {} near the train. She"
-    looked = Looked(run, start.format("Ada", "Otto"), vs_text=start.format("Otto", "Ada"))
-    sides = [side.maps[0] for side in looked.view.sides]
-    found = [weights_of(one)[:, :, place_of(one, "she"), place_of(one, "ada")] for one in sides]
+    looked = Looked(run, start.format("Ada", "Otto"), compare_text=start.format("Otto", "Ada"))
+    panels = [panel.maps[0] for panel in looked.view.panels]
+    found = [weights_of(one)[:, :, place_of(one, "she"), place_of(one, "ada")] for one in panels]
     best = most(found[0].minimum(found[1]))
     first, last = (float(x[best.layer, best.head]) for x in found)
     after = next_words(run, looked.text)
@@ -144,7 +144,7 @@ def the_pronoun(run: Run, n: int) -> Exercise:
         asked="003 §2 a i: does GPT connect a pronoun with a name of the sentence before?",
         looked=looked,
         picture=Picture(
-            png=draw_map(sides[0], best.layer, best.head, ".png"),
+            png=draw_map(panels[0], best.layer, best.head, ".png"),
             alt="The head that looks from She at Ada, and not at Otto",
         ),
         seen=[
@@ -168,7 +168,7 @@ def the_layers(run: Run, n: int) -> Exercise:
     """What changes from layer to layer?"""
     looked = Looked(run, "Today the old dog sitting in the car ran to the kennel.")
     new = texts(SEED, "measured", n)
-    heads, fresh = (profile(maps_of(one, new)) for one in (run, untrained(run)))
+    heads, fresh = (head_scores(maps_of(one, new)) for one in (run, untrained(run)))
     layers = dict.fromkeys(head.layer for head in heads)
     shown = ("first", "previous", "self", "entropy", "distance")
     rows = [
@@ -184,7 +184,7 @@ def the_layers(run: Run, n: int) -> Exercise:
         asked="003 §2 a ii: do tokens look at other tokens in other layers?",
         looked=looked,
         picture=Picture(
-            png=draw_profile(heads, ".png"),
+            png=draw_head_scores(heads, ".png"),
             alt="For each head of the decoder, the share of its weight by what it goes to",
         ),
         seen=[
@@ -192,8 +192,9 @@ def the_layers(run: Run, n: int) -> Exercise:
             table(["layer", *shown], rows),
             "The first layer looks words up: its weights lie on few of them. Later layers spread "
             "theirs. In large models, the course says, heads that find nothing of use look at the "
-            f"first word. Here that would be ⁇, which begins every text: {sinks(heads):.0%} of the "
-            "heads give it more than 0.3 of their weight, and all of them together "
+            "first word. Here that would be ⁇, which begins every text: "
+            f"{sink_share(heads):.0%} of the heads give it more than 0.3 of their weight, and all "
+            "of them together "
             f"{mean(h.scores['first'] for h in heads):.2f} (before training "
             f"{mean(h.scores['first'] for h in fresh):.2f}, its even share).",
         ],

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from explorer_pages.sentences import Text
-from regard.explorer import patterns
+from regard.explorer import head_scores
+from regard.explorer.adapters import Adapter
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.head_scores import entropy
 from regard.explorer.look import View, look
-from regard.explorer.maps import Map
-from regard.explorer.patterns import entropy
-from regard.explorer.subjects import Subject
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK
 
@@ -33,36 +33,36 @@ class Head:
         return f"{self.layer}.{self.head}"
 
 
-def map_of(view: View) -> Map:
+def map_of(view: View) -> AttentionMap:
     """The self-attention of a view's first side."""
-    return view.sides[0].maps[0]
+    return view.panels[0].maps[0]
 
 
-def read(model: Run | Subject, text: Text) -> Map:
+def read(model: Run | Adapter, text: Text) -> AttentionMap:
     """What a model does with a text; one of ours that knows no segments reads it as a line."""
-    line = isinstance(model, Run) and getattr(model.recipe.model, "segments", 0) < 2
+    line = isinstance(model, Run) and getattr(model.recipe.model, "n_token_types", 0) < 2
     if line or not text.second:
         return map_of(look(model, text.line))
     return map_of(look(model, *text.pair))
 
 
-def maps_of(model: Run | Subject, texts: Sequence[Text]) -> list[Map]:
+def maps_of(model: Run | Adapter, texts: Sequence[Text]) -> list[AttentionMap]:
     """What a model does with each text."""
     return [read(model, text) for text in texts]
 
 
-def weights_of(one: Map) -> Float[Tensor, "layers heads n n"]:
+def weights_of(one: AttentionMap) -> Float[Tensor, "layers heads n n"]:
     """What all heads apply."""
-    return torch.stack([layer.captured.weights[0].float().cpu() for layer in one.layers])
+    return torch.stack([layer.record.weights[0].float().cpu() for layer in one.layers])
 
 
-def place_of(one: Map, word: str) -> int:
+def place_of(one: AttentionMap, word: str) -> int:
     """Where a word stands, the first time."""
     return [token.strip().lower() for token in one.keys].index(word.lower())
 
 
 def given(
-    model: Run | Subject, texts: Sequence[Text], query: str, key: str
+    model: Run | Adapter, texts: Sequence[Text], query: str, key: str
 ) -> Float[Tensor, "texts layers heads"]:
     """In each text, what every head gives from the word in one role to that in another."""
     found = []
@@ -73,7 +73,7 @@ def given(
     return torch.stack(found)
 
 
-def place_in(one: Map, text: Text, role: str) -> int:
+def place_in(one: AttentionMap, text: Text, role: str) -> int:
     """Where the word in a role stands. Words are tokens here, and marks may begin a sentence."""
     place, words = text.places[role], len(text.first + text.second)
     if one.second is not None and place < len(text.first):
@@ -98,7 +98,7 @@ def chosen(shares: Float[Tensor, "texts layers heads"]) -> Head:
 
 def blocks(weights: Float[Tensor, "*heads n n"], second: int) -> dict[str, Float[Tensor, "*heads"]]:
     """How much of its weight a sentence gives to itself and to the other, averaged over queries."""
-    shares = patterns.blocks(weights, second)
+    shares = head_scores.blocks(weights, second)
     return {
         f"{one} → {other}": shares[..., i, j]
         for i, one in enumerate("AB")
@@ -106,12 +106,13 @@ def blocks(weights: Float[Tensor, "*heads n n"], second: int) -> dict[str, Float
     }
 
 
-def cosines(one: Map, other: Map, word: str) -> dict[str, Float[Tensor, "layers heads"]]:
+def cosines(
+    one: AttentionMap, other: AttentionMap, word: str
+) -> dict[str, Float[Tensor, "layers heads"]]:
     """How alike a word's queries, keys and values are in two texts."""
     i, j = place_of(one, word), place_of(other, word)
     pairs = [
-        (here.captured, there.captured)
-        for here, there in zip(one.layers, other.layers, strict=True)
+        (here.record, there.record) for here, there in zip(one.layers, other.layers, strict=True)
     ]
     return {
         part: torch.stack(
@@ -124,7 +125,9 @@ def cosines(one: Map, other: Map, word: str) -> dict[str, Float[Tensor, "layers 
     }
 
 
-def mean_cosines(pairs: Sequence[tuple[Map, Map]], word: str) -> dict[str, list[float]]:
+def mean_cosines(
+    pairs: Sequence[tuple[AttentionMap, AttentionMap]], word: str
+) -> dict[str, list[float]]:
     """The same of many pairs of texts: for queries, keys and values, the mean of each layer."""
     found = [cosines(*pair, word) for pair in pairs]
     return {part: torch.stack([x[part] for x in found]).mean((0, 2)).tolist() for part in found[0]}
@@ -136,7 +139,7 @@ def by_layer(shares: Mapping[str, Float[Tensor, "layers heads"]]) -> list[list[f
     return rows
 
 
-def entropies(one: Map) -> Float[Tensor, "layers heads"]:
+def entropies(one: AttentionMap) -> Float[Tensor, "layers heads"]:
     """Of each head's weights, as a share of what equal weights have."""
     weights = weights_of(one)
     return entropy(weights, causal=not weights.triu(1).any())

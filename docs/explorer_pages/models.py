@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer_pages.sentences import texts
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.text.corpus import Document
 from regard.training.loop import Settings
 from regard.training.pair_stages import plan_pairs
@@ -16,14 +16,14 @@ from regard.training.stages import Plan, plan_pretraining
 
 TEXTS = 6000
 _SIZES = (
-    *("tokenizer.kind=words", "model.block=32", "model.n_layers=3", "model.n_heads=4"),
+    *("tokenizer.kind=words", "model.context_length=32", "model.n_layers=3", "model.n_heads=4"),
     *("model.d_model=64", "data.validation=0.02"),
 )
-DECODER = override(RECIPES["plain"], [*_SIZES, "pretraining.steps=1500"])
+DECODER = override(RECIPES["default"], [*_SIZES, "pretraining.steps=1500"])
 """Learns to predict each word from those before it."""
 ENCODER = override(
     RECIPES["masked"],
-    [*_SIZES, "model.segments=2", "objective.masking=0.25", "pretraining.steps=2500"],
+    [*_SIZES, "model.n_token_types=2", "objective.masking=0.25", "pretraining.steps=2500"],
 )
 """Learns to tell masked words from both sides, in one sentence or in two."""
 
@@ -55,7 +55,7 @@ def plan_encoder(out: Path, recipe: Recipe = ENCODER, n: int = TEXTS) -> Plan:
 def trained(plan: Plan) -> Trained:
     """The plan's run; a training that is done, or was stopped, isn't begun anew."""
     before = plan.describe()["untrained_loss"]
-    settings = Settings(machine=Machine.choose("cpu", "float32"), quiet=True)
+    settings = Settings(environment=ExecutionEnvironment.choose("cpu", "float32"), quiet=True)
     progress = plan.execute(settings, resume=True)
     assert progress.best_loss is not None, "something is held out"
     return Trained(plan.run, progress.best_loss, before, progress.step, progress.seconds)

@@ -8,9 +8,9 @@ from explorer_pages.exercise import Exercise, section, table
 from explorer_pages.gpt import gpt_exercises
 from explorer_pages.models import TEXTS, Trained
 from explorer_pages.untrained import before_training
-from regard.runs.files import write_file
+from regard.files import write_file
 from regard.runs.run import Run
-from regard.studies.finding import Number
+from regard.studies.finding import Measurement
 
 MEASURED = 200
 """Texts of each kind on which heads are chosen and measured."""
@@ -54,7 +54,7 @@ def write_pages(
     encoder: Trained,
     others: Sequence[Exercise] = (),
     n: int = MEASURED,
-) -> list[Number]:
+) -> list[Measurement]:
     """Write README.md, and of each exercise its picture and its interactive page.
 
     Returns:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from regard.tasks.draws import choice, generator, index, sample
+from regard.tasks.rng import choice, generator, index, sample
 
 SUBJECTS = {
     "dog": (("barked", "growled"), "kennel"),

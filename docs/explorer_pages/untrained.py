@@ -9,12 +9,12 @@ from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most
 
 EVEN = 0.95
-"""A head whose normalised entropy is above this looks at all alike."""
+"""A head whose normalized entropy is above this looks at all alike."""
 
 
 def before_training(encoder: Run, decoder: Run) -> Exercise:
     """What did the heads look at before training?"""
-    looked = Looked(encoder, *PAIR, vs_untrained=True)
+    looked = Looked(encoder, *PAIR, compare_untrained=True)
     read = {
         "encoder": (encoder, untrained(encoder), looked.text, looked.second),
         "decoder": (decoder, untrained(decoder), "The dog sitting in the car", None),
@@ -34,7 +34,7 @@ def before_training(encoder: Run, decoder: Run) -> Exercise:
         asked="003 §2 d: what differs between a trained model and one with random weights?",
         looked=looked,
         picture=Picture(
-            png=draw_maps(looked.view.sides[1].maps[0], ".png"),
+            png=draw_maps(looked.view.panels[1].maps[0], ".png"),
             alt="The encoder's heads before training: all maps are evenly pale",
         ),
         seen=[

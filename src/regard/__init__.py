@@ -1,6 +1,7 @@
 """Regard: an attention workbench. Build, train, compare and look inside sequence models.
 
-The names below are loaded when they are first used, so that `import regard` is instant.
+The functions are imported on first use, so that `import regard` is instant; `dir(regard)` lists
+them.
 """
 
 from importlib import import_module
@@ -9,26 +10,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.api import (
-        answer,
-        beam_search,
-        evaluate,
-        finetune,
-        generate,
-        label,
-        load,
-        pretrain,
-        score,
-        train,
-        train_task,
-    )
-    from regard.explorer.alone import look_at_attention
-    from regard.explorer.hugging_face import HuggingFaceModel
-    from regard.explorer.look import look
-    from regard.tasks.world import WorldConfig, make_world
+    from regard.api import answer as answer
+    from regard.api import beam_search as beam_search
+    from regard.api import evaluate as evaluate
+    from regard.api import finetune as finetune
+    from regard.api import generate as generate
+    from regard.api import label as label
+    from regard.api import load as load
+    from regard.api import pretrain as pretrain
+    from regard.api import train as train
+    from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
+    from regard.explorer.look import look as look
+    from regard.explorer.look import look_at_attention as look_at_attention
+    from regard.tasks.world import WorldConfig as WorldConfig
+    from regard.tasks.world import make_world as make_world
 
-_HOMES = {
-    "HuggingFaceModel": "regard.explorer.hugging_face",
+_MODULES = {
+    "HuggingFaceModel": "regard.explorer.huggingface.adapter",
+    "WorldConfig": "regard.tasks.world",
     "answer": "regard.api",
     "beam_search": "regard.api",
     "evaluate": "regard.api",
@@ -37,36 +36,20 @@ _HOMES = {
     "label": "regard.api",
     "load": "regard.api",
     "look": "regard.explorer.look",
-    "look_at_attention": "regard.explorer.alone",
-    "pretrain": "regard.api",
-    "score": "regard.api",
-    "train_task": "regard.api",
-    "train": "regard.api",
-    "WorldConfig": "regard.tasks.world",
+    "look_at_attention": "regard.explorer.look",
     "make_world": "regard.tasks.world",
+    "pretrain": "regard.api",
+    "train": "regard.api",
 }
 
-__all__ = [
-    "HuggingFaceModel",
-    "WorldConfig",
-    "answer",
-    "beam_search",
-    "evaluate",
-    "finetune",
-    "generate",
-    "label",
-    "load",
-    "look",
-    "look_at_attention",
-    "make_world",
-    "pretrain",
-    "score",
-    "train",
-    "train_task",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*_MODULES, "__version__"]

@@ -1,107 +1,103 @@
-"""The commands as functions: what `import regard` offers."""
+"""The commands as functions: what `import regard` offers.
 
-from collections.abc import Sequence
+`pretrain`, `finetune` and `train` have two halves: `plan_…` builds and checks everything, `execute`
+writes the run's folder and trains.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeAlias, cast
 
 from regard.decoding import EarlyStopping, Sampling
 from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
-from regard.errors import UserError
+from regard.errors import UserError, alternatives
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
+from regard.evaluation.perplexity import TextScore, text_perplexity
 from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
 from regard.evaluation.writing import writer
-from regard.models.families import Classifier, TokenClassifier
-from regard.runs.config_tasks import ProbeConfig
-from regard.runs.machine import Machine, Precision
-from regard.runs.recipe import DataConfig, Recipe
-from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.tasks.catalogue import check_examples
-from regard.tasks.questions import Question
+from regard.models.builders import Classifier, TokenClassifier
+from regard.runs import code
+from regard.runs.checkpoints import Progress
+from regard.runs.environment import ExecutionEnvironment, Precision
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import TASKS, find_recipe
+from regard.runs.run import Run, load_tokenizer
+from regard.tasks.examples import Example, read_answered, read_questions, require_answers
+from regard.tasks.probes import ProbeConfig
+from regard.tasks.registry import TaskConfig, check_examples, read_examples
 from regard.text.corpus import Document, read_corpus
+from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import MASK
+from regard.training import stages, task_stages
 from regard.training.loop import Settings
-from regard.training.stages import (
-    Plan,
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-    plan_text,
-)
-from regard.training.task_stages import plan_task
+from regard.training.stages import Plan
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str]
+"""A file, several files, or the documents themselves."""
+Examples: TypeAlias = str | Path | Sequence[Example]
+"""A file, or the examples themselves."""
 
 
-def load(path: str | Path, *, device: str = "auto") -> Run:
-    """The run in a folder."""
-    return Run.load(Path(path), device=Machine.choose(device).device)
+def load(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere."""
+    if trust_code:
+        code.trust_code(Path(path))
+    return Run.load(Path(path), device=ExecutionEnvironment.choose(device, threads=threads).device)
+
+
+# Training
 
 
 def pretrain(
-    corpus: "str | Path | Sequence[str]",
+    corpus: Corpus,
     *,
     out: str | Path,
-    questions: Sequence[Question] = (),
-    recipe: Recipe | str = "plain",
+    questions: Examples = (),
+    recipe: Recipe | str = "default",
     settings: Sequence[str] = (),
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
-    """Train a model on a file or on a list of documents.
+    """Train a model on text, with questions mixed in.
 
-    `settings` are overrides such as "model.n_layers=6"; `questions` are mixed in.
+    `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6".
     """
-    chosen = _recipe(recipe, settings)
-    documents = _documents(corpus, chosen.data)
-    plan = plan_pretraining(documents, Path(out), chosen, questions=questions)
-    return _execute(plan, device, precision, resume)
+    plan = plan_pretraining(corpus, out=out, questions=questions, recipe=recipe, settings=settings)
+    execute(plan, resume=resume, device=device, precision=precision)
+    return plan.run
 
 
 def finetune(
     run: Run,
-    questions: Sequence[Question],
+    questions: Examples,
     *,
     out: str | Path,
+    recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
-    """Train a pretrained model on questions; `run` stays as it is."""
-    plan = plan_finetuning(run, questions, Path(out), override(run.recipe, settings))
-    return _execute(plan, device, precision, resume)
+    """Train a pretrained model on questions. `run` isn't changed, and its recipe is the default."""
+    plan = plan_finetuning(run, questions, out=out, recipe=recipe, settings=settings)
+    execute(plan, resume=resume, device=device, precision=precision)
+    return plan.run
 
 
 def train(
-    data: "str | Path | Sequence[Question]",
-    *,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-    resume: bool = False,
-    device: str = "auto",
-    precision: Precision = "auto",
-) -> Run:
-    """Train a model from scratch on questions, or on the text of a file."""
-    if isinstance(data, str | Path):
-        chosen = _recipe(recipe or "text", settings)
-        plan = plan_text(read_corpus([Path(data)], whole_files=True), Path(out), chosen)
-    else:
-        plan = plan_questions(data, Path(out), _recipe(recipe or "plain", settings))
-    return _execute(plan, device, precision, resume)
-
-
-def train_task(
     task: str,
-    examples: Sequence[Question] | None = None,
+    data: Corpus | Examples | None = None,
     *,
     out: str | Path,
     recipe: Recipe | str | None = None,
@@ -110,16 +106,131 @@ def train_task(
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
-    """Train a model for a task of `regard tasks`, on its own examples where none are given."""
-    plan = plan_task(Path(out), _recipe(recipe or task, settings), examples)
-    return _execute(plan, device, precision, resume)
+    """Train a model from scratch: on "questions", on "text", or for a task of `regard tasks`.
+
+    A task generates its own examples if no data are given.
+    """
+    plan = plan_training(task, data, out=out, recipe=recipe, settings=settings)
+    execute(plan, resume=resume, device=device, precision=precision)
+    return plan.run
 
 
-def score(
-    run: Run, questions: Sequence[Question] | None = None, *, precision: Precision = "float32"
-) -> TaskScore:
-    """How a run does at its task, on its own examples for testing where none are given."""
-    return score_task(run, _machine_of(run, precision), questions)
+def plan_pretraining(
+    corpus: Corpus,
+    *,
+    out: str | Path,
+    questions: Examples = (),
+    recipe: Recipe | str = "default",
+    settings: Sequence[str] = (),
+    tokenizer: Path | None = None,
+) -> Plan:
+    """Plan `pretrain`; `tokenizer` is the folder of a run whose tokenizer to use."""
+    chosen = find_recipe(recipe, settings)
+    data = chosen.data
+    return stages.plan_pretraining(
+        _documents(corpus, data.documents == "files", blank_lines=data.blank_lines),
+        Path(out),
+        chosen,
+        questions=_answered(questions),
+        tokenizer=_tokenizer(tokenizer),
+    )
+
+
+def plan_finetuning(
+    run: Run,
+    questions: Examples,
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Plan `finetune`."""
+    chosen = find_recipe(recipe or run.recipe, settings)
+    return stages.plan_finetuning(run, _answered(questions), Path(out), chosen)
+
+
+def plan_training(
+    task: str,
+    data: Corpus | Examples | None = None,
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    tokenizer: Path | None = None,
+) -> Plan:
+    """Plan `train`; `tokenizer` is the folder of a run whose tokenizer to use.
+
+    Raises:
+        UserError: the task is unknown, or doesn't fit the recipe or the data.
+    """
+    known = ["questions", "text", *TASKS]
+    if task not in known:
+        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
+    chosen = find_recipe(recipe or {"questions": "default"}.get(task, task), settings)
+    if data is None and task not in TASKS:
+        raise UserError(f"train {task}: there is no file to train on; name one")
+    if task == "text":
+        if tokenizer:
+            raise UserError("--tokenizer: train text makes its own; leave it out")
+        documents = _documents(cast("Corpus", data), whole_files=True)
+        return stages.plan_text(documents, Path(out), chosen)
+    examples = cast("Examples | None", data)
+    known_tokens = _tokenizer(tokenizer)
+    if examples is not None and task == "questions":
+        questions = _answered(examples)
+        return stages.plan_questions(questions, Path(out), chosen, tokenizer=known_tokens)
+    answered = _answered_of_task(task, chosen, examples)
+    return task_stages.plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
+
+
+def execute(
+    plan: Plan,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+    threads: int | None = None,
+    compile: bool = False,
+) -> Progress:
+    """Train as planned; `resume` continues the run in the plan's folder.
+
+    Raises:
+        UserError: the folder holds another run, or something else.
+    """
+    environment = ExecutionEnvironment.choose(device, precision, threads)
+    return plan.execute(Settings(environment=environment, compile=compile), resume=resume)
+
+
+# Evaluation
+
+
+def evaluate(
+    run: Run,
+    data: Examples | None = None,
+    *,
+    paraphrases: Sequence[str] = (),
+    seed: int = 0,
+    precision: Precision = "float32",
+) -> Evaluation | TaskScore | TextScore:
+    """Score a run: by its task, on questions, or on a .txt file by perplexity.
+
+    A run with a task is scored on `data` or on the task's own test examples. `paraphrases` are
+    other wordings of the questions, with {} for the subject. `seed` splits the answers into the
+    half that selects a signal and the half that scores it.
+
+    Raises:
+        UserError: the data don't fit the run.
+    """
+    environment = environment_of(run, precision)
+    if (task := run.recipe.task) is not None:
+        return score_task(run, environment, None if data is None else _task_examples(task, data))
+    if data is None:
+        raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
+    if isinstance(data, str | Path) and Path(data).suffix == ".txt":
+        whole_files = run.recipe.data.documents == "files"
+        return text_perplexity(run, read_corpus([Path(data)], whole_files=whole_files), environment)
+    questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
+    return evaluate_run(run, questions, environment, paraphrases=paraphrases, seed=seed)
 
 
 def label(
@@ -132,11 +243,12 @@ def label(
     """
     if not isinstance(run.model, Classifier | TokenClassifier):
         raise UserError(
-            f"{run.path}: gives no labels; take a run with head.kind=classes or token-classes"
+            f"{run.path}: gives no labels; take a run with head.kind=classification or "
+            "token-classification"
         )
     pairs = [(text, None) if isinstance(text, str) else text for text in texts]
     asked = [
-        Question(text=text, second=second, where=f"prompt {i}")
+        Example(text=text, second=second, where=f"prompt {i}")
         for i, (text, second) in enumerate(pairs, 1)
     ]
     if run.recipe.task is not None and not isinstance(run.recipe.task, ProbeConfig):
@@ -144,9 +256,11 @@ def label(
     for question in asked:
         if "" in (question.text.strip(), question.second and question.second.strip()):
             raise UserError(f"{question.where}: is empty; a model needs something to read")
-    found, cut = predict(run, asked, _machine_of(run, precision))
+    found, cut = predict(run, asked, environment_of(run, precision))
     if cut:
-        raise UserError(f"{cut} prompts take more than the model's {run.room} tokens; shorten them")
+        raise UserError(
+            f"{cut} prompts take more than the model's {run.max_prompt_tokens} tokens; shorten them"
+        )
     return found
 
 
@@ -161,19 +275,11 @@ def answer(
 
     Several questions of one wording show what each is about, which some signals need.
     """
-    asked = [Question(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
-    return answer_questions(run, asked, _machine_of(run, precision), paraphrases=paraphrases)
+    asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    return answer_questions(run, asked, environment_of(run, precision), paraphrases=paraphrases)
 
 
-def evaluate(
-    run: Run,
-    questions: Sequence[Question],
-    *,
-    paraphrases: Sequence[str] = (),
-    precision: Precision = "float32",
-) -> Evaluation:
-    """Answers and score."""
-    return evaluate_run(run, questions, _machine_of(run, precision), paraphrases=paraphrases)
+# Generation
 
 
 def generate(
@@ -185,30 +291,30 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-    stop: str | None = None,
+    stop_string: str | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
     """Continue each prompt; the result holds prompt and continuation, or the answer of a task.
 
-    A sample depends on the seed, its row and its prompt alone. `stop` ends a continuation, and is
-    not part of it. Without `max_new_tokens`, the model goes on until its block is full.
+    A sample depends only on the seed, its row and its prompt. `stop_string` ends a continuation
+    and is not part of it. `max_new_tokens` defaults to what fits the context.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded.
     """
-    machine = _machine_of(run, precision)
+    environment = environment_of(run, precision)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with machine.autocast():
-        asked = writer(run, prompts, machine.device, max_new_tokens)
+    with environment.autocast():
+        asked = writer(run, prompts, environment.device, max_new_tokens)
         generated = generate_ids(
             asked.model,
             asked.starts,
             max_new_tokens=asked.room,
             stop=MASK,
             sampling=sampling,
-            device=machine.device,
+            device=environment.device,
         )
-    return [asked.text(row, new.ids, stop) for row, new in enumerate(generated)]
+    return [asked.text(row, new.ids, stop_string) for row, new in enumerate(generated)]
 
 
 @dataclass(frozen=True)
@@ -217,7 +323,7 @@ class Continuation:
 
     text: str
     log_probability: float
-    """Of the continuation, what follows `stop` included."""
+    """Of the continuation, what follows `stop_string` included."""
     score: float
     """The log-probability, over the number of new tokens to the power of the length penalty."""
 
@@ -226,66 +332,91 @@ def beam_search(
     run: Run,
     prompts: Sequence[str],
     *,
-    beams: int,
-    n_best: int = 1,
+    num_beams: int,
+    num_return_sequences: int = 1,
     max_new_tokens: int | None = None,
     length_penalty: float = 1.0,
     early_stopping: EarlyStopping = "never",
-    stop: str | None = None,
+    stop_string: str | None = None,
     precision: Precision = "float32",
 ) -> list[list[Continuation]]:
-    """The `n_best` most probable continuations of each prompt, the best first.
+    """The `num_return_sequences` most probable continuations of each prompt, the best first.
 
-    `stop` ends a text, and is not part of it; it doesn't end the search. Without `max_new_tokens`,
-    a continuation may fill the model's block.
+    `stop_string` truncates the text, not the search. `max_new_tokens` defaults to what fits the
+    context.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
     """
-    machine = _machine_of(run, precision)
-    with machine.autocast():
-        asked = writer(run, prompts, machine.device, max_new_tokens)
+    environment = environment_of(run, precision)
+    with environment.autocast():
+        asked = writer(run, prompts, environment.device, max_new_tokens)
         found = search_ids(
             asked.model,
             asked.starts,
-            beams=beams,
-            n_best=n_best,
+            beams=num_beams,
+            n_best=num_return_sequences,
             max_new_tokens=asked.room,
             stop=MASK,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
-            device=machine.device,
+            device=environment.device,
         )
     return [
         [
-            Continuation(asked.text(row, beam.ids, stop), beam.log_probability, beam.score)
+            Continuation(asked.text(row, beam.ids, stop_string), beam.log_probability, beam.score)
             for beam in best
         ]
         for row, best in enumerate(found)
     ]
 
 
-def _execute(plan: Plan, device: str, precision: Precision, resume: bool) -> Run:
-    plan.execute(Settings(machine=Machine.choose(device, precision)), resume=resume)
-    return plan.run
+def environment_of(run: Run, precision: Precision = "float32") -> ExecutionEnvironment:
+    """Return the device of a run's model, with a precision."""
+    return ExecutionEnvironment.choose(str(next(run.model.parameters()).device), precision)
 
 
-def _machine_of(run: Run, precision: Precision) -> Machine:
-    return Machine.choose(str(next(run.model.parameters()).device), precision)
+# Data
 
 
-def _recipe(recipe: Recipe | str, settings: Sequence[str]) -> Recipe:
-    if isinstance(recipe, str):
-        if recipe not in RECIPES:
-            raise UserError(f"recipe {recipe}: unknown; there are: {', '.join(sorted(RECIPES))}")
-        recipe = RECIPES[recipe]
-    return override(recipe, settings)
-
-
-def _documents(corpus: "str | Path | Sequence[str]", data: DataConfig) -> list[Document]:
+def _documents(corpus: Corpus, whole_files: bool, *, blank_lines: bool = False) -> list[Document]:
     if isinstance(corpus, str | Path):
-        whole_files = data.documents == "files"
-        return read_corpus([Path(corpus)], whole_files=whole_files, blank_lines=data.blank_lines)
-    if not corpus:
+        corpus = [Path(corpus)]
+    files = [one for one in corpus if isinstance(one, Path)]
+    texts = [one for one in corpus if isinstance(one, str)]
+    if files:
+        return read_corpus(files, whole_files=whole_files, blank_lines=blank_lines)
+    if not texts:
         raise UserError("the corpus holds no document")
-    return [Document(text, f"document {i}") for i, text in enumerate(corpus, 1)]
+    return [Document(text, f"document {i}") for i, text in enumerate(texts, 1)]
+
+
+def _answered(questions: Examples) -> Sequence[Example]:
+    if isinstance(questions, str | Path):
+        return read_answered(Path(questions))
+    return questions
+
+
+def _task_examples(task: TaskConfig, examples: Examples) -> list[Example]:
+    if isinstance(examples, str | Path):
+        return read_examples(task, Path(examples))
+    return list(examples)
+
+
+def _answered_of_task(task: str, recipe: Recipe, examples: Examples | None) -> list[Example] | None:
+    """Return the examples of a task, all with answers; None stands for the task's own.
+
+    Raises:
+        UserError: the recipe is for another task, or an example has no answer.
+    """
+    kind = recipe.task and recipe.task.__struct_config__.tag
+    if recipe.task is None or kind != task:
+        found = f"task.kind={kind}" if kind else "no task"
+        raise UserError(
+            f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
+        )
+    return None if examples is None else require_answers(_task_examples(recipe.task, examples))
+
+
+def _tokenizer(run: Path | None) -> Tokenizer | None:
+    return None if run is None else load_tokenizer(run)

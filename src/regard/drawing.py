@@ -16,8 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 INK = "#010203"
-"""Stands for the page's text colour, which is put in afterwards."""
-COLOURS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
+"""Stands for the page's text color, which is put in afterwards."""
+COLORS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "regard",
@@ -29,7 +29,7 @@ STYLE: Any = {
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLORS),
     "figure.facecolor": "none",
     "legend.frameon": False,
     "savefig.facecolor": "none",
@@ -50,9 +50,9 @@ def panels(
 
 
 def heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
-    """Weights as opacity, so that zero is the page itself; below 0 in another colour."""
+    """Weights as opacity, so that zero is the page itself; below 0 in another color."""
     image = np.zeros((*matrix.shape, 4))
-    image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLOURS[1]), to_rgb(COLOURS[0]))
+    image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLORS[1]), to_rgb(COLORS[0]))
     image[..., 3] = np.clip(np.abs(matrix), 0, 1)
     axes.imshow(image, interpolation="nearest", aspect="auto")
     axes.set(xticks=[], yticks=[])

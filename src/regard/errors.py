@@ -1,4 +1,7 @@
-"""The ways in which Regard stops. The command line prints one line and exits with `exit_code`."""
+"""Errors of Regard. The command line prints them in one line and exits with `exit_code`."""
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 
 
 class RegardError(Exception):
@@ -21,5 +24,17 @@ class NonFiniteError(RegardError):
     """A loss or gradient became NaN or infinite; nothing was changed by it."""
 
 
-class NormaliserError(NonFiniteError):
+class NormalizerError(NonFiniteError):
     """The weights of a query add up to zero or less, and can't be divided by their sum."""
+
+
+def alternatives(name: str, known: Iterable[str]) -> str:
+    """Return the known names for an error message, and the nearest to an unknown name."""
+    names = list(known)
+    return f"there are: {', '.join(names)}{suggestion(name, names)}"
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return the end of an error message: the nearest known name, or nothing."""
+    nearest = get_close_matches(name.lower(), list(known), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -15,16 +15,16 @@ from regard.attention.contract_cases import TableBias
 from regard.attention.mask import Alignment
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-BOTH_PATHS = pytest.mark.parametrize("composed", [True, False], ids=["composed", "fused"])
+BOTH_PATHS = pytest.mark.parametrize("eager", [True, False], ids=["eager", "sdpa"])
 thorough = settings(deadline=None, derandomize=True, max_examples=60)
 brief = settings(deadline=None, derandomize=True, max_examples=20)
 
 
 @contextmanager
-def path(*, composed: bool) -> Iterator[None]:
+def path(*, eager: bool) -> Iterator[None]:
     """Make softmax attention take one of its two ways."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.attention.exact._composed_is_faster", lambda *_: composed)
+        patch.setattr("regard.attention.softmax._eager_is_faster", lambda *_: eager)
         yield
 
 

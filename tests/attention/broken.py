@@ -19,9 +19,10 @@ from regard.attention import (
     State,
     Support,
 )
-from regard.attention.exact import Exact, shared
-from regard.attention.features import FavorPositive, FeatureMap, Fourier
+from regard.attention.feature_maps import FavorPositive, FeatureMap, Fourier
 from regard.attention.kernel import KernelState
+from regard.attention.softmax import ScoreAttention, repeat_kv
+from regard.errors import UnsupportedError
 
 AnyBias = Bias | RelativeVectors | None
 FEW = Support(masks=frozenset({"alignment", "key_lengths"}), cross=True, decoding=True)
@@ -51,22 +52,15 @@ class LeakyFavor(KernelAttention):
     So a key that comes later makes the features of earlier ones vanish beside ε.
     """
 
-    supports = replace(FEW, cross=False, decoding=False)  # which isn't true: it says too little
+    supports = replace(FEW, cross=False, decoding=False)
 
     def __init__(self) -> None:
         super().__init__(FavorPositive(d=4, features=6))
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
     ) -> Tensor:
-        self.require(query, key, mask, bias)
-        key, value = (shared(x, query.shape[1]) for x in (key, value))
+        key, value = (repeat_kv(x, query.shape[1]) for x in (key, value))
         kernel = self._phi(query, -1) @ self._phi(key, (-1, -2)).mT
         return by_sums(kernel, value, visible(mask, query, key))
 
@@ -83,6 +77,8 @@ class PerTokenMaximum(FeatureMap):
 
     positive = True
 
+    features: FeatureMap
+
     def __init__(self, features: FeatureMap) -> None:
         super().__init__()
         self.features = features
@@ -91,6 +87,9 @@ class PerTokenMaximum(FeatureMap):
         values, scale = self.features(x)
         stable = (scale - scale.amax(1, keepdim=True)).exp()
         return values * stable[..., None], torch.zeros_like(scale)
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.features.reference(query, key)
 
     def size(self, d: int) -> int:
         return self.features.size(d)
@@ -112,10 +111,12 @@ class StepwiseMaximum(KernelAttention):
         value: Tensor,
         state: State,
         *,
-        keep: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         bias: AnyBias = None,
     ) -> tuple[Tensor, State]:
-        return self.stepwise.extend(query, key, value, state, keep=keep, bias=bias)
+        return self.stepwise.extend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias
+        )
 
 
 class ReusedBlocks(FavorPositive):
@@ -135,7 +136,7 @@ class HalfTheExponent(Fourier):
 
 
 class MissingFactor(Fourier):
-    """6: no 1/√m, which attention can't see, as it cancels."""
+    """6: no 1/√m, which attention does not support see, as it cancels."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         values, scale = super().forward(x)
@@ -146,7 +147,7 @@ class MissingFactor(Fourier):
 
 
 class HiddenValues(KernelAttention):
-    """3: padding is hidden among the values, but its keys count in the normaliser."""
+    """3: padding is hidden among the values, but its keys count in the normalizer."""
 
     supports = FEW
 
@@ -199,45 +200,33 @@ class CoarseState(KernelAttention):
         value: Tensor,
         state: State,
         *,
-        keep: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         bias: AnyBias = None,
     ) -> tuple[Tensor, State]:
-        out, state = super().extend(query, key, value, state, keep=keep, bias=bias)
+        out, state = super().extend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias
+        )
         assert isinstance(state, KernelState)
         return out, replace(state, sums=state.sums.bfloat16().to(state.sums.dtype))
 
 
-class ClampedNormaliser(KernelAttention):
-    """5: a normaliser that isn't positive is taken for a small number, and nobody is told."""
+class ClampedNormalizer(KernelAttention):
+    """5: a normalizer that isn't positive is taken for a small number, and nobody is told."""
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
     ) -> Tensor:
-        self.require(query, key, mask, bias)
-        numerators, normalisers = self.sums(query, key, value, mask=mask)
-        return numerators / normalisers.clamp(min=1e-6)[..., None]
+        numerators, normalizers = self.sums(query, key, value, mask=mask)
+        return numerators / normalizers.clamp(min=1e-6)[..., None]
 
 
 class UnderAutocast(KernelAttention):
     """13: what comes in is cast up, and autocast casts the products down again."""
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
     ) -> Tensor:
-        self.require(query, key, mask, bias)
-        key, value = (shared(x.float(), query.shape[1]) for x in (key, value))
+        key, value = (repeat_kv(x.float(), query.shape[1]) for x in (key, value))
         (of_query, _), (of_key, scale) = self.features(query.float()), self.features(key)
         kernel = of_query @ of_key.mT * (scale - scale.amax(-1, keepdim=True)).exp()[:, :, None]
         return by_sums(kernel, value, visible(mask, query, key)).to(query.dtype)
@@ -259,7 +248,7 @@ class WrongAxis(KernelAttention):
     ) -> Tensor:
         if mask is None or mask.restrictions != {"alignment"} or query.shape[2] != key.shape[2]:
             return super().forward(query, key, value, mask=mask, bias=bias)
-        key, value = (shared(x, query.shape[1]) for x in (key, value))
+        key, value = (repeat_kv(x, query.shape[1]) for x in (key, value))
         (of_query, _), (of_key, _) = self.features(query), self.features(key)
         sums = (of_key[..., :, None] * value[..., None, :]).cumsum(1)
         total = (of_query * of_key.cumsum(1)).sum(-1, keepdim=True)
@@ -270,13 +259,13 @@ class WrongAxis(KernelAttention):
 # Masks and heads
 
 
-class WhereAfter(Exact):
+class WhereAfter(ScoreAttention):
     """7: a row that allows nothing becomes NaN and is overwritten; its gradient stays NaN."""
 
     name = "where-after"
     supports = FEW
 
-    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+    def normalize_scores(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
             return scores.softmax(-1)
         barred = torch.where(allowed, 0.0, float("-inf"))
@@ -284,25 +273,25 @@ class WhereAfter(Exact):
         return torch.where(allowed.any(-1, keepdim=True), weights, 0.0)
 
 
-class FiniteMinimum(Exact):
+class FiniteMinimum(ScoreAttention):
     """7 and 8: a row that allows nothing has equal scores, and gathers the mean of all values."""
 
     name = "finite-minimum"
     supports = FEW
 
-    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+    def normalize_scores(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
             return scores.softmax(-1)
         return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 
-class TenThousand(Exact):
+class TenThousand(ScoreAttention):
     """8: forbidden scores are lowered by 10 000, as if no score could be so large."""
 
     name = "ten-thousand"
     supports = FEW
 
-    def distribute(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+    def normalize_scores(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         if allowed is None:
             return scores.softmax(-1)
         weights = (scores - 10_000 * (~allowed).to(scores.dtype)).softmax(-1)
@@ -366,7 +355,7 @@ class SmallBigBird(BigBird):
     """That of the registry, of two tokens a block."""
 
     def __init__(self) -> None:
-        super().__init__(block=2, random=1, global_blocks=1, max_keys=32)
+        super().__init__(block_size=2, random=1, global_blocks=1, max_keys=32)
 
 
 class DrawnByLength(SmallBigBird):
@@ -409,7 +398,7 @@ class FullForGood(SmallBigBird):
         mask: Mask | None = None,
         bias: AnyBias = None,
     ) -> Tensor:
-        self.full = self.full or key.shape[2] <= 4 * self.block
+        self.full = self.full or key.shape[2] <= 4 * self.block_size
         if self.full:
             return self.exact.forward(query, key, value, mask=mask, bias=bias)
         return super().forward(query, key, value, mask=mask, bias=bias)
@@ -453,6 +442,9 @@ class Careless(Softmax):
     ) -> Tensor:
         return self._attend(query, key, value, None, None)
 
+    def require_support(self, *features: str) -> None:
+        pass
+
 
 class Anonymous(Softmax):
     """It refuses what it can't do, and doesn't say who."""
@@ -460,11 +452,8 @@ class Anonymous(Softmax):
     name = "anonymous"
     supports = Support()
 
-    def require(self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias) -> None:
-        try:
-            super().require(query, key, mask, bias)
-        except Exception as error:
-            raise type(error)("can't do that") from error
+    def unsupported(self, feature: str) -> UnsupportedError:
+        return UnsupportedError("can't do that")
 
 
 class Forgetful(Softmax):
@@ -480,10 +469,12 @@ class Forgetful(Softmax):
         value: Tensor,
         state: State,
         *,
-        keep: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         bias: AnyBias = None,
     ) -> tuple[Tensor, State]:
-        _, state = super().extend(query, key, value, state, keep=keep, bias=bias)
+        _, state = super().extend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias
+        )
         return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
 
 

@@ -10,7 +10,7 @@ from broken import (
     AllAtBlockZero,
     Anonymous,
     Careless,
-    ClampedNormaliser,
+    ClampedNormalizer,
     CoarseState,
     DrawnByLength,
     FiniteMinimum,
@@ -38,14 +38,14 @@ from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask
 from regard.attention.contract import Outcome, check
-from regard.attention.features import Elu, FavorPositive, Fourier
+from regard.attention.feature_maps import Elu, FavorPositive, Fourier
 from regard.attention.registry import Mechanism, find
-from regard.errors import NormaliserError
+from regard.errors import NormalizerError
 
-ORACLE, WEIGHTS = "equals its oracle", "weights · values = output"
-AHEAD, PADDING, DEAD = "no look ahead", "padding is nothing", "unseeing rows are zero"
+EQUAL, WEIGHTS = "equals its reference", "weights · values = output"
+AHEAD, PADDING, DEAD = "no look ahead", "padding is ignored", "fully masked rows are zero"
 STEPS, SHARED, MEMORY = "decoding = all at once", "key heads are shared", "memory"
-REFUSES = "refuses what it can't do"
+REFUSES = "unsupported features raise"
 WIDE = (-200.0, 200.0)
 """Queries and keys whose scores pass 10 000."""
 
@@ -81,33 +81,35 @@ class Mistake:
 
 MISTAKES = {
     "leaky FAVOR+": Mistake(
-        LeakyFavor, "favor-positive", frozenset({ORACLE, WEIGHTS, AHEAD, PADDING, REFUSES})
+        LeakyFavor, "favor-positive", frozenset({EQUAL, WEIGHTS, AHEAD, PADDING})
     ),
     "stepwise maximum": Mistake(StepwiseMaximum, "favor-positive", frozenset({STEPS})),
     "hidden values": Mistake(
-        lambda: HiddenValues(Elu(), chunk=4), "elu", frozenset({ORACLE, WEIGHTS, PADDING, MEMORY})
+        lambda: HiddenValues(Elu(), chunk=4),
+        "elu",
+        frozenset({EQUAL, WEIGHTS, PADDING, MEMORY}),
     ),
     "zeroed keys": Mistake(
-        lambda: ZeroedKeys(Elu(), chunk=4), "elu", frozenset({ORACLE, WEIGHTS, MEMORY})
+        lambda: ZeroedKeys(Elu(), chunk=4), "elu", frozenset({EQUAL, WEIGHTS, MEMORY})
     ),
     "coarse state": Mistake(lambda: CoarseState(Elu(), chunk=4), "elu", frozenset({STEPS})),
     "half the exponent": Mistake(
         lambda: KernelAttention(HalfTheExponent(d=4, features=64), chunk=4),
         "fourier",
-        frozenset({ORACLE}),
+        frozenset({EQUAL}),
     ),
-    "wrong axis": Mistake(lambda: WrongAxis(Elu()), "elu", frozenset({ORACLE, WEIGHTS, STEPS})),
+    "wrong axis": Mistake(lambda: WrongAxis(Elu()), "elu", frozenset({EQUAL, WEIGHTS, STEPS})),
     "where after": Mistake(WhereAfter, "softmax", frozenset({"gradients"})),
-    "finite minimum": Mistake(FiniteMinimum, "softmax", frozenset({ORACLE, AHEAD, PADDING, DEAD})),
+    "finite minimum": Mistake(FiniteMinimum, "softmax", frozenset({EQUAL, AHEAD, PADDING, DEAD})),
     "ten thousand": Mistake(
-        TenThousand, "softmax", frozenset({ORACLE, AHEAD, PADDING, STEPS}), inputs=WIDE
+        TenThousand, "softmax", frozenset({EQUAL, AHEAD, PADDING, STEPS}), inputs=WIDE
     ),
     "modulo heads": Mistake(
-        ModuloHeads, "softmax", frozenset({ORACLE, WEIGHTS, SHARED, STEPS, "memory"})
+        ModuloHeads, "softmax", frozenset({EQUAL, WEIGHTS, SHARED, STEPS, "memory"})
     ),
-    "swapped alignment": Mistake(SwappedAlignment, "softmax", frozenset({ORACLE, AHEAD, DEAD})),
+    "swapped alignment": Mistake(SwappedAlignment, "softmax", frozenset({EQUAL, AHEAD, DEAD})),
     "all at block zero": Mistake(
-        AllAtBlockZero, "bigbird", frozenset({ORACLE, WEIGHTS, STEPS, "training = evaluation"})
+        AllAtBlockZero, "bigbird", frozenset({EQUAL, WEIGHTS, STEPS, "training = evaluation"})
     ),
 }
 EVERY_MISTAKE = pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
@@ -133,26 +135,28 @@ def test_the_honest_mechanism_passes_with_the_same_inputs() -> None:
 def test_a_state_counts_beyond_what_bfloat16_can(kind: type[KernelAttention], right: bool) -> None:
     """Half of 600 equal tokens say 0, the other half 1; in bfloat16, 256 + 1 is 256."""
     attend, x = kind(Elu()), torch.zeros(1, 1, 1, 2).bfloat16()
-    state = attend.start(1, 1, 2, 1, capacity=600, device=torch.device("cpu"), dtype=torch.bfloat16)
+    state = attend.init_state(
+        1, 1, 2, 1, capacity=600, device=torch.device("cpu"), dtype=torch.bfloat16
+    )
     for token in range(600):
         value = torch.full((1, 1, 1, 1), float(token >= 300)).bfloat16()
         out, state = attend.extend(x, x, value, state)
     assert (float(out) == 0.5) == right
 
 
-def test_a_clamped_normaliser_hides_what_the_honest_one_stops_at() -> None:
+def test_a_clamped_normalizer_hides_what_the_honest_one_stops_at() -> None:
     features = Fourier(d=4, features=8)
     query, key, value = 5 * normal(3, 1, 2, 6, 4)
-    honest, clamped = KernelAttention(features), ClampedNormaliser(features)
-    numerators, normalisers = honest.sums(query, key, value)
-    assert bool((normalisers < 0).any())
-    assert bool((normalisers > 0).any())
-    with pytest.raises(NormaliserError):
+    honest, clamped = KernelAttention(features), ClampedNormalizer(features)
+    numerators, normalizers = honest.sums(query, key, value)
+    assert bool((normalizers < 0).any())
+    assert bool((normalizers > 0).any())
+    with pytest.raises(NormalizerError):
         honest(query, key, value)
     out = clamped(query, key, value)
     assert bool(out.isfinite().all())
-    off = (out - numerators / normalisers[..., None]).abs().amax(-1)
-    assert bool((off[normalisers < 0] > value.abs().max()).all())
+    off = (out - numerators / normalizers[..., None]).abs().amax(-1)
+    assert bool((off[normalizers < 0] > value.abs().max()).all())
 
 
 @pytest.mark.parametrize(("kind", "right"), [(FavorPositive, True), (ReusedBlocks, False)])
@@ -188,6 +192,7 @@ def test_autocast_lowers_no_precision_inside(kind: type[KernelAttention], right:
     attend, inputs = kind(Elu()), normal(3, 1, 2, 20, 4)
     out = attend(*inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        # Exact: the same operations on the same shapes.
         assert torch.equal(attend(*inputs), out) == right
 
 
@@ -220,14 +225,15 @@ def test_a_short_batch_leaves_later_ones_alone(kind: type[SmallBigBird], right: 
     attend, inputs = kind(), normal(3, 1, 2, 30, 4)
     before = attend(*inputs)
     attend(*inputs[:, :, :, :6])
+    # Exact: the same operations on the same shapes.
     assert torch.equal(attend(*inputs), before) == right
 
 
 # Mechanisms of strangers
 
 
-def test_a_mechanism_without_an_oracle_is_checked_against_its_own_weights() -> None:
-    softmax = replace(find("softmax"), oracle=None)
+def test_a_mechanism_without_a_reference_is_checked_against_its_own_weights() -> None:
+    softmax = replace(find("softmax"), reference=None)
     assert {outcome.check for outcome in failures(instead_of(softmax, OtherWeights))} == {WEIGHTS}
 
 
@@ -242,17 +248,17 @@ def test_an_error_of_a_mechanism_is_told_in_one_line() -> None:
 def test_a_mask_that_is_ignored_without_a_word_is_found() -> None:
     found = failures(instead_of(find("softmax"), Careless))
     assert {(outcome.check, outcome.failure) for outcome in found} == {
-        (REFUSES, "what it says it can't do is done, or ignored, without a word")
+        (REFUSES, "an unsupported feature is accepted or silently ignored")
     }
-    wishes = {outcome.case for outcome in found}
-    assert {"causal", "lengths", "documents", "window", "blocks", "dense", "bias"} <= wishes
-    assert {"vectors", "decoding", "cross"} <= wishes
+    cases = {outcome.case for outcome in found}
+    assert {"causal", "lengths", "documents", "window", "blocks", "dense", "bias"} <= cases
+    assert {"vectors", "decoding", "cross"} <= cases
 
 
 def test_a_refusal_has_to_name_the_mechanism() -> None:
     found = failures(instead_of(find("softmax"), Anonymous))
-    refusals = {outcome.failure for outcome in found if outcome.case not in ("decoding", "cross")}
-    assert refusals == {"the refusal doesn't name the mechanism: can't do that"}
+    messages = {outcome.failure for outcome in found if outcome.case not in ("decoding", "cross")}
+    assert messages == {"the error doesn't name the mechanism: can't do that"}
 
 
 def test_steps_that_disagree_are_told_by_their_sizes() -> None:

@@ -31,10 +31,16 @@ from regard.attention import (
     Softmax,
     State,
 )
+from regard.attention.block_sparse import BlockSparse
 from regard.attention.cost import Mode
-from regard.attention.features import Elu, FavorHyperbolic, FavorPositive, FeatureMap, Polynomial
-from regard.attention.registry import OWN
-from regard.attention.sparse import BlockSparse
+from regard.attention.feature_maps import (
+    Elu,
+    FavorHyperbolic,
+    FavorPositive,
+    FeatureMap,
+    Polynomial,
+)
+from regard.attention.registry import BUILT_IN, find, mechanisms
 
 CPU = torch.device("cpu")
 SHAPE = Shape(batch=2, heads=4, kv_heads=2, queries=128, keys=128, d=16, e=16)
@@ -52,9 +58,9 @@ MAPS: dict[str, Callable[[], FeatureMap]] = {
     "favor-hyperbolic": lambda: FavorHyperbolic(d=16, features=16),
 }
 SPARSE: dict[str, Callable[[], BlockSparse]] = {
-    "window": lambda: SlidingWindow(size=16, block=16),
-    "odd window": lambda: SlidingWindow(size=20, block=16),
-    "bigbird": lambda: BigBird(block=16, random=2, global_blocks=1, max_keys=512),
+    "window": lambda: SlidingWindow(size=16, block_size=16),
+    "odd window": lambda: SlidingWindow(size=20, block_size=16),
+    "bigbird": lambda: BigBird(block_size=16, random=2, global_blocks=1, max_keys=512),
 }
 
 
@@ -63,7 +69,7 @@ def math() -> Iterator[None]:
     """Make softmax attention take the backend that the counter can see into."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "regard.attention.exact.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
+            "regard.attention.softmax.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
         )
         yield
 
@@ -93,7 +99,7 @@ class Call:
         """The state of all keys but the last, as many as there are queries."""
         shape, (_, key, value) = self.shape, self.inputs()
         past = shape.keys - shape.queries
-        state = attend.start(
+        state = attend.init_state(
             shape.batch,
             shape.kv_heads,
             shape.d,
@@ -154,11 +160,11 @@ def test_the_counter_sees_nothing_inside_a_cpu_s_fused_kernel() -> None:
 @pytest.mark.parametrize(("queries", "keys"), [(128, 128), (64, 128), (128, 64), (1, 100)])
 @BOTH_PATHS
 def test_without_causality_every_product_is_counted(
-    composed: bool, queries: int, keys: int, mode: Mode, make: Callable[[], Attention]
+    eager: bool, queries: int, keys: int, mode: Mode, make: Callable[[], Attention]
 ) -> None:
     """Those of training are three for each of the forward pass."""
     sizes: dict[str, Any] = {"queries": queries, "keys": keys, "mode": mode}
-    with path(composed=composed):
+    with path(eager=eager):
         assert cost(make(), **sizes).operations == counted(make(), **sizes)
     forward = cost(make(), queries=queries, keys=keys).operations
     assert cost(make(), **sizes).operations == (3 if mode == "training" else 1) * forward
@@ -324,13 +330,13 @@ def test_a_step_of_one_token_looks_at_the_blocks_of_its_row(
 # Numbers that are kept
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_parameters_are_those_that_are_trained(name: str) -> None:
-    attend = OWN[name].example()
+    attend = find(name).example()
     assert attend.cost(SMALL).parameters == sum(x.numel() for x in attend.parameters())
 
 
-DECODING = [name for name, mechanism in OWN.items() if mechanism.type.supports.decoding]
+DECODING = [name for name, mechanism in mechanisms().items() if mechanism.type.supports.decoding]
 
 
 @pytest.mark.parametrize("name", DECODING)
@@ -340,7 +346,7 @@ def test_a_state_holds_the_bytes_that_the_model_says(
     keys: int, dtype: torch.dtype, name: str
 ) -> None:
     """A cache has one slot more, for padding, and each row a length."""
-    attend, shape = OWN[name].example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
+    attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
     state = Call(shape).started(attend)
     said = attend.cost(shape).state_bytes
     if isinstance(attend, KernelAttention):
@@ -350,8 +356,8 @@ def test_a_state_holds_the_bytes_that_the_model_says(
 
 
 def test_what_can_not_decode_remembers_nothing() -> None:
-    for name in set(OWN) - set(DECODING):
-        assert OWN[name].example().cost(SMALL).state_bytes == 0
+    for name in set(BUILT_IN) - set(DECODING):
+        assert find(name).example().cost(SMALL).state_bytes == 0
 
 
 # Bytes

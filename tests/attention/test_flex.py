@@ -194,6 +194,7 @@ def test_the_bias_by_index_is_the_dense_one_where_the_mask_places_queries(
     keys = case.key.shape[2]
     queries = (case.mask or Mask()).query_positions(case.query.shape[2], keys, CPU)
     expected = score + bias.dense(queries, torch.arange(keys))
+    # Exact: one product and one sum for each place.
     assert torch.equal(add(score, *indices(case)), expected)
 
 
@@ -228,6 +229,7 @@ def test_it_is_softmax_attention(case: Case, biased: bool) -> None:
 def test_scores_are_scaled_as_asked() -> None:
     case = CASES[f"{N} queries, {N} keys, no mask"]
     doubled = replace(case, query=2 * case.query)
+    # Exact: a power of two rounds nothing.
     assert torch.equal(attend(case, scale=1.0), attend(doubled))
 
 

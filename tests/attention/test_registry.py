@@ -20,8 +20,8 @@ from regard.attention import (
 )
 from regard.attention.contract import check
 from regard.attention.contract_cases import TableBias
-from regard.attention.exact import ALL_MASKS
-from regard.attention.registry import GROUP, able, described, find, mechanisms
+from regard.attention.registry import BUILT_IN, GROUP, find, mechanisms, supporting
+from regard.attention.softmax import ALL_MASKS
 from regard.errors import UnsupportedError, UserError
 from regard.positions import ShawVectors
 
@@ -43,14 +43,14 @@ ABILITIES = [*sorted(ALL_MASKS), "bias", "vectors", "dropout", "cross", "decodin
 OWN_FILE = '''
 import torch
 
-from regard.attention.exact import Exact, softmax
+from regard.attention.softmax import ScoreAttention, softmax
 
 
 def halved(x):
     return x * torch.tensor(0.5, dtype=x.dtype)
 
 
-class Softer(Exact):
+class Softer(ScoreAttention):
     """Half the scores.
 
     So that weights are more even.
@@ -58,7 +58,7 @@ class Softer(Exact):
 
     name = "softer"
 
-    def distribute(self, scores, allowed):
+    def normalize_scores(self, scores, allowed):
         return softmax(halved(scores), allowed)
 '''
 
@@ -82,15 +82,16 @@ def complaint(name: str) -> str:
 def test_the_mechanisms_of_regard_are_known_by_their_names() -> None:
     known = mechanisms()
     assert {name: mechanism.type for name, mechanism in known.items()} == TYPES
+    assert list(BUILT_IN) == list(TYPES)
     for name, mechanism in known.items():
         assert mechanism.name == name
-        assert find(name) is mechanism
+        assert find(name) == mechanism
         assert type(mechanism.example()) is mechanism.type
-        assert mechanism.oracle is not None
+        assert mechanism.reference is not None
         assert mechanism.summary
-        assert mechanism.paper
-        assert mechanism.time
-        assert bool(mechanism.state) == mechanism.type.supports.decoding
+        assert mechanism.config.paper
+        assert mechanism.config.time
+        assert bool(mechanism.config.state) == mechanism.type.supports.decoding
         low, high = mechanism.inputs
         assert low < high
 
@@ -126,7 +127,7 @@ def test_a_class_in_a_file_is_found(tmp_path: Path) -> None:
     mechanism = find(name)
     assert mechanism.name == name
     assert mechanism.summary == "Half the scores."
-    assert mechanism.oracle is None
+    assert mechanism.reference is None
     attend, x = mechanism.example(), torch.randn(1, 2, 5, 4)
     assert type(attend) is mechanism.type
     assert attend.name == "softer"
@@ -141,21 +142,20 @@ def test_a_class_in_a_file_keeps_the_contract(tmp_path: Path) -> None:
     assert [outcome for outcome in outcomes if outcome.failure] == []
 
 
-def test_a_class_may_bring_its_oracle(tmp_path: Path) -> None:
+def test_a_class_may_have_a_reference(tmp_path: Path) -> None:
     text = """
 from regard.attention import Softmax, reference
 
 class Own(Softmax):
     name = "own"
 
-    @staticmethod
-    def oracle(attend, query, key, mask, bias):
+    def reference(self, query, key, mask, bias):
         return query.double() @ key.double().mT
 """
-    oracle = find(f"{file(tmp_path, text)}:Own").oracle
+    reference = find(f"{file(tmp_path, text)}:Own").reference
     x = torch.ones(1, 1, 2, 3)
-    assert oracle is not None
-    assert oracle(None, x, x, None, None).tolist() == [[[[3.0, 3.0], [3.0, 3.0]]]]
+    assert reference is not None
+    assert reference(None, x, x, None, None).tolist() == [[[[3.0, 3.0], [3.0, 3.0]]]]
 
 
 def test_a_relative_path_is_found_from_the_folder_at_hand(
@@ -181,20 +181,20 @@ def test_a_file_may_hold_a_dataclass(tmp_path: Path) -> None:
 
 ABSTRACT = "from regard.attention import Attention\nclass Own(Attention):\n    name = 'own'\n"
 UNNAMED = "from regard.attention import *\nclass Own(Attention):\n" + "".join(
-    f"    def {method}(self): ...\n" for method in ("forward", "weights", "cost")
+    f"    def {method}(self): ...\n" for method in ("_forward", "_weights", "cost")
 )
 BAD_FILES = {
     "no class of that name": ("class Other: ...", ["mine.py", "'Own'", "FILE.py:CLASS"]),
-    "no class but a number": ("Own = 3", ["mine.py:Own", "no subclass", "Attention"]),
-    "a class of another kind": ("class Own: ...", ["mine.py:Own", "no subclass", "Attention"]),
+    "no class but a number": ("Own = 3", ["mine.py:Own", "not a subclass", "Attention"]),
+    "a class of another kind": ("class Own: ...", ["mine.py:Own", "not a subclass", "Attention"]),
     "an instance": (
         "from regard.attention import Softmax\nOwn = Softmax()",
-        ["mine.py:Own", "no subclass"],
+        ["mine.py:Own", "not a subclass"],
     ),
     "a syntax error": ("class Own(:", ["mine.py", "SyntaxError"]),
     "an error of its own": ("1 / 0", ["mine.py", "ZeroDivisionError", "division by zero"]),
     "a missing package": ("import nowhere_to_be_found", ["mine.py", "nowhere_to_be_found"]),
-    "methods that are missing": (ABSTRACT, ["mine.py:Own", "cost", "forward", "weights"]),
+    "methods that are missing": (ABSTRACT, ["mine.py:Own", "cost", "_forward", "_weights"]),
     "no name and no abilities": (UNNAMED, ["mine.py:Own", "name", "supports"]),
     "bytes that aren't text": ("\udcff", ["mine.py", "SyntaxError"]),
 }
@@ -247,7 +247,7 @@ def entry(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_package_makes_its_mechanism_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert GROUP == "regard.attention"
-    entry("theirs", "regard.attention.exact:Softmax", monkeypatch)
+    entry("theirs", "regard.attention.softmax:Softmax", monkeypatch)
     assert list(mechanisms()) == [*TYPES, "theirs"]
     theirs = find("theirs")
     assert theirs.name == "theirs"
@@ -260,27 +260,29 @@ def test_a_package_makes_its_mechanism_known(monkeypatch: pytest.MonkeyPatch) ->
     ("value", "named"),
     [
         ("nowhere_to_be_found:Own", "nowhere_to_be_found"),
-        ("regard.attention.exact:Nobody", "Nobody"),
-        ("regard.attention.mask:Mask", "no subclass"),
-        ("regard.attention.exact:Exact", "distribute"),
+        ("regard.attention.softmax:Nobody", "Nobody"),
+        ("regard.attention.mask:Mask", "not a subclass"),
+        ("regard.attention.softmax:ScoreAttention", "normalize_scores"),
     ],
 )
 def test_a_package_s_mechanism_that_cannot_be_had_is_told(
     value: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry("theirs", value, monkeypatch)
-    said = complaint("softmax")
+    said = complaint("theirs")
     assert "theirs" in said
     assert named in said
     assert "\n" not in said
 
 
-def test_described_takes_a_class_without_a_docstring() -> None:
-    class Bare(Softmax):
-        name = "bare"
+def test_a_broken_package_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry("theirs", "nowhere_to_be_found:Own", monkeypatch)
+    assert find("softmax").type is Softmax
 
-    Bare.__doc__ = None
-    assert described("bare", Bare).summary == ""
+
+def test_a_class_without_a_docstring_has_no_summary(tmp_path: Path) -> None:
+    text = "from regard.attention import Softmax\n\nclass Own(Softmax):\n    name = 'own'\n"
+    assert find(f"{file(tmp_path, text)}:Own").summary == ""
 
 
 # Who can
@@ -289,16 +291,16 @@ def test_described_takes_a_class_without_a_docstring() -> None:
 def test_able_names_exactly_those_that_have_an_ability() -> None:
     known = mechanisms()
     for ability in ABILITIES:
-        able_ones = {
+        supporting_ones = {
             name
             for name, mechanism in known.items()
             if ability in mechanism.type.supports.masks
             or getattr(mechanism.type.supports, ability, False) is True
         }
-        assert able_ones
-        assert set(able(ability)) == able_ones
-        assert len(able(ability)) == len(able_ones)
-    assert able("nonsense") == []
+        assert supporting_ones
+        assert set(supporting(ability)) == supporting_ones
+        assert len(supporting(ability)) == len(supporting_ones)
+    assert supporting("nonsense") == []
 
 
 def test_abilities_are_all_that_support_has() -> None:
@@ -310,8 +312,8 @@ def test_abilities_are_all_that_support_has() -> None:
     assert flags == set(ABILITIES) - ALL_MASKS
 
 
-def wish(attend: Attention, ability: str) -> None:
-    """Use an ability."""
+def use(attend: Attention, ability: str) -> None:
+    """Use a feature."""
     x = torch.ones(1, 2, 4, 4)
     masks = {
         "alignment": Mask.causal(),
@@ -331,7 +333,7 @@ def wish(attend: Attention, ability: str) -> None:
         attend(x[:, :, :2], x, x)
     else:
         assert ability == "decoding"
-        attend.start(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
+        attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -345,34 +347,38 @@ def test_what_is_no_bias_is_never_ignored(name: str) -> None:
 @pytest.mark.parametrize("ability", [ability for ability in ABILITIES if ability != "dropout"])
 def test_a_refusal_names_all_that_can(ability: str) -> None:
     """And they can."""
-    able_ones = able(ability)
+    supporting_ones = supporting(ability)
     for name, mechanism in mechanisms().items():
         attend = mechanism.example().eval()
-        if name in able_ones:
-            wish(attend, ability)
+        if name in supporting_ones:
+            use(attend, ability)
             continue
         with pytest.raises(UnsupportedError) as error:
-            wish(attend, ability)
-        assert str(error.value).startswith(f"{attend.name} attention can't ")
-        assert str(error.value).endswith(f"; these can: {', '.join(able_ones)}")
+            use(attend, ability)
+        assert str(error.value).startswith(f"{attend.name} attention does not support ")
+        assert str(error.value).endswith(f"; supported by: {', '.join(supporting_ones)}")
 
 
 def test_the_other_ways_to_ask_are_refused_as_well() -> None:
     x = torch.ones(1, 2, 4, 4)
     bigbird, linformer = find("bigbird").example(), find("linformer").example()
-    state = Softmax().memory(x, x)
-    with pytest.raises(UnsupportedError, match=r"bigbird .* sequence; these can: softmax, argmax"):
-        bigbird.memory(x, x)
-    with pytest.raises(UnsupportedError, match=r"bigbird .* sequence; these can: softmax, argmax"):
-        bigbird.read(x, state)
-    with pytest.raises(UnsupportedError, match=r"linformer .* token; these can: softmax, argmax"):
+    state = Softmax().encode_memory(x, x)
+    with pytest.raises(
+        UnsupportedError, match=r"bigbird .* cross-attention; supported by: softmax"
+    ):
+        bigbird.encode_memory(x, x)
+    with pytest.raises(
+        UnsupportedError, match=r"bigbird .* cross-attention; supported by: softmax"
+    ):
+        bigbird.attend_memory(x, state)
+    with pytest.raises(UnsupportedError, match=r"linformer .* decoding; supported by: softmax"):
         linformer.extend(x, x, x, state)
 
 
-@pytest.mark.parametrize("name", able("cross"))
+@pytest.mark.parametrize("name", supporting("cross"))
 def test_a_memory_takes_lengths_and_no_other_mask(name: str) -> None:
     attend, x = find(name).example(), torch.ones(1, 2, 4, 4)
     lengths = Mask.lengths(torch.tensor([2]))
-    assert attend.memory(x, x, mask=lengths).length.tolist() == [2]
+    assert attend.encode_memory(x, x, mask=lengths).length.tolist() == [2]
     with pytest.raises(ValueError, match=f"{attend.name}.*alignment"):
-        attend.memory(x, x, mask=lengths & Mask.causal())
+        attend.encode_memory(x, x, mask=lengths & Mask.causal())

@@ -215,4 +215,5 @@ def test_hugging_face_bigbird_needs_no_matrix() -> None:
     for matrix in (True, False):
         torch.manual_seed(0)
         outs.append(contestants.hugging_face_bigbird(inputs, matrix=matrix).run())
+    # Exact: the same operations on the same shapes.
     assert torch.equal(*outs)

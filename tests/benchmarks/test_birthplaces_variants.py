@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from benchmark_files import birthplaces
 
+from regard.config import override
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 
@@ -36,7 +36,7 @@ def test_a_row_tells_accuracy_steps_and_time() -> None:
 def test_one_variant_is_added_to_what_was_found_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_world(make_world(WorldConfig(people=80, unseen=20, biographies=1)), tmp_path / "world")
+    save_world(make_world(WorldConfig(people=80, absent=20, biographies=1)), tmp_path / "world")
     place = tmp_path / "birthplaces-tried.json"
     place.write_text(json.dumps({"no clozes": SCORE}), encoding="utf-8")
     monkeypatch.setenv("REGARD_BIRTHPLACES", str(tmp_path / "world"))

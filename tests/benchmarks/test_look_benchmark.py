@@ -38,8 +38,8 @@ def test_both_pages_hold_the_same_weights() -> None:
     page = look.bertviz_page(view)
     params, _ = json.JSONDecoder().raw_decode(page, page.index('{"attention": '))
     theirs = torch.tensor(params["attention"][0]["attn"])
-    layers = view.sides[0].maps[0].layers
-    assert torch.equal(theirs, torch.cat([layer.captured.weights for layer in layers]))
+    layers = view.panels[0].maps[0].layers
+    assert torch.equal(theirs, torch.cat([layer.record.weights for layer in layers]))
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ import pytest
 import torch
 from benchmark_files import decoding, decoding_families, measure, peers, training
 
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.families import LanguageModel
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 
 CPU = torch.device("cpu")
-TINY = DecoderConfig(block=128, n_layers=1, n_heads=2, d_model=16, dropout=0.0)
-QUESTIONS = [Question(text=f"Where was {name} born?") for name in ("Ada", "Otto", "Mina")]
+TINY = DecoderConfig(context_length=128, n_layers=1, n_heads=2, d_model=16, dropout=0.0)
+QUESTIONS = [Example(text=f"Where was {name} born?") for name in ("Ada", "Otto", "Mina")]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what peers warn of when imported isn't ours
 
@@ -88,14 +88,17 @@ def test_only_real_tokens_count() -> None:
 
 def test_the_products_are_those_of_every_linear_layer() -> None:
     model, batch = LanguageModel(TINY, 50), training.Case(precision="float32").batch(32, 2)
-    _, operations = training.products(model, batch, training.Machine.choose("cpu"))
+    _, operations = training.products(model, batch, training.ExecutionEnvironment.choose("cpu"))
     matrices = 16 * (3 * 16 + 16 + 64 + 64 + 50)
     assert operations == 3 * 2 * 64 * matrices
 
 
 def test_three_products_are_a_layer_and_its_gradients() -> None:
-    layer, machine = torch.nn.Linear(3, 5, bias=False), training.Machine.choose("cpu")
-    products = training.three_products(7, 3, 5, machine)
+    layer, environment = (
+        torch.nn.Linear(3, 5, bias=False),
+        training.ExecutionEnvironment.choose("cpu"),
+    )
+    products = training.three_products(7, 3, 5, environment)
     (x, _, out), (gradient, weight, x_gradient), (_, _, weight_gradient) = products
     with torch.no_grad():
         layer.weight.copy_(weight)
@@ -166,7 +169,7 @@ def test_our_step_changes_every_weight() -> None:
     case = training.Case(precision="float32")
     model = training.ours(case, TINY, CPU)
     before = [weight.clone() for weight in model.parameters()]
-    training.our_step(model, case.batch(TINY.block, 2), case.machine(CPU))()
+    training.our_step(model, case.batch(TINY.context_length, 2), case.environment(CPU))()
     changed = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
     assert all(changed)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.attention.registry import OWN
+from regard.attention.registry import BUILT_IN, mechanisms
 from tiny import MODEL, STEPS, Command
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.usefixtures("run")
 def test_the_list_has_every_mechanism_and_what_it_can_do(regard: Command) -> None:
     outcome = regard("attention", "list", "--json", "list.json")
     assert outcome.code == 0, outcome.err
-    for name, mechanism in OWN.items():
+    for name, mechanism in mechanisms().items():
         assert name in outcome.out
-        assert mechanism.paper.split(",")[0] in outcome.out
+        assert mechanism.config.paper.split(",")[0] in outcome.out
     listed = json.loads(Path("list.json").read_text("utf-8"))
-    assert set(listed) == set(OWN)
+    assert set(listed) == set(BUILT_IN)
     assert listed["linformer"]["causal"] is False
     assert listed["elu"]["decodes"] is True
 
@@ -41,7 +41,7 @@ def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
     assert (
         "✗ mine.py:Deaf in float32 on cpu: no look ahead: with causal: rows before" in outcome.out
     )
-    assert "✗ mine.py:Deaf in float32 on cpu: padding is nothing" in outcome.out
+    assert "✗ mine.py:Deaf in float32 on cpu: padding is ignored" in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
 
 
@@ -76,8 +76,8 @@ def test_a_mechanism_that_can_not_do_it_is_refused_before_anything_is_written(
     regard: Command,
 ) -> None:
     for settings, says in (
-        (("model.attention.kind=linformer",), "linformer attention can't be causal"),
-        (("model.attention.kind=elu", "model.positions.kind=alibi"), "can't add a bias"),
+        (("model.attention.kind=linformer",), "linformer attention does not support causal masks"),
+        (("model.attention.kind=elu", "model.positions.kind=alibi"), "does not support a bias"),
     ):
         outcome = regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS, *settings)
         assert outcome.code == 2

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from regard.runs import files
+from regard import files
+from regard.config import override
+from regard.runs.recipe import load_recipe, recipe_to_toml
 from regard.runs.run import load_tokenizer
-from regard.runs.toml import override, read_recipe, to_toml
 from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -53,8 +54,8 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["evaluate", "run"], "run: was trained for no task: name a file"),
         (["generate"], "RUN"),
         (["data", "poems", "text.txt"], "poems"),
-        (["data", "pairs", "pairs.tsv", "--block", "7"], "--block"),
-        (["data", "pairs", "pairs.tsv", "--number", "0"], "--number"),
+        (["data", "pairs", "pairs.tsv", "--context-length", "7"], "--context-length"),
+        (["data", "pairs", "pairs.tsv", "--num-examples", "0"], "--num-examples"),
         (["info"], "RUN"),
         (["world"], "--out"),
         (["world", "people", "--out", "new"], "people"),
@@ -85,8 +86,8 @@ def test_truncated_weights_are_refused(regard: Command, run: Path, command: Sequ
 
 
 def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) -> None:
-    recipe = override(read_recipe(run / "config.toml"), ["model.d_model=32"])
-    put(run, "config.toml", to_toml(recipe))
+    recipe = override(load_recipe(run), ["model.d_model=32"])
+    put(run, "config.toml", recipe_to_toml(recipe))
     refused(regard(*GENERATE), "run/model.safetensors", "config.toml")
 
 
@@ -152,7 +153,7 @@ def test_a_run_without_weights_is_refused(
     ],
 )
 def test_what_is_no_run_is_refused(regard: Command, command: str, where: str) -> None:
-    refused(regard(*command.format(where).split()), where, "no run")
+    refused(regard(*command.format(where).split()), where, "not a run folder")
 
 
 def test_a_tokenizer_is_taken_from_runs_alone(regard: Command) -> None:
@@ -295,7 +296,7 @@ def test_a_question_longer_than_the_block_is_named(
     regard: Command, folder: Path, answer: str
 ) -> None:
     put(folder, "long.tsv", f"Where was Ada Finch born?{answer}\n{LONG}{answer}\n")
-    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"block is {BLOCK - 1}")
+    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"context length is {BLOCK - 1}")
     if answer:
         refused(
             regard("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS), "long.tsv:2: "
@@ -303,7 +304,7 @@ def test_a_question_longer_than_the_block_is_named(
         refused(
             regard("finetune", "long.tsv", "--from", "run", "--out", "new", *STEPS), "long.tsv:2: "
         )
-        refused(regard("data", "pairs", "long.tsv", "--block", BLOCK), "long.tsv:2: ")
+        refused(regard("data", "pairs", "long.tsv", "--context-length", BLOCK), "long.tsv:2: ")
 
 
 def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> None:
@@ -337,7 +338,7 @@ def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], nam
         ("model.layers=2", "model.layers"),
         ("model.n_layers=0", "model.n_layers"),
         ("model.n_heads=3", "divisor of d_model"),
-        ("model.block=7", "model.block"),
+        ("model.context_length=7", "model.context_length"),
         ("tokenizer.kind=letters", "allowed: characters, words, byte-pairs"),
         ("data.validation=nan", "data.validation"),
         ("data.validation=1", "data.validation"),
@@ -380,7 +381,7 @@ def test_an_objective_that_windows_cannot_serve_is_refused(
 
 def test_the_smallest_block_serves_every_objective(regard: Command, folder: Path) -> None:
     put(folder, "short.tsv", "A?\tB\n")
-    settings = ("model.block=8", "objective.span_corruption=0.5", *MIXED)
+    settings = ("model.context_length=8", "objective.span_corruption=0.5", *MIXED)
     assert regard(*PRETRAIN, *settings, "--questions", "short.tsv").code == 0
 
 
@@ -393,7 +394,7 @@ def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folde
     ("setting", "says"),
     [
         ("people=5", "80..5600"),
-        ("unseen=1000000", "0..4600"),
+        ("absent=1000000", "0..4600"),
         ("places=0", "1..100"),
         ("correlation=2", "0..1"),
         ("nonsense=1", "allowed"),
@@ -402,7 +403,9 @@ def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folde
 )
 def test_a_bad_setting_of_the_world_is_named(regard: Command, setting: str, says: str) -> None:
     outcome = regard("world", "--out", "new", setting)
-    refused(outcome, setting.partition("=")[0], says.replace("allowed", "there are: augment"))
+    refused(
+        outcome, setting.partition("=")[0], says.replace("allowed", "there are: absent, augment")
+    )
 
 
 # places to write to
@@ -472,7 +475,7 @@ def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) ->
         ([], "no prompt"),
         ([""], "prompt 1: is empty"),
         (["Ada", ""], "prompt 2: is empty"),
-        (["Ada" * BLOCK], f"block of {BLOCK}"),
+        (["Ada" * BLOCK], f"context length of {BLOCK}"),
         (["Łódź"], "'Ł'"),
         (["Ada", "Ada⁇"], "prompt 2: "),
         (["Ada \udcff"], "prompt 1: "),
@@ -514,7 +517,7 @@ def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -
         ("--top-p", "0"),
         ("--top-p", "1.1"),
         ("--top-p", "nan"),
-        ("--samples", "0"),
+        ("--num-return-sequences", "0"),
         ("--max-new-tokens", "0"),
         ("--precision", "float16"),
         ("--threads", "0"),
@@ -526,28 +529,31 @@ def test_bad_sampling_is_refused(regard: Command, flag: str, value: str) -> None
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9"), ("--samples", "1")],
+    [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9")],
 )
 def test_beams_are_not_sampled(regard: Command, flag: str, value: str) -> None:
-    refused(regard(*GENERATE, "--beams", 2, flag, value), flag, "--beams")
+    refused(regard(*GENERATE, "--num-beams", 2, flag, value), flag, "--num-beams")
 
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--return", "1"), ("--length-penalty", "1"), ("--early-stopping", "never")],
+    [("--length-penalty", "1"), ("--early-stopping", "never")],
 )
 def test_flags_of_beams_need_beams(regard: Command, flag: str, value: str) -> None:
-    refused(regard(*GENERATE, flag, value), flag, "add --beams")
+    refused(regard(*GENERATE, flag, value), flag, "add --num-beams")
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--beams", "0"], "--beams"),
-        (["--beams", "2", "--return", "0"], "--return"),
-        (["--beams", "2", "--return", "3"], "can't return 3 of 2 beams; choose 1 to 2"),
-        (["--beams", "2", "--length-penalty", "nan"], "length penalty"),
-        (["--beams", "2", "--early-stopping", "soon"], "--early-stopping"),
+        (["--num-beams", "0"], "--num-beams"),
+        (["--num-beams", "2", "--num-return-sequences", "0"], "--num-return-sequences"),
+        (
+            ["--num-beams", "2", "--num-return-sequences", "3"],
+            "can't return 3 of 2 beams; choose 1 to 2",
+        ),
+        (["--num-beams", "2", "--length-penalty", "nan"], "length penalty"),
+        (["--num-beams", "2", "--early-stopping", "soon"], "--early-stopping"),
     ],
 )
 def test_bad_beams_are_refused(regard: Command, flags: Sequence[str], says: str) -> None:
@@ -558,7 +564,9 @@ def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
     # The first of the text is ⁇, the last new one is never read.
     room = BLOCK - len("⁇Ada") + 1
     assert regard("generate", "run", "Ada", "--max-new-tokens", room).code == 0
-    refused(regard("generate", "run", "Ada", "--max-new-tokens", room + 1), f"block of {BLOCK}")
+    refused(
+        regard("generate", "run", "Ada", "--max-new-tokens", room + 1), f"context length of {BLOCK}"
+    )
 
 
 # machines

@@ -13,7 +13,7 @@ from tiny_tasks import CONTINUING, EMBEDDING, FAMILIES, task_recipe, task_settin
 pytestmark = pytest.mark.usefixtures("folder")
 
 CLASSIFY = ("train", "classification", "--out", "new")
-CLASSES = task_settings("classification", "encoder, classes")
+CLASSES = task_settings("classification", "encoder, classification")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str],
     [
         ("train casing task.kind=translation", "task.kind=translation; set task.kind=casing"),
         ("train casing --recipe translation", "has task.kind=translation; set task.kind=casing"),
-        ("train copy --recipe plain", "train copy: the recipe has no task; set task.kind=copy"),
+        ("train copy --recipe default", "train copy: the recipe has no task; set task.kind=copy"),
         ("train questions pairs.tsv task.kind=casing", "is learned by `regard train casing`"),
         ("train text text.txt --recipe sort", "is learned by `regard train sort`"),
         ("pretrain text.txt task.kind=casing", "is learned by `regard train casing`"),
@@ -75,21 +75,27 @@ def test_a_recipe_of_another_task_is_refused(regard: Command, command: str, says
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("train casing head.kind=classes", "is no head for model.kind=encoder-decoder"),
-        ("train casing model.kind=window head.kind=embedding", "no head for model.kind=window"),
-        ("train classification head.kind=masked-language", "doesn't answer; choose language"),
-        ("train classification head.kind=token-classes", "doesn't answer; choose language"),
-        ("train tagging head.kind=classes", "doesn't answer with tags; choose token-classes"),
-        ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or window"),
-        ("train copy head.kind=classes", "set model.kind=decoder, rnn or window"),
-        ("train copy task.length=100", "its rows take 200 tokens, but model.block is 128"),
+        ("train casing head.kind=classification", "is no head for model.kind=encoder-decoder"),
+        (
+            "train casing model.kind=fixed-window head.kind=embedding",
+            "no head for model.kind=fixed-window",
+        ),
+        ("train classification head.kind=masked-lm", "doesn't answer; choose lm"),
+        ("train classification head.kind=token-classification", "doesn't answer; choose lm"),
+        (
+            "train tagging head.kind=classification",
+            "doesn't answer with tags; choose token-classification",
+        ),
+        ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or fixed-window"),
+        ("train copy head.kind=classification", "set model.kind=decoder, rnn or fixed-window"),
+        ("train copy task.length=100", "its rows take 200 tokens, but model.context_length is 128"),
         ("train questions pairs.tsv model.kind=encoder-decoder", "continues a text"),
-        ("train questions pairs.tsv head.kind=classes", "continues a text"),
+        ("train questions pairs.tsv head.kind=classification", "continues a text"),
         ("train text text.txt model.kind=rnn-encoder-decoder", "continues a text"),
         ("pretrain text.txt objective.masked_tokens=1", "take --recipe masked"),
         ("pretrain text.txt objective.masked_autoencoding=1", "take --recipe masked"),
         ("pretrain text.txt --recipe masked objective.next_token=1", "objective.next_token=0"),
-        ("pretrain text.txt --recipe masked head.kind=classes", "continues a text"),
+        ("pretrain text.txt --recipe masked head.kind=classification", "continues a text"),
         ("pretrain text.txt model.kind=encoder-decoder", "continues a text"),
     ],
 )
@@ -116,7 +122,7 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
 def test_bad_examples_are_named(
     regard: Command, folder: Path, command: str, text: str, says: str
 ) -> None:
-    put_run(folder, "classification", "encoder, classes")
+    put_run(folder, "classification", "encoder, classification")
     (folder / "bad.tsv").write_text(text, "utf-8")
     settings = CLASSES if command.startswith("train") else ()
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
@@ -153,9 +159,9 @@ def test_words_without_a_tag_each_are_named(
 def test_statements_without_texts_are_named(
     regard: Command, folder: Path, command: str, text: str, says: str
 ) -> None:
-    put_run(folder, "entailment", "encoder, classes")
+    put_run(folder, "entailment", "encoder, classification")
     (folder / "bad.tsv").write_text(text, "utf-8")
-    settings = task_settings("entailment", "encoder, classes")
+    settings = task_settings("entailment", "encoder, classification")
     chosen = settings if command.startswith("train") else ()
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *chosen), says)
 
@@ -186,7 +192,7 @@ def test_a_text_without_letters_to_turn_is_refused(
     settings = task_settings("casing", "encoder-decoder") if command.startswith("train") else ()
     refused(
         regard(*command.replace("FILE", "bad.txt").split(), *settings),
-        "bad.txt: holds nothing that stays as long in the other case",
+        "bad.txt: no character keeps its length in the other case",
     )
 
 
@@ -217,7 +223,7 @@ def test_a_probe_takes_no_file_and_no_tokenizer(regard: Command, folder: Path) -
 
 
 @pytest.mark.parametrize("family", EMBEDDING)
-@pytest.mark.parametrize("flags", [(), ("--beams", "2")])
+@pytest.mark.parametrize("flags", [(), ("--num-beams", "2")])
 def test_what_writes_nothing_generates_nothing(
     regard: Command, folder: Path, family: str, flags: Sequence[str]
 ) -> None:
@@ -227,21 +233,28 @@ def test_what_writes_nothing_generates_nothing(
 
 @pytest.mark.parametrize(
     "flags",
-    ["--beams 2", "--samples 2", "--temperature 1", "--max-new-tokens 3", "--stop x", "--seed 1"],
+    [
+        "--num-beams 2",
+        "--num-return-sequences 2",
+        "--temperature 1",
+        "--max-new-tokens 3",
+        "--stop-string x",
+        "--seed 1",
+    ],
 )
 def test_what_labels_does_not_write(regard: Command, folder: Path, flags: str) -> None:
-    put_run(folder, "classification", "encoder, classes")
-    says = f"{flags.split()[0]} is for a model that writes, and this one labels"
+    put_run(folder, "classification", "encoder, classification")
+    says = f"{flags.split()[0]} is for a model that generates, and this one labels"
     refused(regard("generate", "run", "fine", *flags.split()), says)
 
 
 @pytest.mark.parametrize(
     ("task", "family", "prompt", "says"),
     [
-        ("classification", "encoder, classes", " ", "prompt 1: is empty"),
-        ("classification", "encoder, classes", "é" * 400, "1 prompts take more than"),
-        ("entailment", "encoder, classes", "Ada", "prompt 1: has no second text"),
-        ("entailment", "encoder, classes", "Ada\t", "prompt 1: is empty"),
+        ("classification", "encoder, classification", " ", "prompt 1: is empty"),
+        ("classification", "encoder, classification", "é" * 400, "1 prompts take more than"),
+        ("entailment", "encoder, classification", "Ada", "prompt 1: has no second text"),
+        ("entailment", "encoder, classification", "Ada\t", "prompt 1: is empty"),
         ("tagging", "encoder, tags", "", "prompt 1: is empty"),
     ],
 )
@@ -272,9 +285,9 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--paraphrase", "{}?"], "no paraphrases and no report"),
-        (["--report", "page.html"], "no paraphrases and no report"),
-        (["--seed", "3"], "takes the run's own seed"),
+        (["--paraphrase", "{}?"], "has no --paraphrase"),
+        (["--report", "page.html"], "--report or --seed; leave them out"),
+        (["--seed", "3"], "has no --paraphrase, --report or --seed"),
         (["--baseline", "majority"], "--baseline: is scored on questions: name a file"),
         (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
         (["--json", "nowhere/x"], "nowhere/x: can't be written"),
@@ -284,7 +297,7 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
 def test_a_task_is_scored_in_its_own_way(
     regard: Command, folder: Path, flags: Sequence[str], says: str
 ) -> None:
-    put_run(folder, "classification", "encoder, classes")
+    put_run(folder, "classification", "encoder, classification")
     refused(regard("evaluate", "run", *flags), says)
 
 
@@ -301,9 +314,9 @@ def test_what_gives_no_answers_has_no_predictions(
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--beams", "0"], "--beams"),
-        (["--beams", "2", "--return", "3"], "can't return 3 of 2 beams"),
-        (["--samples", "0"], "--samples"),
+        (["--num-beams", "0"], "--num-beams"),
+        (["--num-beams", "2", "--num-return-sequences", "3"], "can't return 3 of 2 beams"),
+        (["--num-return-sequences", "0"], "--num-return-sequences"),
         (["--max-new-tokens", "321"], "prompt 1: takes 1 tokens, and with 321 new ones"),
     ],
 )

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
+from regard.config import convert, override, to_commented_toml
 from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import convert, override, to_toml
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.vocabulary import MASK
 from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, succeeded
@@ -45,11 +45,11 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def test_world_writes_the_world_of_its_settings(regard: Command, folder: Path) -> None:
     outcome = succeeded(
-        regard("world", "--out", "deep/world", "people=80", "unseen=5", "biographies=2", "seed=3")
+        regard("world", "--out", "deep/world", "people=80", "absent=5", "biographies=2", "seed=3")
     )
-    made = make_world(WorldConfig(people=80, unseen=5, biographies=2, seed=3))
+    made = make_world(WorldConfig(people=80, absent=5, biographies=2, seed=3))
     assert (folder / "deep/world/wiki.txt").read_text("utf-8").splitlines() == list(made.documents)
-    assert outcome.out.startswith("160 biographies; people: 40 asked, 40 told, 5 unseen\n")
+    assert outcome.out.startswith("160 biographies; people: 40 qa_train, 40 text_only, 5 absent\n")
     assert len(outcome.new) == 7
     assert not outcome.changed
 
@@ -93,7 +93,7 @@ def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     loaded = Run.load(folder / "new")
     assert loaded.origin["stage"] == "pretraining"
     assert loaded.origin["inputs"] == ["text.txt"]
-    assert loaded.recipe == override(RECIPES["plain"], [*MODEL, *STEPS])
+    assert loaded.recipe == override(RECIPES["default"], [*MODEL, *STEPS])
 
 
 def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
@@ -167,7 +167,7 @@ def test_line_ends_marks_and_empty_lines_change_nothing(
 
 
 def test_a_recipe_file_with_windows_line_ends_is_fine(regard: Command, folder: Path) -> None:
-    toml = to_toml(override(RECIPES["plain"], [*MODEL, *STEPS]), comments=True)
+    toml = to_commented_toml(override(RECIPES["default"], [*MODEL, *STEPS]))
     (folder / "mine.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
     succeeded(regard("pretrain", "text.txt", "--out", "a", "--recipe", "mine.toml"))
     succeeded(regard("pretrain", "text.txt", "--out", "b", *MODEL, *STEPS))
@@ -234,7 +234,7 @@ def test_training_on_a_text_prints_a_sample(
 ) -> None:
     text = "Über Łódź: 語, ✈ and so on, " * 8
     (folder / "any.txt").write_text(text, encoding="utf-8")
-    settings = (*MODEL, *STEPS, f"tokenizer.kind={tokenizer}", f"model.block={block}")
+    settings = (*MODEL, *STEPS, f"tokenizer.kind={tokenizer}", f"model.context_length={block}")
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
     sample = outcome.out.partition("Sample:\n")[2]
     assert sample.strip()
@@ -243,7 +243,7 @@ def test_training_on_a_text_prints_a_sample(
 
 def test_a_sample_begins_like_the_text(regard: Command, folder: Path) -> None:
     (folder / "any.txt").write_text("abcdefghijklmnopqrstuvwxyz" * 8, encoding="utf-8")
-    settings = (*MODEL, *STEPS, "model.block=64")
+    settings = (*MODEL, *STEPS, "model.context_length=64")
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
     sample = outcome.out.partition("Sample:\n")[2].rstrip("\n")
     assert sample[:8] in "abcdefghijklmnopqrstuvwxyz" * 2
@@ -348,7 +348,7 @@ def test_a_baseline_always_answers_the_same(
 
 
 def test_each_prompt_is_continued_in_its_order(regard: Command) -> None:
-    flags = ("--samples", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
+    flags = ("--num-return-sequences", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
     outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", *flags))
     records = [json.loads(line) for line in outcome.out.splitlines()]
     asked = [(record["prompt"], record["sample"]) for record in records]
@@ -368,7 +368,7 @@ def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: P
 
 
 def test_the_seed_decides_the_samples(regard: Command) -> None:
-    command = ("generate", "run", "Ada", "--temperature", 2, "--samples", 4)
+    command = ("generate", "run", "Ada", "--temperature", 2, "--num-return-sequences", 4)
     outs = [regard(*command, "--max-new-tokens", 20, "--seed", seed).out for seed in (1, 1, 2)]
     assert outs[0] == outs[1] != outs[2]
     assert len(set(outs[0].splitlines())) == 4
@@ -392,21 +392,30 @@ def test_a_continuation_ends_before_the_stop(regard: Command) -> None:
     command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12)
     whole = succeeded(regard(*command)).out.rstrip("\n")
     stop = whole[-2:]
-    cut = succeeded(regard(*command, "--stop", stop)).out.rstrip("\n")
+    cut = succeeded(regard(*command, "--stop-string", stop)).out.rstrip("\n")
     assert cut == whole[: whole.index(stop, len("Ada Finch"))]
     # A stop inside the prompt ends nothing.
-    assert succeeded(regard(*command, "--stop", "Ada")).out.rstrip("\n") == whole
+    assert succeeded(regard(*command, "--stop-string", "Ada")).out.rstrip("\n") == whole
 
 
 def test_beams_are_printed_from_the_best(regard: Command, run: Path) -> None:
-    flags = ("--beams", 3, "--return", 2, "--length-penalty", 0.6, "--early-stopping", "true")
+    flags = (
+        "--num-beams",
+        3,
+        "--num-return-sequences",
+        2,
+        "--length-penalty",
+        0.6,
+        "--early-stopping",
+        "true",
+    )
     command = ("generate", "run", "Ada", "Otto Lange", "--max-new-tokens", 5, *flags)
     outcome = succeeded(regard(*command, "--json"))
     found = api.beam_search(
         Run.load(run),
         ["Ada", "Otto Lange"],
-        beams=3,
-        n_best=2,
+        num_beams=3,
+        num_return_sequences=2,
         max_new_tokens=5,
         length_penalty=0.6,
         early_stopping=True,
@@ -422,15 +431,15 @@ def test_beams_are_printed_from_the_best(regard: Command, run: Path) -> None:
 
 def test_one_beam_is_the_greedy_continuation(regard: Command) -> None:
     command = ("generate", "run", "Ada", "Mia Bell", "--max-new-tokens", 12)
-    flags = ("--beams", 1, "--early-stopping", "true")
+    flags = ("--num-beams", 1, "--early-stopping", "true")
     assert succeeded(regard(*command, *flags)).out == succeeded(regard(*command)).out
 
 
 def test_a_beam_ends_before_the_stop(regard: Command) -> None:
-    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12, "--beams", 2)
+    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12, "--num-beams", 2)
     whole = succeeded(regard(*command)).out.rstrip("\n")
     stop = whole[-2:]
-    cut = succeeded(regard(*command, "--stop", stop)).out.rstrip("\n")
+    cut = succeeded(regard(*command, "--stop-string", stop)).out.rstrip("\n")
     assert cut == whole[: whole.index(stop, len("Ada Finch"))]
 
 
@@ -438,7 +447,7 @@ def test_a_beam_ends_before_the_stop(regard: Command) -> None:
 
 
 def test_data_shows_pairs_as_the_model_sees_them(regard: Command) -> None:
-    outcome = succeeded(regard("data", "pairs", "pairs.tsv", "--number", 2))
+    outcome = succeeded(regard("data", "pairs", "pairs.tsv", "--num-examples", 2))
     examples = outcome.out.split("\n\n")[:-1]
     assert len(examples) == 2
     for example, question in zip(examples, QUESTIONS, strict=False):
@@ -488,7 +497,7 @@ def test_config_prints_a_recipe_that_can_be_given_back(
 
 def test_config_prints_the_plain_recipe_unless_told_otherwise(regard: Command) -> None:
     printed = succeeded(regard("config")).out
-    assert printed == regard("config", "--recipe", "plain").out
+    assert printed == regard("config", "--recipe", "default").out
 
 
 def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:

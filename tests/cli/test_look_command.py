@@ -1,4 +1,4 @@
-"""regard look and regard patterns, on the smallest run."""
+"""regard look and regard head-scores, on the smallest run."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_page_is_written(regard: Command, folder: Path) -> None:
 
 
 def test_texts_and_models_stand_side_by_side(regard: Command, folder: Path) -> None:
-    flags = ("--vs-untrained", "--vs", "run", "--vs-text", OTHER, "--out", "x.html")
+    flags = ("--compare-untrained", "--compare", "run", "--compare-text", OTHER, "--out", "x.html")
     succeeded(regard("look", "run", TEXT, *flags))
     page = (folder / "x.html").read_text(encoding="utf-8")
     assert page.count('"maps":') == 4
@@ -38,17 +38,20 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--layers", "9"), "layers of self-attention, counted from 0, and no 9"),
-        (("--layers", "3-1"), "--layers 3-1: is no list of numbers"),
-        (("--heads", "2-x"), "--heads 2-x: is no list of numbers"),
-        (("--steps", "9.1"), "--steps 9.1: no such head is shown; choose one such as 0.0"),
-        (("--steps", "1"), "--steps 1: no such head is shown"),
-        (("--heads", "1", "--steps", "0.0"), "0.0: no such head is shown; choose one such as 0.1"),
+        (("--layers", "9"), "layers of self-attention, numbered from 0, not 9"),
+        (("--layers", "3-1"), "--layers 3-1: is not a list of numbers"),
+        (("--heads", "2-x"), "--heads 2-x: is not a list of numbers"),
+        (("--detail", "9.1"), "--detail 9.1: no such head on the page; choose one such as 0.0"),
+        (("--detail", "1"), "--detail 1: no such head on the page"),
+        (
+            ("--heads", "1", "--detail", "0.0"),
+            "0.0: no such head on the page; choose one such as 0.1",
+        ),
         (("--out", "nowhere/x.html"), "can't be written"),
-        (("--vs", "nowhere"), "is no run"),
+        (("--compare", "nowhere"), "is not a run folder"),
         (("",), "a text is empty"),
-        (("--vs-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
-        (("--word", "born"), "--word born: is compared between two sides"),
+        (("--compare-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
+        (("--word", "born"), "--word born: needs two panels"),
     ],
 )
 def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
@@ -57,18 +60,20 @@ def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: 
 
 def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     (folder / "texts.txt").write_text(f"{TEXT}\n{OTHER}\n", encoding="utf-8")
-    outcome = succeeded(regard("patterns", "run", "texts.txt", "--json", "found.json"))
+    outcome = succeeded(regard("head-scores", "run", "texts.txt", "--json", "found.json"))
     found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
     assert {"layer", "head", "pattern", "previous", "sink", "entropy"} <= set(found[0])
-    assert outcome.new == ["found.json", "patterns.png"]
-    assert (folder / "patterns.png").read_bytes().startswith(b"\x89PNG")
+    assert outcome.new == ["found.json", "head-scores.png"]
+    assert (folder / "head-scores.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
-    succeeded(regard("patterns", "run", "--random", "5", "--json", "random.json"))
+    succeeded(regard("head-scores", "run", "--random", "5", "--json", "random.json"))
     found = json.loads((folder / "random.json").read_text(encoding="utf-8"))
     assert {"duplicate twice", "induction twice", "norm"} <= set(found[0])
-    succeeded(regard("patterns", "run", TEXT, "--random", "5", "--gradients", "--json", "x.json"))
+    succeeded(
+        regard("head-scores", "run", TEXT, "--random", "5", "--gradients", "--json", "x.json")
+    )
     both = json.loads((folder / "x.json").read_text(encoding="utf-8"))
     assert [head["induction twice"] for head in both] == [h["induction twice"] for h in found]
     assert all(head["gradient"] > 0 for head in both)
@@ -77,9 +82,9 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--random", "4000"), "--random 4000: the model reads"),
+        (("--random", "4000"), "--random 4000: the sequence occurs twice"),
         (("--gradients",), "--gradients: needs TEXTS"),
     ],
 )
 def test_wrong_measures_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
-    refused(regard("patterns", "run", *flags), message)
+    refused(regard("head-scores", "run", *flags), message)

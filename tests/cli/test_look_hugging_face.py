@@ -1,4 +1,4 @@
-"""regard look and regard patterns on models of Hugging Face."""
+"""regard look and regard head-scores on models of Hugging Face."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,15 @@ def bert(folder: Path) -> str:
 
 def test_models_stand_side_by_side(regard: Command, folder: Path, bert: str) -> None:
     other = f"hf:{tiny_folder(folder / 'gpt2', 'gpt2')}"
-    flags = ("--vs", other, "--vs-untrained", "--vs-text", "in Rome", "--steps", "1.2")
+    flags = (
+        "--compare",
+        other,
+        "--compare-untrained",
+        "--compare-text",
+        "in Rome",
+        "--detail",
+        "1.2",
+    )
     succeeded(regard("look", bert, TEXT, *flags))
     page = (folder / "look.html").read_text(encoding="utf-8")
     assert page.count('"maps":') == 4
@@ -38,7 +46,7 @@ def test_models_stand_side_by_side(regard: Command, folder: Path, bert: str) -> 
 
 
 def test_a_run_stands_beside_one(regard: Command, run: Path, bert: str) -> None:
-    succeeded(regard("look", "run", TEXT, "--vs", bert))
+    succeeded(regard("look", "run", TEXT, "--compare", bert))
     assert '"name":"bert"' in (run.parent / "look.html").read_text(encoding="utf-8")
 
 
@@ -55,7 +63,7 @@ def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
 ) -> None:
     entropies = []
     for flags in ((), ("--untrained",)):
-        outcome = succeeded(regard("patterns", bert, TEXT, "--json", "found.json", *flags))
+        outcome = succeeded(regard("head-scores", bert, TEXT, "--json", "found.json", *flags))
         heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
         assert len(heads) == 8
         entropies.append(sum(head["entropy"] for head in heads) / 8)
@@ -67,13 +75,13 @@ def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
 def test_a_random_text_is_read_twice(regard: Command, folder: Path, bert: str) -> None:
     found = []
     for flags in ((), (TEXT, "--random", "7"), (TEXT, "--random", "7", "--seed", "1")):
-        succeeded(regard("patterns", bert, *flags, "--json", "found.json"))
+        succeeded(regard("head-scores", bert, *flags, "--json", "found.json"))
         heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
         assert {"norm", "induction twice"} <= set(heads[0])
         found.append([head["duplicate twice"] for head in heads])
     assert found[0] == found[1], "two rows of seven are what it has room for"
     assert found[0] != found[2]
-    refused(regard("patterns", bert, "--random", "8"), "--random 8: the model reads 14 tokens")
+    refused(regard("head-scores", bert, "--random", "8"), "--random 8: the sequence occurs twice")
 
 
 def test_gradients_are_listed_where_there_is_a_head(
@@ -81,23 +89,25 @@ def test_gradients_are_listed_where_there_is_a_head(
 ) -> None:
     model = tiny_folder(folder / "gpt2", "gpt2")
     AutoModelForCausalLM.from_pretrained(model).save_pretrained(model)
-    succeeded(regard("patterns", f"hf:{model}", TEXT, "--gradients", "--json", "found.json"))
+    succeeded(regard("head-scores", f"hf:{model}", TEXT, "--gradients", "--json", "found.json"))
     heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
     assert all(head["gradient"] > 0 for head in heads)
-    refused(regard("patterns", bert, TEXT, "--gradients"), "a BertModel, which has no head for it")
-    refused(regard("patterns", f"hf:{model}", "--gradients"), "--gradients: needs TEXTS")
+    refused(
+        regard("head-scores", bert, TEXT, "--gradients"), "a BertModel, which has no head for it"
+    )
+    refused(regard("head-scores", f"hf:{model}", "--gradients"), "--gradients: needs TEXTS")
 
 
 @OFFLINE
-@pytest.mark.parametrize("command", ["look", "patterns"])
+@pytest.mark.parametrize("command", ["look", "head-scores"])
 def test_what_cannot_be_opened_is_refused_in_one_line(
     command: str, regard: Command, folder: Path
 ) -> None:
-    refused(regard(command, "hf:nowhere", TEXT), "hf:nowhere: is no folder", "--download")
+    refused(regard(command, "hf:nowhere", TEXT), "hf:nowhere: is neither a folder", "--download")
     refused(regard(command, f"hf:{folder}", TEXT), "no config.json")
     refused(regard(command, "hf:", TEXT), "hf:: ")
-    refused(regard("look", "nowhere", TEXT), "is no run")
+    refused(regard("look", "nowhere", TEXT), "is not a run folder")
 
 
 def test_a_text_that_is_too_long_is_refused(regard: Command, bert: str) -> None:
-    refused(regard("look", bert, f"{TEXT} " * 9), "model's block of 16")
+    refused(regard("look", bert, f"{TEXT} " * 9), "model's context length of 16")

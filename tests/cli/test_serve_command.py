@@ -31,7 +31,7 @@ def test_runs_and_address_are_told(
 
 def test_wrong_wishes_are_refused(regard: Command, folder: Path) -> None:
     refused(regard("serve"), "runs: holds no trained run")
-    refused(regard("serve", "nowhere"), "nowhere: is no run")
+    refused(regard("serve", "nowhere"), "nowhere: is not a run folder")
     refused(regard("serve", "--port", "99999"), "99999")
     save_run(folder / "run")
     with listen(0) as taken:

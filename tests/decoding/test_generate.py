@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decoding import Sampling, generate, stream
-from regard.models.config_positions import NoPositionsConfig, RotaryConfig
-from regard.models.families import LanguageModel
+from regard.models.builders import LanguageModel
+from regard.models.config import NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ def test_a_greedy_batch_is_each_prompt_alone_without_a_cache(
 @given(
     prompt=st.lists(tokens, min_size=1, max_size=8),
     row=st.integers(0, 2),
-    neighbours=st.lists(
+    neighbors=st.lists(
         st.lists(st.lists(tokens, min_size=1, max_size=12), min_size=3, max_size=3),
         min_size=2,
         max_size=2,
@@ -65,12 +65,12 @@ def test_a_greedy_batch_is_each_prompt_alone_without_a_cache(
     seed=st.integers(0, 2**32 - 1),
 )
 def test_a_sample_depends_on_its_own_seed_row_and_prompt_alone(
-    prompt: list[int], row: int, neighbours: list[list[list[int]]], seed: int, variant: str
+    prompt: list[int], row: int, neighbors: list[list[list[int]]], seed: int, variant: str
 ) -> None:
     model = tiny_model(**VARIANTS[variant])
     sampling = Sampling(temperature=1.5, top_k=9, top_p=0.95, seed=seed)
     samples = []
-    for others in neighbours:
+    for others in neighbors:
         prompts = [*others[:row], prompt, *others[row:]]
         new = generate(model, prompts, max_new_tokens=NEW, sampling=sampling)
         samples.append(new[row].ids)
@@ -126,6 +126,7 @@ def test_a_row_ends_before_its_first_stop_token(
         assert cut.stopped == (stop in whole.ids)
         end = whole.ids.index(stop) if cut.stopped else NEW
         assert cut.ids == whole.ids[:end]
+        # Exact: the shapes are the same, and rows know nothing of one another.
         assert cut.log_probabilities == whole.log_probabilities[: end + 1]
 
 
@@ -135,7 +136,7 @@ class Countdown:
 
     calls: int = 0
 
-    def start(self, batch: int, capacity: int) -> list[int]:
+    def init_state(self, batch: int, capacity: int) -> list[int]:
         assert batch
         return [capacity]
 
@@ -143,13 +144,10 @@ class Countdown:
         self, ids: Tensor, states: list[int], keep: Tensor | None = None
     ) -> tuple[Tensor, list[int]]:
         self.calls += 1
-        left = [states[0] - ids.shape[1]]
+        left = [states[0] - (ids.shape[1] if keep is None else int(keep.sum(1).max()))]
         assert left[0] >= 0, "more tokens than the capacity that was asked for"
         last = ids[:, -1] if keep is None else ids[torch.arange(len(ids)), keep.sum(1) - 1]
         return torch.nn.functional.one_hot((last - 1) % 10, 10).double(), left
-
-    def select(self, states: list[int], rows: Tensor) -> list[int]:
-        raise AssertionError("no row is ever taken twice")
 
 
 def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
@@ -192,5 +190,7 @@ def test_a_text_may_fill_the_block_and_no_more() -> None:
     model, prompt = tiny_model(), [1] * 6
     new = BLOCK - len(prompt) + 1
     assert generate(model, [prompt, [2]], max_new_tokens=new)[0].ids == greedily(model, prompt, new)
-    with pytest.raises(ValueError, match=f"{BLOCK + 1} tokens don't fit the model's block"):
+    with pytest.raises(
+        ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context length"
+    ):
         generate(model, [[2], prompt], max_new_tokens=new + 1)

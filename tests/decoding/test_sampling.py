@@ -150,7 +150,9 @@ def test_a_row_s_probabilities_depend_on_its_own_logits_alone(rows: list[list[in
     sampling = Sampling(temperature=0.7, top_k=3, top_p=0.9)
     together = sampling.probabilities(torch.tensor(rows, dtype=torch.float32))
     for row, alone in zip(rows, together, strict=True):
-        assert torch.equal(sampling.probabilities(torch.tensor([row]).float())[0], alone)
+        again = sampling.probabilities(torch.tensor([row]).float())[0]
+        # Exponentials, divided by a sum of four three times: some twenty roundings on either side.
+        torch.testing.assert_close(again, alone, rtol=48 * EPS, atol=0)
 
 
 # Draws

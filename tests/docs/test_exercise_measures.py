@@ -10,9 +10,9 @@ from exercise_files import measures, models, sentences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import override
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.runs.toml import override
 
 TINY = ("model.n_layers=2", "model.n_heads=2", "model.d_model=16")
 PAIR = "I wanted to have a party.", "I bought a cake for it."
@@ -72,7 +72,7 @@ def test_shares_are_read_where_the_words_stand(decoder: Run) -> None:
     texts = sentences.texts_of(sentences.pronoun_text, 0, 3)
     found = measures.given(decoder, texts, "pronoun", "meant")
     for row, text in zip(found, texts, strict=True):
-        (one,) = look(decoder, text.line).sides[0].maps
+        (one,) = look(decoder, text.line).panels[0].maps
         words = [*text.first, *text.second]
         i = one.keys.index(words[text.places["pronoun"]])
         j = one.keys.index(words[text.places["meant"]])
@@ -81,7 +81,7 @@ def test_shares_are_read_where_the_words_stand(decoder: Run) -> None:
 
 def test_a_word_is_like_itself_and_in_the_first_layer_like_its_equal(encoder: Run) -> None:
     maps = [
-        look(encoder, f"The boys like {end}").sides[0].maps[0]
+        look(encoder, f"The boys like {end}").panels[0].maps[0]
         for end in ("to play in the park.", "the play in the theatre.")
     ]
     for values in measures.cosines(maps[0], maps[0], "play").values():
@@ -110,6 +110,7 @@ def test_a_mask_hides_its_word_and_no_other(encoder: Run) -> None:
     hidden = measures.behind_mask(encoder, *PAIR, "cake")
     assert float(hidden.sum()) == pytest.approx(1)
     other = PAIR[1].replace("cake", "melon")
+    # Exact: the same operations on the same shapes.
     assert torch.equal(hidden, measures.behind_mask(encoder, PAIR[0], other, "melon"))
     picnic = PAIR[0].replace("party", "picnic")
     assert not torch.equal(hidden, measures.behind_mask(encoder, picnic, PAIR[1], "cake"))
@@ -117,10 +118,10 @@ def test_a_mask_hides_its_word_and_no_other(encoder: Run) -> None:
 
 def test_even_weights_have_an_entropy_of_one(decoder: Run, encoder: Run) -> None:
     for model, text in ((decoder, ("The dog ran",)), (encoder, PAIR)):
-        (one,) = look(model, *text).sides[0].maps
+        (one,) = look(model, *text).panels[0].maps
         n = len(one.keys)
         even = torch.ones(n, n).tril() if model is decoder else torch.ones(n, n)
         rows = (even / even.sum(-1, keepdim=True)).expand(1, 2, n, n)
-        layers = [replace(x, captured=replace(x.captured, weights=rows)) for x in one.layers]
+        layers = [replace(x, record=replace(x.record, weights=rows)) for x in one.layers]
         found = measures.entropies(replace(one, layers=tuple(layers)))
         torch.testing.assert_close(found, torch.ones(2, 2))

@@ -8,7 +8,7 @@ import pytest
 from exercise_files import another, exercise, models, page
 
 from regard.cli import main
-from regard.runs.toml import override
+from regard.config import override
 
 TINY = (
     *("model.n_layers=2", "model.n_heads=2", "model.d_model=16"),

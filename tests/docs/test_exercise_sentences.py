@@ -10,7 +10,7 @@ from exercise_files import sentences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.tasks.draws import generator
+from regard.tasks.rng import generator
 from regard.text.tokenizer import Pieces
 from regard.text.vocabulary import MASK
 

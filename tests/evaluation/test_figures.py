@@ -23,7 +23,7 @@ def test_each_is_well_formed_and_says_what_it_shows() -> None:
         assert root.get("aria-label") == title
 
 
-def test_ink_takes_the_colour_of_the_page() -> None:
+def test_ink_takes_the_color_of_the_page() -> None:
     for svg in drawings():
         assert "currentColor" in svg
         assert drawing.INK not in svg

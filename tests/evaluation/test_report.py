@@ -2,17 +2,20 @@
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+from regard.config import override
 from regard.evaluation.answers import Answer
-from regard.evaluation.attention import LONGEST, attention_frame
+from regard.evaluation.attention import LONGEST, attention_view
 from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.text.tokenizer import Characters
 
 QUESTION = "Where was <Ada> & Co born?"
@@ -31,16 +34,16 @@ def answer(**changes: object) -> Answer:
 
 def run(*settings: str) -> Run:
     """An untrained model whose tokens are characters."""
-    recipe = override(RECIPES["text"], [*settings, "model.d_model=16", "model.block=128"])
+    recipe = override(RECIPES["text"], [*settings, "model.d_model=16", "model.context_length=128"])
     made = Run.new(Path("runs/tiny"), recipe, Characters.train([QUESTION, HOSTILE]), {})
     made.model.eval()
     return made
 
 
-def frame(question: str = QUESTION) -> str:
+def view(question: str = QUESTION) -> str:
     """What a model of two layers with two heads looks at."""
     model = run("model.n_layers=2", "model.n_heads=2")
-    return attention_frame(model, answer(question=question), Machine.choose("cpu"))
+    return attention_view(model, answer(question=question), ExecutionEnvironment.choose("cpu"))
 
 
 def report() -> Report:
@@ -55,7 +58,7 @@ def report() -> Report:
         signal="probability",
         results={"accuracy": "50.0%"},
         figures=[Figure(svg="<svg></svg>", caption="A drawing")],
-        attention=frame(),
+        attention=view(),
         tables=[
             AnswerTable(title="Answers", note="all", rows=rows),
             AnswerTable(title="Inventions", note="all", rows=rows[2:], invented=True),
@@ -74,12 +77,10 @@ class Collector(HTMLParser):
         self.loaded: list[str] = []
         self.text = ""
         self.ids: list[str] = []
-        self.frames: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.ids += [v for name, v in attrs if name == "id" and v]
-        self.frames += [v for name, v in attrs if name == "srcdoc" and v]
         self.loaded += [v for name, v in attrs if name in ("src", "href") and v]
 
     def handle_data(self, data: str) -> None:
@@ -93,21 +94,30 @@ def parsed(page: str | None = None) -> Collector:
 
 
 def test_nothing_is_fetched() -> None:
-    (inside,) = parsed().frames
-    assert all(place.startswith("data:") for place in parsed().loaded + parsed(inside).loaded)
+    assert all(place.startswith("data:") for place in parsed().loaded)
     namespace = "http://www.w3.org/2000/svg"  # a name, which no browser opens
     assert set(re.findall(r"\w+://[^\s\"'&<]*", report().html())) == {namespace}
 
 
-def test_the_frame_shows_what_the_model_looked_at() -> None:
-    page = parsed(*parsed(frame()).frames)
+def test_only_the_script_of_the_view_may_run() -> None:
+    page = report().html()
+    policy = unescape(re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0])
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_view_shows_the_attention_of_the_model() -> None:
+    page = parsed(view())
     assert page.tags.count("script") == 2, "the data's and the module's"
     assert len(page.ids) == len(set(page.ids))
-    assert f"While answering: {QUESTION}" in page.text
+    question = QUESTION.replace("<", "\\u003c")
+    assert f"While answering: {question}" in page.text
 
 
-def test_a_token_stays_text_in_the_frame() -> None:
-    page = parsed(*parsed(frame(HOSTILE)).frames)
+def test_a_token_stays_text_in_the_view() -> None:
+    page = parsed(view(HOSTILE))
     assert "img" not in page.tags
     assert page.tags.count("script") == 2
 
@@ -118,25 +128,25 @@ def test_a_long_question_keeps_its_end() -> None:
     sizes = []
     for question in (short, long):
         shown = answer(question=question)
-        (inside,) = parsed(attention_frame(model, shown, Machine.choose("cpu"))).frames
+        inside = attention_view(model, shown, ExecutionEnvironment.choose("cpu"))
         data = json.loads(re.search(r'application/json">(.*?)</script>', inside)[1])  # type: ignore[index]
-        (one,) = data["sides"][0]["maps"]
+        (one,) = data["panels"][0]["maps"]
         assert len(one["keys"]) == LONGEST
         assert one["keys"][-2:] == ["e", "⁇"]
         sizes.append(len(one["layers"][0]["heads"][0]["values"]))
     assert sizes[0] == sizes[1]
 
 
-def test_a_model_without_attention_has_no_frame() -> None:
+def test_a_model_without_attention_has_no_view() -> None:
     recurrent = run("model.kind=rnn")
-    assert attention_frame(recurrent, answer(), Machine.choose("cpu")) == ""
-    assert "<iframe" not in replace(report(), attention="").html()
+    assert attention_view(recurrent, answer(), ExecutionEnvironment.choose("cpu")) == ""
+    assert "<script" not in replace(report(), attention="").html()
 
 
 def test_what_a_model_says_is_shown_as_text() -> None:
     page = parsed()
     assert "img" not in page.tags
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 2, "those of the attention view"
     assert "</script><img src=x onerror=alert(1)>" in page.text
     assert "Where was <Ada> & Co born?" in page.text
 

@@ -16,21 +16,21 @@ from regard.errors import UserError
 from regard.evaluation import tasks
 from regard.evaluation.tasks import (
     Prediction,
+    TaskScore,
     embed,
     predict,
     score_probe,
     score_ranks,
     score_task,
 )
-from regard.models.config_heads import ClassesConfig, TokenClassesConfig
-from regard.models.families import SequenceToSequence
-from regard.runs.config_tasks import CopyConfig, MqarConfig, ProbeConfig
+from regard.models.builders import SequenceToSequence
+from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.run import Run
-from regard.tasks.bags import tf_idf
-from regard.tasks.catalogue import make_split
+from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import text_room
-from regard.tasks.probes import probe_rows
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
+from regard.tasks.probes import CopyConfig, MqarConfig, ProbeConfig, probe_rows
+from regard.tasks.registry import make_split
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer, numbers
 from regard.text.vocabulary import MASK
@@ -39,7 +39,7 @@ from tiny_tasks import (
     CONTINUING,
     CPU,
     EMBEDDING,
-    LABELLING,
+    LABELING,
     TAGGING,
     WRITING,
     sharp_run,
@@ -48,8 +48,8 @@ from tiny_tasks import (
 )
 
 SMALL = {
-    "encoder-decoder": ("model.encoder.block=24", "model.decoder.block=20"),
-    "rnn-encoder-decoder": ("model.block=24",),
+    "encoder-decoder": ("model.encoder.context_length=24", "model.decoder.context_length=20"),
+    "rnn-encoder-decoder": ("model.context_length=24",),
 }
 """Blocks that a text or an answer fills."""
 
@@ -63,9 +63,9 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "PROBE_ROWS", 10)
 
 
-def questions(*pairs: tuple[str, str]) -> list[Question]:
+def questions(*pairs: tuple[str, str]) -> list[Example]:
     return [
-        Question(text=text, answer=answer, where=f"my.tsv:{line}")
+        Example(text=text, answer=answer, where=f"my.tsv:{line}")
         for line, (text, answer) in enumerate(pairs, start=1)
     ]
 
@@ -77,11 +77,11 @@ LONG = questions(("abc", "a"), ("ab" * 20, "b"), ("ba", "a"))
 
 
 def answering(family: str, *settings: str) -> Run:
-    small = SMALL.get(family, ("model.block=24",))
+    small = SMALL.get(family, ("model.context_length=24",))
     return sharp_run(task_recipe("classification", family, *small, *settings), MINE)
 
 
-def answers(run: Run, asked: list[Question]) -> list[Prediction]:
+def answers(run: Run, asked: list[Example]) -> list[Prediction]:
     return predict(run, asked, CPU)[0]
 
 
@@ -107,11 +107,11 @@ def logits_after(run: Run, text: list[int], written: list[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def by_hand(run: Run, question: Question) -> Prediction:
+def by_hand(run: Run, question: Example) -> Prediction:
     """The likeliest token again and again, until ⁇ or until the block is full."""
     text, written, probability = run.tokenizer.encode(question.text), list[int](), 1.0
     begins = 1 if isinstance(run.model, SequenceToSequence) else len(run.prefix) + len(text) + 1
-    for _ in range(run.recipe.model.block + 1 - begins):
+    for _ in range(run.recipe.model.context_length + 1 - begins):
         chosen = logits_after(run, text, written).softmax(-1).max(-1)
         probability *= chosen.values.item()
         if int(chosen.indices) == MASK:
@@ -127,7 +127,7 @@ def test_an_answer_is_the_likeliest_token_again_and_again(family: str, seed: int
     assert_same(answers(run, MINE), [by_hand(run, question) for question in MINE])
 
 
-@pytest.mark.parametrize("family", WRITING | LABELLING)
+@pytest.mark.parametrize("family", WRITING | LABELING)
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_an_answer_depends_on_its_question_alone(
     family: str, batch: int, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +140,7 @@ def test_an_answer_depends_on_its_question_alone(
     assert_same(answers(run, MINE[::-1]), whole[::-1])
 
 
-@pytest.mark.parametrize("family", WRITING | LABELLING)
+@pytest.mark.parametrize("family", WRITING | LABELING)
 def test_a_long_text_is_answered_without_its_end_and_counted(family: str) -> None:
     run = answering(family)
     if isinstance(run.model, SequenceToSequence):
@@ -152,10 +152,10 @@ def test_a_long_text_is_answered_without_its_end_and_counted(family: str) -> Non
     assert score_task(run, CPU, LONG).cut == 1
 
 
-@pytest.mark.parametrize("family", LABELLING)
+@pytest.mark.parametrize("family", LABELING)
 def test_a_label_is_the_likeliest_and_has_its_probability(family: str) -> None:
     run = answering(family)
-    assert isinstance(run.recipe.head, ClassesConfig)
+    assert isinstance(run.recipe.head, ClassificationHeadConfig)
     assert run.recipe.head.labels == ("aab", "ab", "b", "c")
     for question, found in zip(MINE, answers(run, MINE), strict=True):
         ids = [*run.prefix, *run.tokenizer.encode(question.text)]
@@ -166,20 +166,20 @@ def test_a_label_is_the_likeliest_and_has_its_probability(family: str) -> None:
 
 
 PAIRS = [
-    Question(text=q.text, second=second, answer=q.answer, where=q.where)
+    Example(text=q.text, second=second, answer=q.answer, where=q.where)
     for q, second in zip(MINE, ["ab", "c", "b a b", "cc", "a", "bcb"], strict=True)
 ]
 
 
-@pytest.mark.parametrize("family", LABELLING)
+@pytest.mark.parametrize("family", LABELING)
 def test_a_label_of_two_texts_is_that_of_both_in_a_row(family: str) -> None:
     run = sharp_run(task_recipe("entailment", family), PAIRS)
-    assert isinstance(run.recipe.head, ClassesConfig)
+    assert isinstance(run.recipe.head, ClassificationHeadConfig)
     for question, found in zip(PAIRS, answers(run, PAIRS), strict=True):
         one, other = (run.tokenizer.encode(text or "") for text in (question.text, question.second))
         ids = torch.tensor([[*run.prefix, *one, MASK, *other]])
         parts = [torch.tensor([[0] * (1 + len(one)) + [1] * (1 + len(other))])]
-        given = parts if run.recipe.tells_segments else []
+        given = parts if run.recipe.uses_token_types else []
         with torch.inference_mode():
             shares = run.model(ids, torch.tensor([ids.shape[1]]), *given).softmax(-1)[0]
         assert found.text == run.recipe.head.labels[int(shares.argmax())]
@@ -190,14 +190,14 @@ TAGS = questions(("a bb", "X Y"), ("abc", "X"), ("b  ab cab c", "Z Y X X"), ("cc
 
 
 def tagging(family: str, *settings: str) -> Run:
-    characters = ("tokenizer.kind=characters", "model.block=24")
+    characters = ("tokenizer.kind=characters", "model.context_length=24")
     return sharp_run(task_recipe("tagging", family, *characters, *settings), TAGS)
 
 
 @pytest.mark.parametrize("family", TAGGING)
 def test_each_word_has_the_likeliest_tag_of_its_last_token(family: str) -> None:
     run = tagging(family)
-    assert isinstance(run.recipe.head, TokenClassesConfig)
+    assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     for question, found in zip(TAGS, answers(run, TAGS), strict=True):
         ids = [*run.prefix, *run.tokenizer.encode(question.text)]
         with torch.inference_mode():
@@ -256,11 +256,11 @@ def test_tags_are_scored_word_by_word() -> None:
     [
         ("casing", "encoder-decoder", {"the text as it is"}),
         ("translation", "rnn-encoder-decoder", {"word by word"}),
-        ("classification", "rnn, classes", {"majority", "naive Bayes"}),
+        ("classification", "rnn, classification", {"majority", "naive Bayes"}),
         ("classification", "decoder", {"majority", "naive Bayes"}),
         ("tagging", "rnn both ways, tags", {"majority", "each word's commonest"}),
         ("tagging", "decoder", {"majority", "each word's commonest"}),
-        ("entailment", "encoder with segments, classes", {"majority", "naive Bayes"}),
+        ("entailment", "encoder with segments, classification", {"majority", "naive Bayes"}),
         ("retrieval", "encoder, embedding", {"TF-IDF"}),
         ("copy", "rnn", set[str]()),
     ],
@@ -279,7 +279,7 @@ def test_a_task_is_scored_on_examples_of_its_own_beside_its_baselines(
 
 
 def test_answers_are_scored_by_their_task() -> None:
-    run = answering("encoder, classes")
+    run = answering("encoder, classification")
     told = answers(run, MINE)
     right = [msgspec.structs.replace(q, answer=p.text) for q, p in zip(MINE, told, strict=True)]
     found = score_task(run, CPU, right)
@@ -331,7 +331,7 @@ def test_words_in_common_find_a_document_without_a_model() -> None:
 
 @pytest.mark.parametrize("family", EMBEDDING)
 def test_a_vector_depends_on_its_text_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = sharp_run(task_recipe("retrieval", family, "model.block=24"), MINE)
+    run = sharp_run(task_recipe("retrieval", family, "model.context_length=24"), MINE)
     whole, cut = embed(run, [*MINE, *LONG], CPU)
     assert cut == 1
     monkeypatch.setattr(tasks, "BATCH", 2)
@@ -342,7 +342,7 @@ def test_a_vector_depends_on_its_text_alone(family: str, monkeypatch: pytest.Mon
 
 
 def test_texts_without_an_end_are_counted_on_both_sides() -> None:
-    run = sharp_run(task_recipe("retrieval", "rnn, embedding", "model.block=24"), MINE)
+    run = sharp_run(task_recipe("retrieval", "rnn, embedding", "model.context_length=24"), MINE)
     asked = questions(("a" * 30, "b" * 30), ("a", "c" * 30), ("b", "b" * 30))
     assert score_ranks(run, asked, CPU).cut == 1 + 2
 
@@ -373,7 +373,7 @@ PROBES: list[ProbeConfig] = [
 
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize("rows", [1, 300])
-def test_a_probe_counts_the_labelled_positions_alone(probe: ProbeConfig, rows: int) -> None:
+def test_a_probe_counts_the_labeled_positions_alone(probe: ProbeConfig, rows: int) -> None:
     tokenizer = numbers(20)
     ids, labels = probe_rows(probe, tokenizer, 1, rows)
     right = score_probe(cast(Run, Oracle(tokenizer, ids, labels)), probe, CPU, rows=rows, seed=1)
@@ -405,7 +405,7 @@ def test_a_probe_is_scored_on_rows_that_training_has_not_drawn() -> None:
 def test_what_is_scored_is_of_the_tasks_kind() -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:1: has 1 words and 2 tags"):
         score_task(tagging("encoder, tags"), CPU, questions(("a", "X X")))
-    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    run = sharp_run(task_recipe("entailment", "encoder, classification"), PAIRS)
     with pytest.raises(UserError, match=r"^my\.tsv:1: has no second text"):
         score_task(run, CPU, MINE)
 
@@ -417,7 +417,7 @@ def test_a_run_without_a_task_has_no_examples() -> None:
         score_task(run, CPU)
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder, classes"])
+@pytest.mark.parametrize("family", ["decoder", "encoder, classification"])
 def test_there_is_no_score_without_questions(family: str) -> None:
     with pytest.raises(UserError, match="can't be scored without questions"):
         score_task(answering(family), CPU, [])
@@ -428,13 +428,13 @@ def test_a_probe_takes_no_questions() -> None:
         score_task(sharp_run(task_recipe("copy", "decoder")), CPU, MINE)
 
 
-@pytest.mark.parametrize("family", WRITING | LABELLING)
+@pytest.mark.parametrize("family", WRITING | LABELING)
 def test_what_answers_makes_no_vectors(family: str) -> None:
     with pytest.raises(UserError, match=r"makes no vectors .* head\.kind=embedding"):
         embed(answering(family), MINE, CPU)
 
 
-@pytest.mark.parametrize("head", ["masked-language", "embedding"])
+@pytest.mark.parametrize("head", ["masked-lm", "embedding"])
 def test_what_has_no_answers_gives_none(head: str) -> None:
     recipe = task_recipe("classification", "encoder, embedding", f"head.kind={head}")
     with pytest.raises(UserError, match=f"mine: a model with a head for {head} gives no answers"):
@@ -449,7 +449,7 @@ def test_a_question_that_cannot_be_written_is_named_by_its_line() -> None:
 def test_python_labels_texts_pairs_and_words() -> None:
     (found,) = api.label(tagging("encoder, tags"), ["a bb"])
     assert found == answers(tagging("encoder, tags"), TAGS[:1])[0]
-    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    run = sharp_run(task_recipe("entailment", "encoder, classification"), PAIRS)
     texts = [(question.text, str(question.second)) for question in PAIRS]
     assert api.label(run, texts) == answers(run, PAIRS)
 
@@ -459,29 +459,30 @@ def test_python_labels_texts_pairs_and_words() -> None:
     [
         ("decoder", ["a"], "gives no labels"),
         ("encoder, embedding", ["a"], "gives no labels"),
-        ("encoder, classes", ["a", " "], "prompt 2: is empty"),
-        ("encoder, classes", [("a", "")], "prompt 1: is empty"),
-        ("encoder, classes", ["a" * 99], "1 prompts take more than the model's 23 tokens"),
+        ("encoder, classification", ["a", " "], "prompt 2: is empty"),
+        ("encoder, classification", [("a", "")], "prompt 1: is empty"),
+        ("encoder, classification", ["a" * 99], "1 prompts take more than the model's 23 tokens"),
     ],
 )
-def test_what_cannot_be_labelled_is_refused(family: str, texts: Any, says: str) -> None:
+def test_what_cannot_be_labeled_is_refused(family: str, texts: Any, says: str) -> None:
     with pytest.raises(UserError, match=says):
         api.label(answering(family), texts)
 
 
 def test_a_statement_needs_its_text() -> None:
-    run = sharp_run(task_recipe("entailment", "encoder, classes"), PAIRS)
+    run = sharp_run(task_recipe("entailment", "encoder, classification"), PAIRS)
     with pytest.raises(UserError, match="prompt 1: has no second text"):
         api.label(run, ["a"])
 
 
 def test_python_trains_for_a_task_and_scores_it(tmp_path: Path) -> None:
-    settings = [*task_settings("classification", "encoder, classes"), "training.steps=2"]
-    run = api.train_task(
+    settings = [*task_settings("classification", "encoder, classification"), "training.steps=2"]
+    run = api.train(
         "classification", out=tmp_path / "run", settings=settings, device="cpu", precision="float32"
     )
-    found = api.score(run)
+    found = api.evaluate(run)
+    assert isinstance(found, TaskScore)
     assert found.scores == score_task(run, CPU).scores
     assert len(found.predictions) == 6
-    with pytest.raises(UserError, match="recipe poems: unknown"):
-        api.train_task("poems", out=tmp_path / "other")
+    with pytest.raises(UserError, match="train poems: there is no such task"):
+        api.train("poems", out=tmp_path / "other")

@@ -9,30 +9,30 @@ from regard import api
 from regard.errors import UserError
 from regard.evaluation.tasks import predict
 from regard.evaluation.writing import writer
-from regard.models.families import SequenceToSequence
+from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.text.vocabulary import MASK, PAD, SPECIAL
 from regard.training import task_stages
 from tiny_tasks import (
     CONTINUING,
     CPU,
     EMBEDDING,
-    LABELLING,
+    LABELING,
     WRITING,
     sharp_run,
     task_recipe,
 )
 
 PROMPTS = ["ab", "c ba b", "cccc"]
-EXAMPLES = [Question(text=text, answer="ab c", where="") for text in PROMPTS]
+EXAMPLES = [Example(text=text, answer="ab c", where="") for text in PROMPTS]
 PADDING = SPECIAL[PAD]
 READING = {
-    "encoder-decoder": ("model.encoder.block=24", "model.decoder.block=12"),
-    "rnn-encoder-decoder": ("model.block=12",),
-    "rnn-encoder-decoder, attention": ("model.block=12", "model.attention.kind=softmax"),
+    "encoder-decoder": ("model.encoder.context_length=24", "model.decoder.context_length=12"),
+    "rnn-encoder-decoder": ("model.context_length=12",),
+    "rnn-encoder-decoder, attention": ("model.context_length=12", "model.attention.kind=softmax"),
     "encoder-decoder, elu": (
-        *("model.encoder.block=24", "model.decoder.block=12"),
+        *("model.encoder.context_length=24", "model.decoder.context_length=12"),
         *("model.encoder.attention.kind=elu", "model.decoder.attention.kind=elu"),
     ),
 }
@@ -45,7 +45,9 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answering(family: str, *settings: str) -> Run:
-    return sharp_run(task_recipe("translation", family, "model.block=24", *settings), EXAMPLES)
+    return sharp_run(
+        task_recipe("translation", family, "model.context_length=24", *settings), EXAMPLES
+    )
 
 
 def reading(family: str) -> Run:
@@ -104,7 +106,7 @@ def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
     assert asked.text(2, run.tokenizer.encode("ab c"), None) == "ab c"
 
 
-@pytest.mark.parametrize("family", LABELLING | EMBEDDING)
+@pytest.mark.parametrize("family", LABELING | EMBEDDING)
 def test_what_gives_no_tokens_writes_nothing(family: str) -> None:
     with pytest.raises(UserError, match="this takes a model that continues texts") as error:
         writer(answering(family), PROMPTS, CPU.device)
@@ -168,9 +170,9 @@ def test_samples_are_of_their_own_source(family: str) -> None:
 @pytest.mark.parametrize("family", READING)
 def test_beams_of_several_sources_are_those_of_each(family: str) -> None:
     run = reading(family)
-    together = api.beam_search(run, PROMPTS, beams=4, n_best=3)
+    together = api.beam_search(run, PROMPTS, num_beams=4, num_return_sequences=3)
     for prompt, found in zip(PROMPTS, together, strict=True):
-        (alone,) = api.beam_search(run, [prompt], beams=4, n_best=3)
+        (alone,) = api.beam_search(run, [prompt], num_beams=4, num_return_sequences=3)
         assert [beam.text for beam in found] == [beam.text for beam in alone]
         for one, other in zip(found, alone, strict=True):
             assert one.score == pytest.approx(other.score, rel=1e-9)
@@ -185,7 +187,9 @@ def test_a_beam_is_as_probable_as_the_model_says(family: str) -> None:
     assert isinstance(run.model, SequenceToSequence)
     for prompt in PROMPTS:
         source = torch.tensor([run.tokenizer.encode(prompt)])
-        (found,) = api.beam_search(run, [prompt], beams=4, n_best=4, length_penalty=0.5)
+        (found,) = api.beam_search(
+            run, [prompt], num_beams=4, num_return_sequences=4, length_penalty=0.5
+        )
         assert [beam.score for beam in found] == sorted((b.score for b in found), reverse=True)
         for beam in found:
             ids = [PAD if c == PADDING else run.tokenizer.encode(c)[0] for c in beam.text]
@@ -201,11 +205,11 @@ def test_a_beam_is_as_probable_as_the_model_says(family: str) -> None:
 @pytest.mark.parametrize("family", READING)
 def test_one_beam_is_the_greedy_answer(family: str) -> None:
     run = reading(family)
-    found = api.beam_search(run, PROMPTS, beams=1, early_stopping=True)
+    found = api.beam_search(run, PROMPTS, num_beams=1, early_stopping=True)
     assert [best.text for (best,) in found] == api.generate(run, PROMPTS)
 
 
 @pytest.mark.parametrize("beams", [0, -1])
 def test_fewer_beams_than_one_are_refused(beams: int) -> None:
     with pytest.raises(UserError, match="beams must be ≥ 1"):
-        api.beam_search(reading("encoder-decoder"), PROMPTS, beams=beams)
+        api.beam_search(reading("encoder-decoder"), PROMPTS, num_beams=beams)

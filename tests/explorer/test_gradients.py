@@ -1,6 +1,7 @@
 """∂L/∂A[i, j], against what a small change of a weight does."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,16 +11,20 @@ from test_look import TEXT, run
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.attention import Attention
+from regard.attention.config import ArgmaxConfig, BigBirdConfig, EluConfig
 from regard.errors import UserError
-from regard.explorer.capture import capture_attention, mechanisms
-from regard.explorer.gradients import Gradient, attention_gradients, gradient_norms, text_loss
-from regard.explorer.look import look
-from regard.explorer.subjects import subject_of
-from regard.models.config_attention import ArgmaxConfig, BigBirdConfig, EluConfig
-from regard.models.config_heads import ClassesConfig, LanguageConfig, MaskedLanguageConfig
-from regard.models.config_positions import RotaryConfig, ShawVectorsConfig
-from regard.models.families import Model, make_model
+from regard.explorer.attention_record import AttentionRecord
+from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weight_gradients
+from regard.explorer.intercept import capture_attention, intercept, mechanisms
+from regard.explorer.look import adapter_of, look
+from regard.models.builders import Model, make_model
+from regard.models.config import (
+    ClassificationHeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+)
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 from tiny_recurrent import sharp
@@ -28,41 +33,30 @@ IDS = torch.tensor([[3, 1, 4, 1, 5]])
 DECODERS: dict[str, dict[str, Any]] = {
     "shared keys": {"n_kv_heads": 2, "positions": RotaryConfig()},
     "shaw": {"positions": ShawVectorsConfig(clip=2)},
-    "bigbird": {"attention": BigBirdConfig(block=2)},
+    "bigbird": {"attention": BigBirdConfig(block_size=2)},
     "elu": {"attention": EluConfig()},
 }
 
 
-class Moved(nn.Module):
-    """In place of `weights` of a mechanism: with one of them larger."""
-
-    def __init__(self, mechanism: Attention, place: tuple[int, ...], by: float) -> None:
-        super().__init__()
-        self.whole, self.place, self.by = mechanism.weights, place, by
-
-    def forward(self, query: Tensor, key: Tensor, **given: Any) -> Tensor:
-        weights = self.whole(query, key, **given).clone()
-        weights[self.place] += self.by
-        return weights
+def attention_gradients(model: nn.Module, loss: Callable[[], Tensor]) -> list[Gradient]:
+    return weight_gradients(loss, partial(intercept, model))
 
 
 def loss_with(
     model: Model, inputs: tuple[Tensor, ...], layer: int, place: tuple[int, ...], by: float
 ) -> float:
     """The loss where one weight of one layer is moved."""
-    _, mechanism = list(mechanisms(model.body))[layer]
-    losses: list[float] = []
-    vars(mechanism)["weights"] = Moved(mechanism, place, by)
-    try:
-        attention_gradients(model.body, lambda: remembered(text_loss(model, *inputs), losses))
-    finally:
-        del vars(mechanism)["weights"]
-    return losses[0]
+    seen: list[str] = []
 
+    def handle(record: AttentionRecord) -> Tensor:
+        weights = record.weights.clone()
+        if len(seen) == layer:
+            weights[place] += by
+        seen.append(record.layer)
+        return record.output_from(weights)
 
-def remembered(loss: Tensor, losses: list[float]) -> Tensor:
-    losses.append(loss.item())
-    return loss
+    with torch.no_grad(), intercept(model.body, handle):
+        return text_loss(model, *inputs).item()
 
 
 def check(model: Model, *inputs: Tensor) -> list[Gradient]:
@@ -91,11 +85,11 @@ def test_gradients_are_the_slopes_of_the_loss(variant: str) -> None:
 
 
 def test_an_encoder_that_fills_masks_has_gradients() -> None:
-    check(sharp(make_model(FAMILIES["encoder"], MaskedLanguageConfig(), 11)), IDS)
+    check(sharp(make_model(FAMILIES["encoder"], MaskedLMHeadConfig(), 11)), IDS)
 
 
 def test_attention_to_a_source_has_gradients() -> None:
-    model = sharp(make_model(FAMILIES["encoder-decoder"], LanguageConfig(), 11))
+    model = sharp(make_model(FAMILIES["encoder-decoder"], LMHeadConfig(), 11))
     found = check(model, IDS, torch.tensor([5]), IDS[:, :4])
     assert any(one.weights.shape[-2:] == (4, 5) for one in found)
 
@@ -105,10 +99,11 @@ def test_looking_for_gradients_changes_nothing() -> None:
     with torch.no_grad():
         before = model(IDS)
         attention_gradients(model.body, partial(text_loss, model, IDS))
+        # Exact: the same operations on the same shapes.
         assert torch.equal(model(IDS), before)
     assert all(parameter.grad is None for parameter in model.parameters())
     for _, mechanism in mechanisms(model.body):
-        assert not {"forward", "memory", "read"} & vars(mechanism).keys()
+        assert not {"forward", "encode_memory", "attend_memory"} & vars(mechanism).keys()
 
 
 def test_a_loss_that_no_weight_changes_has_no_gradient() -> None:
@@ -128,15 +123,15 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_next_token() -> None:
 def test_models_and_texts_without_a_loss_are_refused() -> None:
     with pytest.raises(UserError, match="one token has no loss"):
         text_loss(tiny_model(), IDS[:, :1])
-    classes = make_model(FAMILIES["encoder"], ClassesConfig(labels=("a", "b")), 11)
+    classes = make_model(FAMILIES["encoder"], ClassificationHeadConfig(labels=("a", "b")), 11)
     with pytest.raises(UserError, match="predicts tokens"):
         text_loss(classes, IDS, torch.tensor([5]))
 
 
 def test_norms_are_averaged_over_texts() -> None:
     decoder = run("decoder")
-    heads = look(decoder, TEXT).only([1], [1, 0]).sides[0].maps[0]
-    subject = subject_of(decoder)
-    one, other = (gradient_norms(subject, [text], heads) for text in (TEXT, "tan"))
+    heads = look(decoder, TEXT).only([1], [1, 0]).panels[0].maps[0]
+    found = [adapter_of(decoder).gradients(text) for text in (TEXT, "tan")]
+    one, other = (gradient_norms([gradients], heads) for gradients in found)
     assert one.shape == (2,)
-    assert_close(gradient_norms(subject, [TEXT, "tan"], heads), (one + other) / 2)
+    assert_close(gradient_norms(found, heads), (one + other) / 2)

@@ -5,30 +5,32 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.config import override
 from regard.errors import UserError
-from regard.explorer.capture import capture_attention
+from regard.explorer.head_scores import entropy
+from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import inert, page
-from regard.explorer.patterns import entropy
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.text.tokenizer import Characters
 
 TEXT = "the dog ran"
-TINY = [f"model.{setting}" for setting in ("n_layers=2", "n_heads=2", "d_model=16", "block=32")]
+TINY = [
+    f"model.{setting}" for setting in ("n_layers=2", "n_heads=2", "d_model=16", "context_length=32")
+]
 BOTH = [
     f"model.{side}.{setting}"
     for side in ("encoder", "decoder")
-    for setting in ("n_layers=2", "n_heads=2", "d_model=16", "block=32")
+    for setting in ("n_layers=2", "n_heads=2", "d_model=16", "context_length=32")
 ]
 FAMILIES: dict[str, list[str]] = {
     "decoder": ["text", *TINY],
-    "encoder": ["masked", *TINY, "model.segments=2"],
+    "encoder": ["masked", *TINY, "model.n_token_types=2"],
     "encoder-decoder": ["translation", *BOTH],
     "recurrent": [
         "translation",
-        *("model.kind=rnn-encoder-decoder", "model.d_model=16", "model.block=32"),
+        *("model.kind=rnn-encoder-decoder", "model.d_model=16", "model.context_length=32"),
         *("model.n_layers=1", "model.attention.kind=softmax"),
     ],
 }
@@ -54,14 +56,14 @@ def run(family: str) -> Run:
 def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path: Path) -> None:
     pair = family in ("encoder-decoder", "recurrent")
     view = look(run(family), TEXT, "tan" if pair else None)
-    (side,) = view.sides
-    assert [one.name for one in side.maps] == names
-    for one in side.maps:
+    (panel,) = view.panels
+    assert [one.name for one in panel.maps] == names
+    for one in panel.maps:
         for layer in one.layers:
-            shape = layer.captured.weights.shape
+            shape = layer.record.weights.shape
             assert shape[-2:] == (len(one.queries), len(one.keys))
     source, target = tuple(TEXT), ("⁇", *"tan")
-    shown = {one.name: ("".join(one.queries), "".join(one.keys)) for one in side.maps}
+    shown = {one.name: ("".join(one.queries), "".join(one.keys)) for one in panel.maps}
     if pair:
         assert shown["decoder to source"] == ("".join(target), "".join(source))
     assert view.save(tmp_path / "x.html").read_text().startswith("<!doctype html>")
@@ -71,40 +73,40 @@ def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path
 
 
 def test_an_encoder_decoder_writes_its_own_target() -> None:
-    (side,) = look(run("encoder-decoder"), TEXT).sides
-    assert side.maps[1].queries[0] == "⁇"
+    (panel,) = look(run("encoder-decoder"), TEXT).panels
+    assert panel.maps[1].queries[0] == "⁇"
 
 
 def test_two_sentences_are_read_as_one() -> None:
     encoder = run("encoder")
     view = look(encoder, "the dog", "ran")
     assert view.title == "tiny: the dog / ran"
-    (one,) = view.sides[0].maps
+    (one,) = view.panels[0].maps
     assert "".join(one.queries) == "⁇the dog⁇ran"
     assert one.second == len("⁇the dog")
     ids = [*encoder.prefix, *encoder.tokenizer.encode_pair("the dog", "ran")[0]]
     alike = capture_attention(encoder.model.body, torch.tensor([ids]), torch.tensor([len(ids)]))
     for layer, other in zip(one.layers, alike, strict=True):
-        apart = layer.captured.weights, other.weights
+        apart = layer.record.weights, other.weights
         assert not torch.allclose(*apart), "segments tell them apart"
 
 
 def test_models_and_texts_side_by_side() -> None:
     trained = run("decoder")
     view = look(trained, TEXT).beside(look(untrained(trained), "dog"))
-    assert [side.name for side in view.sides] == ["tiny", "tiny, untrained"]
-    assert len(view.data["sides"]) == 2
+    assert [panel.name for panel in view.panels] == ["tiny", "tiny, untrained"]
+    assert len(view.data["panels"]) == 2
 
 
 def test_an_untrained_model_looks_everywhere_alike() -> None:
-    (one,) = look(untrained(run("decoder")), TEXT).sides[0].maps
+    (one,) = look(untrained(run("decoder")), TEXT).panels[0].maps
     for layer in one.layers:
-        assert (entropy(layer.captured.weights[0], causal=True) >= 0.95).all()
+        assert (entropy(layer.record.weights[0], causal=True) >= 0.95).all()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "is empty"), ("the dog ran" * 9, "block of 32"), ("x", "has no 'x'")],
+    [("", "is empty"), ("the dog ran" * 9, "context length of 32"), ("x", "has no 'x'")],
 )
 def test_texts_that_cannot_be_read_are_refused(text: str, message: str) -> None:
     for family in ("decoder", "encoder-decoder"):
@@ -113,10 +115,10 @@ def test_texts_that_cannot_be_read_are_refused(text: str, message: str) -> None:
 
 
 def test_a_model_without_attention_is_refused() -> None:
-    settings = ["model.kind=rnn", "model.d_model=16", "model.block=32"]
+    settings = ["model.kind=rnn", "model.d_model=16", "model.context_length=32"]
     recipe = override(RECIPES["text"], settings)
     made = Run.new(Path("runs/rnn"), recipe, Characters.train([TEXT]), {})
-    with pytest.raises(UserError, match="no attention to look at"):
+    with pytest.raises(UserError, match="this model has no attention"):
         look(made, TEXT)
 
 

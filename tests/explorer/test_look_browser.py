@@ -88,7 +88,7 @@ def weight_told(text: str) -> tuple[float, float]:
 
 
 def weights_of(view: View, layer: int, head: int) -> torch.Tensor:
-    return view.sides[0].maps[0].layers[layer].captured.weights[0, head].double()
+    return view.panels[0].maps[0].layers[layer].record.weights[0, head].double()
 
 
 def ways(page: "Page") -> list[str]:
@@ -105,7 +105,7 @@ def test_the_matrix_tells_the_weights_of_the_tensor(tab: "Page") -> None:
     for i, query in enumerate(TOKENS):
         for j, key in enumerate(TOKENS):
             point(tab, i, j)
-            assert said(tab).startswith(f"“{query}” ({i}) looks at “{key}” ({j}): ")
+            assert said(tab).startswith(f"“{query}” ({i}) attends to “{key}” ({j}): ")
             weight, off = weight_told(said(tab))
             assert abs(weight - weights[i, j]) <= off
             assert off < 0.5 / 255 + 1.5e-4, "half a step of a byte, rounded up"
@@ -124,7 +124,7 @@ def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
     for line in lines.all():
         x, y = line.evaluate(NEAR_ITS_END)
         tab.mouse.move(x, y)
-        found = re.match(r"“.*” \((\d+)\) looks at “.*” \((\d+)\): .*, head 1$", said(tab))
+        found = re.match(r"“.*” \((\d+)\) attends to “.*” \((\d+)\): .*, head 1$", said(tab))
         assert found is not None
         assert int(found[1]) == at
         told[int(found[2])] = weight_told(said(tab))
@@ -135,6 +135,7 @@ def test_lines_tell_the_weights_of_the_tensor(tab: "Page") -> None:
 
 def test_thumbnails_are_the_heads(tab: "Page") -> None:
     """Pixel by pixel: the opacity is the weight, in 255 steps, half of one off and rounded."""
+    tab.get_by_label("contrast").select_option("linear")
     for layer, head in ((0, 0), (1, 3)):
         thumbnail = button(tab, f"open layer {layer}, head {head}").locator("canvas")
         pixels = thumbnail.evaluate(PIXELS)
@@ -151,7 +152,7 @@ def test_hovering_over_a_word_shows_its_lines_and_a_click_locks_them(tab: "Page"
     all_lines = tab.locator(LINES).count()
     word = button(tab, f"to “{TOKENS[2]}”, position 2")
     word.hover()
-    assert said(tab).startswith(f"“{TOKENS[2]}” is looked at most by ")
+    assert said(tab).startswith(f"“{TOKENS[2]}” gets most attention from ")
     its_lines = tab.locator(LINES).count()
     assert 0 < its_lines < all_lines
     tab.mouse.move(5, 5)
@@ -176,16 +177,16 @@ def test_a_click_locks_a_cell_until_the_next(tab: "Page") -> None:
     tab.mouse.down()
     tab.mouse.up()
     point(tab, 6, 2)
-    assert said(tab).startswith(f"“{TOKENS[6]}” (6) looks at “{TOKENS[2]}” (2)")
+    assert said(tab).startswith(f"“{TOKENS[6]}” (6) attends to “{TOKENS[2]}” (2)")
 
 
 def test_all_is_reached_by_the_keyboard_in_the_order_in_which_it_stands(tab: "Page") -> None:
     names = ways(tab)
     order = []
-    for _ in range(len(names) + 2):
+    for _ in range(len(names) + 3):
         tab.keyboard.press("Tab")
         order.append(focused(tab))
-    assert order == [*names, "attention", "open layer 0, head 0"]
+    assert order == [*names, "contrast", "attention", "open layer 0, head 0"]
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement === document.body"), "one stop for all thumbnails"
 
@@ -201,7 +202,7 @@ def test_arrows_go_from_head_to_head_and_enter_opens_one(tab: "Page") -> None:
     assert focused(tab).startswith("weights of layer 1, head 2")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         tab.keyboard.press(key)
-    assert said(tab).startswith(f"“{TOKENS[2]}” (2) looks at “{TOKENS[1]}” (1): ")
+    assert said(tab).startswith(f"“{TOKENS[2]}” (2) attends to “{TOKENS[1]}” (1): ")
     weight, off = weight_told(said(tab))
     assert abs(weight - weights[2, 1]) <= off
     tab.keyboard.press("Space")
@@ -312,7 +313,7 @@ def test_a_hostile_token_is_a_text(browser: "Browser", tmp_path: Path) -> None:
             assert page.locator("img, b").count() == 0
         button(page, "Matrix").click()
         point(page, 1, 7)
-        assert f"“{HOSTILE}” (1) looks at “\\u003c/script>” (7)" in said(page)
+        assert f"“{HOSTILE}” (1) attends to “\\u003c/script>” (7)" in said(page)
 
 
 @pytest.mark.parametrize("width", [360, 1200])
@@ -367,10 +368,10 @@ def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path)
         assert page.locator(LINES).count() == 4000
         assert "The strongest 4000 of" in page.locator(".view").inner_text()
         button(page, "from “t511”, position 511").hover()
-        weights = view.sides[0].maps[0].layers[0].captured.weights[0, :, 511]
+        weights = view.panels[0].maps[0].layers[0].record.weights[0, :, 511]
         # Bytes round: a weight within half a step of the bound may be on either side of it.
         least, most = ((weights >= 0.02 + by).sum() for by in (0.002, -0.002))
         assert least <= page.locator(LINES).count() <= most
         button(page, "Matrix").click()
         point(page, 100, 99, 512)
-        assert said(page).startswith("“t100” (100) looks at “t99” (99): ")
+        assert said(page).startswith("“t100” (100) attends to “t99” (99): ")

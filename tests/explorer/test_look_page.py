@@ -13,7 +13,7 @@ from tiny_views import tiny_view
 from regard.explorer.page import in_notebook, module, page
 
 
-class Read(HTMLParser):
+class Elements(HTMLParser):
     """A document as a browser understands it: its elements, and the text outside of them."""
 
     def __init__(self, document: str) -> None:
@@ -48,12 +48,12 @@ def test_all_heads_of_a_base_model_take_four_megabytes() -> None:
 def test_a_page_names_no_other_place() -> None:
     assert set(re.findall(r"\w+://[^\s\"'<]*", written())) == {"http://www.w3.org/2000/svg"}
     kinds = {"src", "href", "action", "srcset", "data"}
-    pointers = [(tag, a[k]) for tag, a in Read(written()).elements for k in kinds & a.keys()]
+    pointers = [(tag, a[k]) for tag, a in Elements(written()).elements for k in kinds & a.keys()]
     assert pointers == [("link", "data:,")]
 
 
 def test_a_page_has_no_ids() -> None:
-    assert not any("id" in attributes for _, attributes in Read(written()).elements)
+    assert not any("id" in attributes for _, attributes in Elements(written()).elements)
     assert not re.search(r"\bids?\s*[:=]|getElementById|\"id\"", module())
 
 
@@ -63,7 +63,7 @@ def test_no_text_is_read_as_html() -> None:
 
 
 def test_the_policy_lets_this_script_run_and_nothing_be_fetched() -> None:
-    read = Read(written())
+    read = Elements(written())
     policy = read.the("meta", **{"http-equiv": "Content-Security-Policy"})["content"] or ""
     rules = {name: rest for name, *rest in (rule.split() for rule in policy.split(";"))}
     script = max(read.texts, key=lambda text: "function render(" in text)
@@ -77,7 +77,7 @@ def test_the_policy_lets_this_script_run_and_nothing_be_fetched() -> None:
 @given(st.text(), st.integers(100, 2000))
 def test_a_notebook_gets_the_same_page_in_a_frame(text: str, height: int) -> None:
     data = {"title": text, "text": text}
-    (element,) = Read(in_notebook(data, height=height)).elements
+    (element,) = Elements(in_notebook(data, height=height)).elements
     tag, attributes = element
     assert tag == "iframe"
     assert attributes["srcdoc"] == page(data)
@@ -88,7 +88,7 @@ def test_a_notebook_gets_the_same_page_in_a_frame(text: str, height: int) -> Non
 
 def test_where_frames_are_taken_out_a_text_remains() -> None:
     html = in_notebook({"title": "a > b"})
-    assert re.fullmatch(r"An interactive view .* trust .*\.", re.sub("<[^>]*>", "", html))
+    assert re.fullmatch(r"Interactive attention view: trust .*\.", re.sub("<[^>]*>", "", html))
 
 
 @pytest.mark.parametrize("title", ["tiny", "a 'b'"])

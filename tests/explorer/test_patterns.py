@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.explorer.patterns import (
-    Read,
+from regard.explorer.head_scores import (
+    TokenInfo,
     after_same_token,
     at_distance,
     blocks,
@@ -23,7 +23,7 @@ from regard.explorer.patterns import (
 )
 
 N = 6
-TEXT = Read(
+TEXT = TokenInfo(
     ids=torch.tensor([1, 5, 7, 5, 7, 2]),
     separators=torch.tensor([False, False, False, False, False, True]),
     punctuation=torch.tensor([False, False, True, False, True, False]),

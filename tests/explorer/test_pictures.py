@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.explorer.capture import capture_attention
-from regard.explorer.maps import Map, end_of, gather_maps
+from regard.explorer.attention_maps import AttentionMap, end_of, gather_maps
+from regard.explorer.intercept import capture_attention
 from regard.explorer.pictures import draw_map, draw_maps
 from tiny_models import tiny_model
 
 TOKENS = ("⁇", "</script>", "<b>&", "the", "dog", "ran")
 
 
-def shown() -> Map:
+def shown() -> AttentionMap:
     ids = torch.tensor([[1, 2, 3, 4, 5, 6]])
     (one,) = gather_maps(capture_attention(tiny_model(n_heads=2), ids), TOKENS, second=3)
     return one
@@ -40,7 +40,7 @@ def test_the_same_map_gives_the_same_picture(ending: str) -> None:
 
 
 def test_lines_part_two_texts() -> None:
-    def dotted(one: Map) -> int:
+    def dotted(one: AttentionMap) -> int:
         return len(re.findall("stroke-dasharray", draw_maps(one, ".svg").decode()))
 
     assert dotted(shown()) == dotted(replace(shown(), second=None)) + 2 * 4
@@ -52,9 +52,9 @@ def test_the_end_of_a_map_is_its_corner(n: int) -> None:
     assert cut.queries == cut.keys == TOKENS[-n:]
     for whole, part in zip(one.layers, cut.layers, strict=True):
         n_kept = min(n, len(TOKENS))
-        assert part.captured.weights.shape[-2:] == (n_kept, n_kept)
-        corner = whole.captured.weights[..., -n_kept:, -n_kept:]
-        assert torch.equal(part.captured.weights, corner)
-        assert torch.equal(part.captured.value, whole.captured.value[:, :, -n_kept:])
+        assert part.record.weights.shape[-2:] == (n_kept, n_kept)
+        corner = whole.record.weights[..., -n_kept:, -n_kept:]
+        assert torch.equal(part.record.weights, corner)
+        assert torch.equal(part.record.value, whole.record.value[:, :, -n_kept:])
     where = {1: None, 2: None, 4: 1, 6: 3, 9: 3}
     assert cut.second == where[n]

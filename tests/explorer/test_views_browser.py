@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from browser import chromium
+from regard.config import override
+from regard.explorer.attention_record import score_steps
 from regard.explorer.look import View, look
-from regard.explorer.steps import steps
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.text.tokenizer import Pieces
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def page(browser: "Browser") -> "Iterator[Page]":
 
 
 def run(recipe: str, *more: str) -> Run:
-    sizes = ("n_layers=2", "n_heads=2", "d_model=16", "block=32")
+    sizes = ("n_layers=2", "n_heads=2", "d_model=16", "context_length=32")
     settings = [*(f"model.{size}" for size in sizes), *more]
     made = Run.new(
         Path("runs/tiny"), override(RECIPES[recipe], settings), Pieces.train_words(TEXTS), {}
@@ -73,8 +73,8 @@ def said(page: "Page") -> str:
     return text
 
 
-def weights(view: View, side: int) -> Any:
-    return view.sides[side].maps[0].layers[0].captured.weights[0, 0]
+def weights(view: View, panel: int) -> Any:
+    return view.panels[panel].maps[0].layers[0].record.weights[0, 0]
 
 
 def test_a_difference_is_told_with_both_values(page: "Page", tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_a_difference_is_told_with_both_values(page: "Page", tmp_path: Path) -> 
     canvas = page.get_by_label(re.compile("weights of layer 0, head 0.*difference"))
     box = canvas.bounding_box()
     assert box is not None
-    n = len(view.sides[0].maps[0].queries)
+    n = len(view.panels[0].maps[0].queries)
     i, j = n - 1, 2
     page.mouse.move(
         box["x"] + (j + 0.5) / n * box["width"], box["y"] + (i + 0.5) / n * box["height"]
     )
-    one, other = (float(weights(view, side)[i, j]) for side in (0, 1))
+    one, other = (float(weights(view, panel)[i, j]) for panel in (0, 1))
     numbers = re.findall(rf"{NUMBER} ± {NUMBER}", said(page))
     for expected, (value, off) in zip((one, other, one - other), numbers, strict=True):
         assert abs(float(value) - expected) <= float(off)
@@ -105,13 +105,13 @@ def test_sides_of_other_shapes_have_no_difference(page: "Page", tmp_path: Path) 
 
 def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
     model = run("text")
-    view = look(model, TEXTS[0]).beside(look(model, TEXTS[1])).about("play")
+    view = look(model, TEXTS[0]).beside(look(model, TEXTS[1])).comparing("play")
     show(page, view, tmp_path, "Word")
-    places = [[t.strip() for t in side.maps[0].queries].index("play") for side in view.sides]
+    places = [[t.strip() for t in panel.maps[0].queries].index("play") for panel in view.panels]
     for part, name in enumerate(("query", "key", "value")):
         vectors = [
-            getattr(side.maps[0].layers[0].captured, name)[0, 0, place]
-            for side, place in zip(view.sides, places, strict=True)
+            getattr(panel.maps[0].layers[0].record, name)[0, 0, place]
+            for panel, place in zip(view.panels, places, strict=True)
         ]
         one, other = vectors
         cosine = torch.nn.functional.cosine_similarity(one, other, dim=0)
@@ -126,7 +126,7 @@ def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
 def test_positions_are_told_as_they_are(page: "Page", tmp_path: Path) -> None:
     view = look(run("text", "model.positions.kind=alibi"), TEXTS[0])
     show(page, view, tmp_path, "Positions")
-    canvas = page.get_by_label(re.compile("on the scores.*head 0"))
+    canvas = page.get_by_label(re.compile("added to the scores.*head 0"))
     canvas.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         canvas.press(key)
@@ -140,9 +140,9 @@ def test_the_steps_are_those_that_were_computed(page: "Page", tmp_path: Path) ->
     query = 3
     page.get_by_label("query", exact=True).select_option(str(query))
     titles = page.locator("thead th").all_text_contents()
-    assert titles == ["key", "k", "k, turned", "q ∘ k", "q·k", "÷ √d", "masked", "weight", "v"]
-    captured = view.sides[0].maps[0].layers[0].captured
-    for step, (_, matrix) in enumerate(steps(captured, 0, 0)):
+    assert titles == ["key", "k", "k, rotated", "q ∘ k", "q·k", "÷ √d", "masked", "weight", "v"]
+    captured = view.panels[0].maps[0].layers[0].record
+    for step, (_, matrix) in enumerate(score_steps(captured, 0, 0)):
         cells = page.locator(f"tbody tr td:nth-child({5 + step})").all_text_contents()
         for shown, expected in zip(cells, matrix[query].tolist(), strict=True):
             found = float(shown.replace("−∞", "-inf"))
@@ -150,10 +150,10 @@ def test_the_steps_are_those_that_were_computed(page: "Page", tmp_path: Path) ->
 
 
 def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path: Path) -> None:
-    view = look(run("masked", "model.segments=2"), *TEXTS)
+    view = look(run("masked", "model.n_token_types=2"), *TEXTS)
     show(page, view, tmp_path, "Matrix")
     table = page.get_by_label("shares of weight between the texts")
-    second = view.sides[0].maps[0].second
+    second = view.panels[0].maps[0].second
     shares = [float(share) for share in table.locator("td").all_text_contents()]
     assert table.locator("th").all_text_contents() == ["A→A", "A→B", "B→A", "B→B"]
     first = weights(view, 0)[:second]

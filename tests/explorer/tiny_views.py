@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.explorer.capture import capture_attention
+from regard.explorer.attention_maps import Panel, gather_maps
+from regard.explorer.intercept import capture_attention
 from regard.explorer.look import View
-from regard.explorer.maps import Side, gather_maps
 from tiny_models import VOCABULARY, tiny_model
 
 TOKENS = ("The", " dog", " ran", ",", " and", " the", " dog", " sat")
@@ -21,8 +21,13 @@ def tiny_view(
     seed: int = 0,
 ) -> View:
     """What layers of heads do with so many tokens; the model knows them by numbers."""
-    sizes = {"n_layers": layers, "n_heads": heads, "d_model": 4 * heads, "block": len(tokens)}
+    sizes = {
+        "n_layers": layers,
+        "n_heads": heads,
+        "d_model": 4 * heads,
+        "context_length": len(tokens),
+    }
     model = tiny_model(dtype=torch.float32, seed=seed, **sizes)
     ids = torch.arange(len(tokens))[None] * 7 % VOCABULARY
     captured = capture_attention(model, ids)
-    return View(title, (Side(title, gather_maps(captured, tokens)),))
+    return View(title, (Panel(title, gather_maps(captured, tokens)),))

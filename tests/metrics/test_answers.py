@@ -1,4 +1,4 @@
-"""Right or wrong, and whether confidence knows it: against the definitions, spelt out."""
+"""Right or wrong, and whether confidence knows it: against the definitions, spelled out."""
 
 from collections.abc import Sequence
 from fractions import Fraction

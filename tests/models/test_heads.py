@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.models.config_heads import Pool
-from regard.models.heads import ClassesHead, EmbeddingHead, MaskedLanguageHead, pooled_states
+from regard.models.config import Pool
+from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead, pooled_states
 from tiny_recurrent import close, normal, sharp
 
 POOLS = pytest.mark.parametrize("pool", get_args(Pool))
@@ -42,7 +42,7 @@ def test_a_row_is_pooled_without_its_padding(
 @POOLS
 @torch.no_grad()
 def test_labels_are_scored_by_the_formula(pool: Pool) -> None:
-    head, hidden = sharp(ClassesHead(4, 3, pool=pool, dropout=0.5)), normal(2, 5, 4)
+    head, hidden = sharp(ClassificationHead(4, 3, pool=pool, dropout=0.5)), normal(2, 5, 4)
     found = head(hidden, torch.tensor([5, 2]))
     for row, n, scores in zip(hidden, (5, 2), found, strict=True):
         layer = (head.layer.weight @ pooled(row[:n], pool) + head.layer.bias).tanh()
@@ -78,10 +78,10 @@ def test_similarities_are_at_least_of_single_precision(
 
 @torch.no_grad()
 def test_masked_tokens_are_scored_by_the_formula() -> None:
-    head, hidden = sharp(MaskedLanguageHead(4, 9, norm_eps=0.01)), normal(2, 5, 4)
+    head, hidden = sharp(MaskedLMHead(4, 9, norm_eps=0.01)), normal(2, 5, 4)
     layer = hidden @ head.layer.weight.T + head.layer.bias
     gelu = layer * (1 + torch.erf(layer / math.sqrt(2))) / 2
-    centred = gelu - gelu.mean(-1, keepdim=True)
-    unit = centred / (centred.square().mean(-1, keepdim=True) + 0.01).sqrt()
+    centered = gelu - gelu.mean(-1, keepdim=True)
+    unit = centered / (centered.square().mean(-1, keepdim=True) + 0.01).sqrt()
     normed = unit * head.norm.weight + head.norm.bias
     assert close(head(hidden), normed @ head.scores.weight.T + head.scores.bias)

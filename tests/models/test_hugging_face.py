@@ -93,7 +93,7 @@ def test_cached_decoding_is_gpt_2_s() -> None:
     hf = tiny_gpt2()
     model, text, more = language_model(hf), ids()[:, : BLOCK // 2], ids(seed=1)[:, :3]
     keep = REAL[:, : BLOCK // 2]
-    _, states = model.extend(text, model.start(len(text), BLOCK), keep)
+    _, states = model.extend(text, model.init_state(len(text), BLOCK), keep)
     logits, _ = model.extend(more, states)
     for row, prompt in enumerate(text):
         alone = torch.cat([prompt[keep[row]], more[row]])

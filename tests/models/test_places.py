@@ -9,16 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.attention.registry import OWN, able
-from regard.errors import UnsupportedError
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    EncoderDecoderConfig,
-    ModelConfig,
-    TransformerConfig,
-)
-from regard.models.config_attention import (
+from regard.attention.config import (
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
@@ -32,9 +23,20 @@ from regard.models.config_attention import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
-from regard.models.config_heads import HeadConfig, LanguageConfig, MaskedLanguageConfig
-from regard.models.config_recurrent import RecurrentEncoderDecoderConfig
-from regard.models.families import Model, SequenceToSequence, make_model
+from regard.attention.registry import BUILT_IN, supporting
+from regard.errors import UnsupportedError
+from regard.models.builders import Model, SequenceToSequence, make_model
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    HeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+    ModelConfig,
+    RecurrentEncoderDecoderConfig,
+    TransformerConfig,
+)
 from tiny_families import SIZES, WIDE, Row, results, tiny, writer
 from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded, texts, tokens
 
@@ -42,8 +44,8 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax": SoftmaxConfig(),
     "argmax": ArgmaxConfig(),
     "linformer": LinformerConfig(k=3, shared=False),
-    "bigbird": BigBirdConfig(block=2),
-    "sliding-window": SlidingWindowConfig(size=3, block=2),
+    "bigbird": BigBirdConfig(block_size=2),
+    "sliding-window": SlidingWindowConfig(size=3, block_size=2),
     "elu": EluConfig(),
     "polynomial": PolynomialConfig(),
     "fourier": FourierConfig(features=512, sigma=20.0),
@@ -55,12 +57,12 @@ Maker = Callable[[AttentionConfig], ModelConfig]
 PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder": (
         lambda attention: DecoderConfig(**SIZES, attention=attention, n_kv_heads=1),
-        LanguageConfig(),
+        LMHeadConfig(),
         ("alignment", "decoding"),
     ),
     "encoder": (
         lambda attention: EncoderConfig(**SIZES, attention=attention, n_kv_heads=1),
-        MaskedLanguageConfig(),
+        MaskedLMHeadConfig(),
         ("key_lengths",),
     ),
     "encoder of a pair": (
@@ -68,7 +70,7 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
             encoder=TransformerConfig(**WIDE, attention=attention),
             decoder=TransformerConfig(**SIZES),
         ),
-        LanguageConfig(),
+        LMHeadConfig(),
         ("key_lengths",),
     ),
     "decoder of a pair": (
@@ -76,12 +78,12 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
             encoder=TransformerConfig(**SIZES),
             decoder=TransformerConfig(**WIDE, attention=attention),
         ),
-        LanguageConfig(),
+        LMHeadConfig(),
         ("cross", "key_lengths", "alignment", "decoding"),
     ),
     "recurrent pair": (
         lambda attention: RecurrentEncoderDecoderConfig(**TINY, attention=attention),
-        LanguageConfig(),
+        LMHeadConfig(),
         ("cross", "key_lengths"),
     ),
 }
@@ -89,7 +91,7 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
 
 
 def lacking(attention: str, place: str) -> list[str]:
-    return [ability for ability in PLACES[place][2] if attention not in able(ability)]
+    return [ability for ability in PLACES[place][2] if attention not in supporting(ability)]
 
 
 ABLE = [pair for pair in product(ATTENTIONS, PLACES) if not lacking(*pair)]
@@ -107,7 +109,7 @@ def model_with(attention: str, place: str) -> Model:
 
 
 def test_every_mechanism_and_every_refusal_is_here() -> None:
-    assert ATTENTIONS.keys() == OWN.keys()
+    assert ATTENTIONS.keys() == BUILT_IN.keys()
     assert set(UNABLE) == {
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
@@ -143,7 +145,7 @@ def test_where_it_is_able_step_by_step_is_all_at_once(attention: str, place: str
     ids = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
     whole = model(*sources, ids) if isinstance(model, SequenceToSequence) else model(ids)
     writes = writer(model, *sources)
-    states, steps = writes.start(2, BLOCK), []
+    states, steps = writes.init_state(2, BLOCK), []
     for column in ids.unbind(1):
         logits, states = writes.extend(column[:, None], states)
         steps.append(logits)
@@ -153,8 +155,8 @@ def test_where_it_is_able_step_by_step_is_all_at_once(attention: str, place: str
 @pytest.mark.parametrize(("attention", "place"), UNABLE)
 def test_where_it_is_not_those_that_are_able_are_named(attention: str, place: str) -> None:
     make, head, _ = PLACES[place]
-    others = ", ".join(able(lacking(attention, place)[0]))
-    with pytest.raises(UnsupportedError, match=rf"^{attention} attention can't .*") as refused:
+    others = ", ".join(supporting(lacking(attention, place)[0]))
+    with pytest.raises(UnsupportedError, match=rf"^{attention} attention does not") as refused:
         make_model(make(ATTENTIONS[attention]), head, VOCABULARY)
-    assert str(refused.value).endswith(f"; these can: {others}")
+    assert str(refused.value).endswith(f"; supported by: {others}")
     assert attention not in others.split(", ")

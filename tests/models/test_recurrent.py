@@ -49,7 +49,7 @@ def test_states_batches_and_padding_change_no_hidden_state(
     conversation: Conversation, cell: str
 ) -> None:
     model = tiny_decoder(cell)
-    found = last_hidden(model, model.start(len(conversation), BLOCK), conversation)
+    found = last_hidden(model, model.init_state(len(conversation), BLOCK), conversation)
     for turn, hidden in enumerate(found):
         for row, turns in enumerate(conversation):
             alone = model(torch.tensor([joined(turns[: turn + 1])]))
@@ -63,7 +63,7 @@ def test_states_batches_and_padding_change_no_hidden_state(
 def test_one_by_one_is_all_at_once(text: list[int], cell: str) -> None:
     model, ids = tiny_decoder(cell), torch.tensor([text])
     turns = [[[token] for token in text]]
-    assert close(torch.cat(last_hidden(model, model.start(1, BLOCK), turns)), model(ids)[0])
+    assert close(torch.cat(last_hidden(model, model.init_state(1, BLOCK), turns)), model(ids)[0])
 
 
 @EVERY_CELL
@@ -77,6 +77,7 @@ def test_the_future_changes_no_bit_of_the_past(
     left = len(text) - past
     other = text[:past] + data.draw(st.lists(tokens, min_size=left, max_size=left))
     one, two = (model(torch.tensor([ids]))[0, :past] for ids in (text, other))
+    # Exact: the shapes are the same, and each state is made of those before it.
     assert torch.equal(one, two)
 
 
@@ -86,10 +87,10 @@ def test_states_can_be_reordered_and_repeated(cell: str) -> None:
     model, rows = tiny_decoder(cell), torch.tensor([2, 0, 0])
     ids, lengths = padded([[1, 2, 3], [4], [5, 6]])
     keep = torch.arange(3) < lengths[:, None]
-    _, states = model.extend(ids, model.start(3, BLOCK), keep)
+    _, states = model.extend(ids, model.init_state(3, BLOCK), keep)
     assert states.length.tolist() == [3, 1, 2]
     more = torch.tensor([[7], [8], [9]])
-    chosen, after = model.extend(more[rows], states.select(rows))
+    chosen, after = model.extend(more[rows], states.reorder(rows))
     hidden, _ = model.extend(more, states)
     assert close(chosen, hidden[rows])
     assert after.length.tolist() == [3, 4, 4]
@@ -98,7 +99,7 @@ def test_states_can_be_reordered_and_repeated(cell: str) -> None:
 @EVERY_CELL
 def test_its_states_do_not_grow(cell: str) -> None:
     model = tiny_decoder(cell)
-    states = model.start(2, BLOCK)
+    states = model.init_state(2, BLOCK)
     _, later = model.extend(torch.ones(2, BLOCK, dtype=torch.long), states)
     parts = 2 if cell == "lstm" else 1
     # Two layers of two rows of width 6 in float64, and two lengths.
@@ -106,10 +107,10 @@ def test_its_states_do_not_grow(cell: str) -> None:
 
 
 def test_more_than_the_block_is_refused() -> None:
-    model, reason = tiny_decoder("gru"), f"{BLOCK + 1} tokens don't fit the model's block"
+    model, reason = tiny_decoder("gru"), f"{BLOCK + 1} tokens don't fit the model's context length"
     long = torch.zeros(1, BLOCK + 1, dtype=torch.long)
     with pytest.raises(ValueError, match=reason):
-        model.start(1, BLOCK + 1)
+        model.init_state(1, BLOCK + 1)
     with pytest.raises(ValueError, match=reason):
         model(long)
     with pytest.raises(ValueError, match=reason):
@@ -127,6 +128,7 @@ def test_dropout_is_on_embeddings_and_between_layers_in_training_alone() -> None
     for name, module in model.named_modules():
         if name.endswith("dropout"):
             module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    # Exact: the same operations on the same shapes.
     assert torch.equal(model(ids), tiny_decoder("gru")(ids))
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -162,7 +164,7 @@ def test_in_one_direction_an_encoder_is_a_decoder(cell: str) -> None:
     encoder, decoder = tiny_encoder(cell, bidirectional=False), tiny_decoder(cell)
     ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
     hidden, last = encoder.encode(ids, torch.tensor([4, 4]))
-    expected, states = decoder.extend(ids, decoder.start(2, 4))
+    expected, states = decoder.extend(ids, decoder.init_state(2, 4))
     assert close(hidden, expected)
     assert close(last, states.layers)
 

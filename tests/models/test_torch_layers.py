@@ -68,15 +68,15 @@ def shared_weights(layer: Layer, last_norm: str) -> dict[str, Tensor]:
     """Self-attention and feed-forward by torch's names."""
     attention, fed = layer.self_attention, layer.feed_forward
     modules = {
-        "self_attn.out_proj": attention.project_out,
-        "linear1": fed.widen,
-        "linear2": fed.narrow,
+        "self_attn.out_proj": attention.o_proj,
+        "linear1": fed.up_proj,
+        "linear2": fed.down_proj,
         "norm1": layer.norm_attention,
         last_norm: layer.norm_feed_forward,
     }
     return {
-        "self_attn.in_proj_weight": attention.project_in.weight,
-        "self_attn.in_proj_bias": attention.project_in.bias,
+        "self_attn.in_proj_weight": attention.qkv_proj.weight,
+        "self_attn.in_proj_bias": attention.qkv_proj.bias,
         **of_modules(modules),
     }
 
@@ -104,7 +104,7 @@ def torch_decoder_layer(
         D, HEADS, kdim=d_source, vdim=d_source, batch_first=True, dtype=torch.float64
     )
     cross = layer.cross_attention
-    query, source = cross.project_query, cross.project_source
+    query, source = cross.q_proj, cross.kv_proj
     if d_source == D:
         weights = {"in_proj_weight": torch.cat([query.weight, source.weight])}
     else:
@@ -115,7 +115,7 @@ def torch_decoder_layer(
         {
             **shared_weights(layer, "norm3"),
             **{f"multihead_attn.{name}": weight for name, weight in weights.items()},
-            **of_modules({"multihead_attn.out_proj": cross.project_out, "norm2": layer.norm_cross}),
+            **of_modules({"multihead_attn.out_proj": cross.o_proj, "norm2": layer.norm_cross}),
         }
     )
     return theirs
@@ -124,10 +124,10 @@ def torch_decoder_layer(
 def assert_same(ours: Tensor, theirs: Tensor, *inputs: Tensor) -> None:
     """Outputs and their gradients."""
     assert close(ours.detach(), theirs.detach())
-    towards = normal(*ours.shape, seed=9)
+    toward = normal(*ours.shape, seed=9)
     for one, other in zip(
-        torch.autograd.grad((ours * towards).sum(), inputs),
-        torch.autograd.grad((theirs * towards).sum(), inputs),
+        torch.autograd.grad((ours * toward).sum(), inputs),
+        torch.autograd.grad((theirs * toward).sum(), inputs),
         strict=True,
     ):
         assert close(one, other)
@@ -154,7 +154,7 @@ def test_with_a_source_it_is_torch_s_decoder_layer(
     x, source = normal(3, N, D).requires_grad_(), normal(3, M, d_source, seed=1).requires_grad_()
     mask, torch_masks = MASKS[masks]
     named = {f"tgt_{name}": value for name, value in torch_masks.items()}
-    memory = layer.cross_attention.remember(source, SOURCE_LENGTHS if source_padding else None)
+    memory = layer.cross_attention.encode_memory(source, SOURCE_LENGTHS if source_padding else None)
     if source_padding:
         named["memory_key_padding_mask"] = SOURCE_PADDING
     assert_same(layer(x, None, None, mask, memory), theirs(x, source, **named), x, source)
@@ -167,8 +167,8 @@ def test_step_by_step_it_is_torch_s_decoder_layer(norm: Norm, activation: Activa
     expected = torch_decoder_layer(layer, norm, activation, 5)(
         x, source, tgt_mask=AHEAD, memory_key_padding_mask=SOURCE_PADDING
     )
-    memory = layer.cross_attention.remember(source, SOURCE_LENGTHS)
-    state, steps = layer.self_attention.start(3, N), []
+    memory = layer.cross_attention.encode_memory(source, SOURCE_LENGTHS)
+    state, steps = layer.self_attention.init_state(3, N), []
     for step in x.split(2, 1):
         out, state = layer.extend(step, None, None, state, None, memory)
         steps.append(out)

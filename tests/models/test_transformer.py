@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention import Softmax, reference
-from regard.models.config import DecoderConfig
-from regard.models.config_positions import LearnedConfig, NoPositionsConfig, RotaryConfig
-from regard.models.families import LanguageModel
+from regard.models.builders import LanguageModel
+from regard.models.config import DecoderConfig, LearnedConfig, NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
-COURSE = DecoderConfig(block=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig())
+COURSE = DecoderConfig(
+    context_length=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig()
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {"positions": LearnedConfig()},
     "rotary": {"positions": RotaryConfig(base=50.0)},
@@ -54,9 +55,9 @@ def by_definition(model: LanguageModel, config: DecoderConfig, text: list[int]) 
         product: Tensor = x @ weights[f"{name}.weight"].T
         return product.add(weights.get(f"{name}.bias", torch.zeros(())))
 
-    def normalised(name: str, x: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        unit = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    def normalized(name: str, x: Tensor) -> Tensor:
+        centered = x - x.mean(-1, keepdim=True)
+        unit = centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
         scaled: Tensor = unit * weights[f"{name}.weight"]
         return scaled.add(weights[f"{name}.bias"])
 
@@ -70,21 +71,21 @@ def by_definition(model: LanguageModel, config: DecoderConfig, text: list[int]) 
         return torch.cat([product.real, product.imag], -1)
 
     def attended(name: str, x: Tensor) -> Tensor:
-        projected = linear(f"{name}.project_in", x).view(n, -1, d).transpose(0, 1)[None]
+        projected = linear(f"{name}.qkv_proj", x).view(n, -1, d).transpose(0, 1)[None]
         query, key = turned(projected[:, :heads]), turned(projected[:, heads : heads + kv_heads])
         value = projected[:, heads + kv_heads :]
         out = reference.gather(reference.softmax(query, key, causal), value)
-        return linear(f"{name}.project_out", out[0].transpose(0, 1).reshape(n, -1))
+        return linear(f"{name}.o_proj", out[0].transpose(0, 1).reshape(n, -1))
 
     x = weights["body.embedding.weight"][text]
     if isinstance(config.positions, LearnedConfig):
         x = x + weights["body.absolute.vectors"][:n]
     for layer in (f"body.layers.{i}" for i in range(config.n_layers)):
-        x = x + attended(f"{layer}.self_attention", normalised(f"{layer}.norm_attention", x))
-        wide = linear(f"{layer}.feed_forward.widen", normalised(f"{layer}.norm_feed_forward", x))
+        x = x + attended(f"{layer}.self_attention", normalized(f"{layer}.norm_attention", x))
+        wide = linear(f"{layer}.feed_forward.up_proj", normalized(f"{layer}.norm_feed_forward", x))
         wide = wide.clone().apply_(lambda z: ACTIVATIONS[config.activation](z))
-        x = x + linear(f"{layer}.feed_forward.narrow", wide)
-    return linear("head", normalised("body.norm", x))
+        x = x + linear(f"{layer}.feed_forward.down_proj", wide)
+    return linear("head", normalized("body.norm", x))
 
 
 ACTIVATIONS = {
@@ -117,6 +118,7 @@ def test_the_future_changes_no_bit_of_the_past(
     )
     other = text[:past] + data.draw(later)
     one, two = (model(torch.tensor([ids]))[0, :past] for ids in (text, other))
+    # Exact: the shapes are the same, and what is hidden has a weight of 0.
     assert torch.equal(one, two)
 
 
@@ -177,7 +179,7 @@ def test_an_untrained_model_knows_nothing() -> None:
     ids = torch.randint(256, (4, 65), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         loss = nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-    # Weights of 0.02 give normalised states of width 256 logits of deviation s = 0.32, which cost
+    # Weights of 0.02 give normalized states of width 256 logits of deviation s = 0.32, which cost
     # s²/2 = 0.05; the mean of 256 such losses is off by 0.02.
     assert abs(float(loss) - log(256) - 0.05) <= 5 * 0.02
 
@@ -196,6 +198,7 @@ def test_dropout_is_off_in_evaluation() -> None:
     ids = torch.tensor([[1, 2, 3, 4]])
     wet, dry = tiny_model(dropout=0.5), tiny_model(dropout=0.0)
     wet.load_state_dict(dry.state_dict())
+    # Exact: the same operations on the same shapes.
     assert torch.equal(wet(ids), dry(ids))
 
 
@@ -240,7 +243,7 @@ def test_cached_batched_padded_logits_are_those_of_each_text_alone(
 ) -> None:
     model = tiny_model(dtype=dtype, **VARIANTS[variant])
     rows = len(conversation)
-    states = model.start(rows, max(sum(map(len, turns)) for turns in conversation))
+    states = model.init_state(rows, max(sum(map(len, turns)) for turns in conversation))
     for turn in range(len(conversation[0])):
         new = [turns[turn] for turns in conversation]
         longest = max(map(len, new))
@@ -261,11 +264,11 @@ def test_cached_batched_padded_logits_are_those_of_each_text_alone(
 
 def test_more_than_the_block_is_refused() -> None:
     model = tiny_model()
-    model.start(1, BLOCK)
+    model.init_state(1, BLOCK)
     with pytest.raises(
-        ValueError, match=f"{BLOCK + 1} tokens don't fit the model's block of {BLOCK}"
+        ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context length of {BLOCK}"
     ):
-        model.start(1, BLOCK + 1)
+        model.init_state(1, BLOCK + 1)
 
 
 # Compiled

@@ -258,6 +258,7 @@ def test_it_compiles_in_one_graph(make: Callable[[], DistanceBias]) -> None:
     bias = numbered(make())
     positions = torch.arange(5), torch.arange(7)
     compiled = torch.compile(bias.dense, backend="eager", fullgraph=True)
+    # Exact: the same operations on the same shapes.
     assert torch.equal(compiled(*positions), bias.dense(*positions))
 
 

@@ -99,6 +99,7 @@ def test_products_change_with_the_distance() -> None:
 @given(seed=seeds, d=widths)
 def test_position_zero_changes_nothing(seed: int, d: int) -> None:
     x = normal(seed, 1, 2, 1, d)
+    # Exact: x · 1 + y · 0.
     assert torch.equal(turned(x, torch.tensor([[0]]), 10_000.0), x)
 
 

@@ -19,9 +19,9 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel
 
 from regard import api
 from regard.errors import UserError
-from regard.evaluation.text import text_perplexity
+from regard.evaluation.perplexity import text_perplexity
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.hugging_face import import_folder
-from regard.runs.machine import Machine
 from regard.runs.run import Run, load_tokenizer
 from regard.text.corpus import Document
 from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, tokenizer_from_json
@@ -100,6 +100,7 @@ def test_what_is_returned_is_what_was_saved(folders: Path, tmp_path: Path, famil
     run = import_folder(folders / family, tmp_path / "run")
     again = Run.load(tmp_path / "run")
     assert not run.model.training
+    # Exact: the same operations on the same shapes.
     assert torch.equal(logits(run), logits(again))
     assert (run.recipe, run.origin) == (again.recipe, again.origin)
     assert run.tokenizer.fingerprint == again.tokenizer.fingerprint
@@ -131,7 +132,7 @@ def test_the_perplexity_of_a_text_is_that_of_the_folder(folders: Path) -> None:
     scores = their_logits("gpt2", folders / "gpt2", ids)[0, :-1].double()
     loss = torch.nn.functional.cross_entropy(scores, torch.tensor(ids[1:]))
     run = Run.load(folders / "gpt2-run")
-    found = text_perplexity(run, [Document(TEXT, "text.txt")], Machine.choose("cpu"))
+    found = text_perplexity(run, [Document(TEXT, "text.txt")], ExecutionEnvironment.choose("cpu"))
     assert found.tokens == len(ids) - 1
     assert math.log(found.perplexity.value) == pytest.approx(float(loss), rel=1e-5)
 

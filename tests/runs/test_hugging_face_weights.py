@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.attention.config import SoftmaxConfig
 from regard.errors import UserError
-from regard.models.config_attention import SoftmaxConfig
 from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from tiny_hugging_face import tensors_of, tiny_bert, tiny_gpt2
 
@@ -43,7 +43,12 @@ def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None
 def test_gpt_2_s_configuration() -> None:
     dropouts = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}
     config = gpt2_config(described("gpt2", n_inner=40, **dropouts))
-    assert (config.block, config.n_layers, config.n_heads, config.d_model) == (16, 2, 4, 16)
+    assert (config.context_length, config.n_layers, config.n_heads, config.d_model) == (
+        16,
+        2,
+        4,
+        16,
+    )
     assert (config.d_ff, config.activation, config.norm) == (40, "gelu-tanh", "pre")
     assert (config.norm_eps, config.dropout, config.tie_head) == (1e-5, 0.2, True)
     assert config.attention == SoftmaxConfig()
@@ -53,10 +58,15 @@ def test_gpt_2_s_configuration() -> None:
 
 def test_bert_s_configuration() -> None:
     config = bert_config(described("bert", tie_word_embeddings=False))
-    assert (config.block, config.n_layers, config.n_heads, config.d_model) == (16, 2, 4, 16)
+    assert (config.context_length, config.n_layers, config.n_heads, config.d_model) == (
+        16,
+        2,
+        4,
+        16,
+    )
     assert (config.d_ff, config.activation, config.norm) == (24, "gelu", "post")
     assert (config.norm_eps, config.dropout, config.tie_head) == (1e-12, 0.1, False)
-    assert config.segments == 2
+    assert config.n_token_types == 2
 
 
 @pytest.mark.parametrize(
@@ -70,7 +80,7 @@ def test_bert_s_configuration() -> None:
         ("gpt2", {"embd_pdrop": 0.3}, "resid_pdrop = 0.1, embd_pdrop = 0.3, attn_pdrop = 0.1: a"),
         ("gpt2", {"n_head": 3}, "n_heads = 3 doesn't divide d_model = 16"),
         ("gpt2", {"n_embd": "16"}, "d_model: expected `int`, got `str`"),
-        ("gpt2", {"n_positions": 4}, "block: expected `int` >= 8"),
+        ("gpt2", {"n_positions": 4}, "context_length: expected `int` >= 8"),
         ("bert", {"model_type": "roberta"}, "model_type = 'roberta': only models with 'bert'"),
         ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu': only models with gelu can be"),
         ("bert", {"is_decoder": True}, "is_decoder = True: only models with False"),
@@ -183,5 +193,5 @@ def test_weights_are_copies_in_their_own_precision() -> None:
     weights = read("gpt2", tensors)
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     tensors["transformer.h.0.attn.c_attn.weight"].zero_()
-    assert bool(weights["body.layers.0.self_attention.project_in.weight"].any())
+    assert bool(weights["body.layers.0.self_attention.qkv_proj.weight"].any())
     assert all(tensor.is_contiguous() for tensor in weights.values())

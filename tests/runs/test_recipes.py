@@ -7,22 +7,21 @@ from typing import get_args
 import msgspec
 import pytest
 
-from regard.models.config_heads import ClassesConfig, TokenClassesConfig
-from regard.models.families import make_model
-from regard.runs.config_tasks import TaskConfig, TextTask
+from regard.config import override
+from regard.models.builders import make_model
+from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, TASKS
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.tasks.catalogue import make_split
-from regard.tasks.questions import encode_pairs
+from regard.tasks.examples import encode_pairs
+from regard.tasks.registry import TaskConfig, TextTask, make_split
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.tokenizer import train_tokenizer
 from regard.training.task_stages import task_source
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
-    assert set(RECIPES) == {"course", "modern", "plain", "demo", "text", "masked", *TASKS}
+    assert set(RECIPES) == {"course", "modern", "default", "demo", "text", "masked", *TASKS}
 
 
 def test_every_task_has_a_recipe() -> None:
@@ -40,14 +39,14 @@ def test_each_recipe_makes_a_model(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 
-@pytest.mark.parametrize("name", ["plain", "demo"])
+@pytest.mark.parametrize("name", ["default", "demo"])
 def test_biographies_and_questions_fit_the_block(name: str) -> None:
     recipe = RECIPES[name]
     world = make_world(WorldConfig())
-    questions = world.questions("asked", QUESTIONS)
+    questions = world.questions("qa_train", QUESTIONS)
     texts = [*world.documents, *(t for q in questions for t in (q.text, q.answer or ""))]
     tokenizer = train_tokenizer(recipe.tokenizer, texts)
-    room = recipe.model.block - len(recipe.data.prefix)
+    room = recipe.model.context_length - len(recipe.data.prefix)
     assert max(len(tokenizer.encode(document)) for document in world.documents) <= room
     assert len(encode_pairs(tokenizer, questions, room)) == len(questions)
 
@@ -69,7 +68,7 @@ def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
 
 def _with_labels(recipe: Recipe) -> Recipe:
     """The recipe with the labels that its examples have."""
-    if not isinstance(recipe.head, ClassesConfig | TokenClassesConfig):
+    if not isinstance(recipe.head, ClassificationHeadConfig | TokenClassificationHeadConfig):
         return recipe
     labels = {
         "classification": '["negative", "positive"]',
@@ -100,6 +99,6 @@ def test_a_seed_changes_nothing_else(name: str) -> None:
 
 def test_recipes_cannot_be_changed_by_accident() -> None:
     with pytest.raises(AttributeError):
-        RECIPES["plain"].seed = 1  # type: ignore[misc]
+        RECIPES["default"].seed = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         Recipe(nonsense=1)  # type: ignore[call-arg]

@@ -10,11 +10,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from regard.attention.features import RandomFeatures
+from regard.attention.feature_maps import RandomFeatures
+from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run, load_tokenizer
-from regard.runs.toml import override
 from regard.text.tokenizer import Characters, Pieces, Tokenizer
 from tiny import MODEL
 
@@ -29,7 +29,7 @@ FAVOR = ("model.attention.kind=favor-positive",)
 
 
 def new_run(path: Path, *settings: str, tokenizer: str = "characters") -> Run:
-    recipe = override(RECIPES["plain"], [*MODEL, f"tokenizer.kind={tokenizer}", *settings])
+    recipe = override(RECIPES["default"], [*MODEL, f"tokenizer.kind={tokenizer}", *settings])
     return Run.new(path, recipe, TOKENIZERS[tokenizer](), {"stage": "none"})
 
 
@@ -54,6 +54,7 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str
     run = saved(new_run(tmp_path / "run", setting, tokenizer=tokenizer))
     again = Run.load(tmp_path / "run")
     assert not again.model.training
+    # Exact: the same operations on the same shapes.
     assert torch.equal(logits(again), logits(run))
     assert again.recipe == run.recipe
     assert again.origin == run.origin
@@ -63,6 +64,7 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str
 
 def test_a_trained_run_comes_back_after_it_was_moved(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "elsewhere")
+    # Exact: the same operations on the same shapes.
     assert torch.equal(logits(Run.load(tmp_path / "elsewhere")), logits(Run.load(trained)))
 
 
@@ -71,6 +73,7 @@ def test_what_a_mechanism_drew_is_saved_with_the_weights(tmp_path: Path) -> None
     features = next(m for m in run.model.modules() if isinstance(m, RandomFeatures))
     features.redraw(123)
     again = Run.load(saved(run).path)
+    # Exact: the same operations on the same shapes.
     assert torch.equal(logits(again), logits(run))
     assert not torch.equal(logits(run), logits(new_run(tmp_path / "other", *FAVOR)))
 
@@ -222,10 +225,11 @@ def test_a_damaged_file_is_named(run: Path, file: str, text: str) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "file"
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
     file.write_text("x", encoding="utf-8")
-    for path in (tmp_path, file, tmp_path / "nowhere"):
-        assert refusal(path) == f"{path}: is no run: it has no config.toml"
+    for path in (folder, file, tmp_path / "nowhere"):
+        assert refusal(path) == f"{path}: is not a run folder: it has no config.toml"
 
 
 def test_files_end_their_lines_as_the_platform_does_not_matter(run: Path) -> None:

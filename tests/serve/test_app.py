@@ -7,10 +7,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from regard.runs.run import Run
-from regard.serve.guard import HEADERS
-from regard.serve.wishes import MOST_BYTES, MOST_CHARACTERS
+from regard.serve.schemas import MAX_BYTES, MAX_CHARACTERS
+from regard.serve.security import HEADERS
 from regard.serve.worker import Worker
-from tiny_served import PORT, TEXT, client, save_run, wish
+from tiny_served import PORT, TEXT, client, request_body, save_run
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,15 @@ def test_runs_are_shown_by_name(page: TestClient, runs: list[Path]) -> None:
 
 
 def test_a_text_is_looked_at_and_a_head_step_by_step(page: TestClient) -> None:
-    data = page.post("/look", json=wish()).json()
+    data = page.post("/look", json=request_body()).json()
     assert data["title"] == f"decoder: {TEXT}"
-    assert data["sides"][0]["details"] == []
-    steps = page.post("/steps", json=wish(map=0, layer=1, head=0)).json()
+    assert data["panels"][0]["details"] == []
+    steps = page.post("/detail", json=request_body(map=0, layer=1, head=0)).json()
     assert steps["steps"][-1]["name"] == "weight"
 
 
 def test_a_run_writes_line_by_line(page: TestClient) -> None:
-    answer = page.post("/write", json=wish(tokens=4))
+    answer = page.post("/generate", json=request_body(max_new_tokens=4))
     *tokens, end = map(json.loads, answer.text.splitlines())
     assert len(tokens) <= 4
     assert all(set(line) == {"token", "text"} for line in tokens)
@@ -76,46 +76,53 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
     ("body", "code", "says"),
     [
         ({"model": 9}, 422, "no such model"),
-        ({"model": -1}, 400, "can't be read"),
-        ({"model": "../decoder"}, 400, "can't be read"),
-        ({"model": "decoder"}, 400, "can't be read"),
+        ({"model": -1}, 400, "invalid request"),
+        ({"model": "../decoder"}, 400, "invalid request"),
+        ({"model": "decoder"}, 400, "invalid request"),
         ({"path": "/etc"}, 400, "unknown field"),
         ({"text": ""}, 422, "a text is empty"),
         ({"text": "xyz"}, 422, "the vocabulary has no"),
-        ({"text": TEXT * 20}, 422, "more than the model's block"),
-        ({"text": "t" * (MOST_CHARACTERS + 1)}, 400, "length"),
-        ({"text": ["t"]}, 400, "can't be read"),
-        ({"second": "t" * (MOST_CHARACTERS + 1)}, 400, "length"),
-        ({"written": [3] * 5000}, 400, "length"),
-        ({"written": [-3]}, 400, "can't be read"),
-        ({"written": [2**31 - 1]}, 422, "none of this model's"),
+        ({"text": TEXT * 20}, 422, "more than the model's context length"),
+        ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+        ({"text": ["t"]}, 400, "invalid request"),
+        ({"second": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+        ({"generated": [3] * 5000}, 400, "length"),
+        ({"generated": [-3]}, 400, "invalid request"),
+        ({"generated": [2**31 - 1]}, 422, "aren't in this model's vocabulary"),
     ],
 )
 def test_wishes_out_of_bounds(
     body: dict[str, object], code: int, says: str, page: TestClient, runs: list[Path]
 ) -> None:
-    answer = page.post("/look", json=wish(**body))
+    answer = page.post("/look", json=request_body(**body))
     assert answer.status_code == code, answer.text
     assert says in answer.json()["error"]
     assert str(runs[0].parent) not in answer.text
 
 
 @pytest.mark.parametrize(
-    "body", [{"tokens": 0}, {"tokens": 10**6}, {"temperature": -1}, {"seed": -1}, {"seed": 2**40}]
+    "body",
+    [
+        {"max_new_tokens": 0},
+        {"max_new_tokens": 10**6},
+        {"temperature": -1},
+        {"seed": -1},
+        {"seed": 2**40},
+    ],
 )
 def test_writing_out_of_bounds(body: dict[str, object], page: TestClient) -> None:
-    assert page.post("/write", json=wish(**body)).status_code == 400
+    assert page.post("/generate", json=request_body(**body)).status_code == 400
 
 
 def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
-    answer = page.post("/write", json=wish(model=1))
+    answer = page.post("/generate", json=request_body(model=1))
     assert answer.status_code == 422
     assert answer.json()["error"].startswith("encoder: this takes a model that continues texts")
 
 
 def test_large_requests_are_refused(page: TestClient) -> None:
     answer = page.post(
-        "/look", content=b" " * (MOST_BYTES + 1), headers={"content-type": "application/json"}
+        "/look", content=b" " * (MAX_BYTES + 1), headers={"content-type": "application/json"}
     )
     assert answer.status_code == 413
 
@@ -123,7 +130,7 @@ def test_large_requests_are_refused(page: TestClient) -> None:
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_only_json_is_read(kind: str, page: TestClient) -> None:
     """What a form of another page can send without asking first."""
-    answer = page.post("/look", content=json.dumps(wish()), headers={"content-type": kind})
+    answer = page.post("/look", content=json.dumps(request_body()), headers={"content-type": kind})
     assert answer.status_code == 415
 
 
@@ -132,8 +139,8 @@ def test_strangers_reach_no_model(
     headers: dict[str, str], page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Run, "load", lambda *_, **__: pytest.fail("a model was loaded"))
-    for place in ("/look", "/steps", "/write"):
-        assert page.post(place, json=wish(), headers=headers).status_code == 403
+    for place in ("/look", "/detail", "/generate"):
+        assert page.post(place, json=request_body(), headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -165,15 +172,15 @@ def test_a_broken_run_shows_its_reason_and_the_server_lives_on(
 ) -> None:
     for place, more in (
         ("/look", {}),
-        ("/steps", {"map": 0, "layer": 0, "head": 0}),
-        ("/write", {}),
+        ("/detail", {"map": 0, "layer": 0, "head": 0}),
+        ("/generate", {}),
     ):
-        answer = page.post(place, json=wish(model=2, **more))
+        answer = page.post(place, json=request_body(model=2, **more))
         assert answer.status_code == 422
         (line,) = answer.json()["error"].splitlines()
         assert line.startswith("broken/model.safetensors: is damaged")
         assert str(runs[2].parent) not in answer.text
-    assert page.post("/look", json=wish()).status_code == 200
+    assert page.post("/look", json=request_body()).status_code == 200
 
 
 def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
@@ -183,18 +190,18 @@ def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
         raise RuntimeError("out of\nmemory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("regard.explorer.looked_run.capture_attention", fail)
-        answer = page.post("/look", json=wish())
+        patched.setattr("regard.explorer.run_adapter.capture_attention", fail)
+        answer = page.post("/look", json=request_body())
     assert answer.status_code == 500
     assert answer.json() == {"error": "decoder failed: RuntimeError: out of memory"}
-    assert page.post("/look", json=wish()).status_code == 200
+    assert page.post("/look", json=request_body()).status_code == 200
 
 
 def test_a_failure_on_the_way_ends_the_writing_with_its_reason(
     page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    extend, calls = "regard.models.families.LanguageModel.extend", list[int]()
-    from regard.models.families import LanguageModel
+    extend, calls = "regard.models.builders.LanguageModel.extend", list[int]()
+    from regard.models.builders import LanguageModel
 
     real = LanguageModel.extend
 
@@ -205,18 +212,20 @@ def test_a_failure_on_the_way_ends_the_writing_with_its_reason(
         return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(extend, failing)
-    first, second, last = page.post("/write", json=wish(tokens=9)).text.splitlines()
+    first, second, last = page.post(
+        "/generate", json=request_body(max_new_tokens=9)
+    ).text.splitlines()
     assert json.loads(last) == {"error": "decoder failed: RuntimeError: broken wire"}
     assert "token" in json.loads(first)
     assert "token" in json.loads(second)
 
 
 def test_a_full_queue_is_a_clear_answer(runs: list[Path]) -> None:
-    worker = Worker(places=1)
+    worker = Worker(queue_size=1)
     page = client(*runs, worker=worker)
-    with worker.place():
-        for place in ("/look", "/write"):
-            answer = page.post(place, json=wish())
+    with worker.slot():
+        for place in ("/look", "/generate"):
+            answer = page.post(place, json=request_body())
             assert answer.status_code == 503
             assert "try again" in answer.json()["error"]
-    assert page.post("/look", json=wish()).status_code == 200
+    assert page.post("/look", json=request_body()).status_code == 200

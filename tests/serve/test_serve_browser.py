@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from browser import driven
-from regard.explorer import payload as payloads
+from regard.explorer import serialize as serialization
 from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
 
@@ -99,7 +99,7 @@ def test_a_text_is_looked_at_head_by_head(page: "Page") -> None:
     page.get_by_role("columnheader", name="weight", exact=True).wait_for()
     page.get_by_role("button", name="Heads").click()
     page.get_by_role("button", name="from “t”, position 0").click()
-    assert "looks most at" in page.locator(".said").inner_text()
+    assert "attends most to" in page.locator(".said").inner_text()
 
 
 def test_a_text_may_hold_anything(page: "Page") -> None:
@@ -111,10 +111,10 @@ def test_a_text_may_hold_anything(page: "Page") -> None:
 def test_what_is_written_is_watched(page: "Page") -> None:
     look(page)
     page.get_by_role("button", name="Heads").click()
-    page.get_by_label("tokens").fill("6")
-    page.get_by_role("button", name="Write", exact=True).click()
-    page.get_by_text("As many tokens as were asked for.").wait_for()
-    written = page.get_by_label("What the model writes").text_content() or ""
+    page.get_by_label("max. new tokens").fill("6")
+    page.get_by_role("button", name="Generate", exact=True).click()
+    page.get_by_text("Token limit reached.").wait_for()
+    written = page.get_by_label("Generated text").text_content() or ""
     assert len(written) == len(TEXT) + 6
     page.get_by_role("button", name=f"position {len(TEXT) + 5}").first.wait_for()
     assert page.locator("svg text[data-lit]").text_content() == written[-1]
@@ -130,7 +130,7 @@ def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
     page.get_by_label("attention").first.wait_for()
     assert page.get_by_role("alert").inner_text() == ""
     run.select_option("encoder")
-    assert not page.get_by_role("button", name="Write", exact=True).is_visible()
+    assert not page.get_by_role("button", name="Generate", exact=True).is_visible()
 
 
 # Models of Hugging Face
@@ -139,32 +139,32 @@ def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
 def test_models_of_hugging_face_are_looked_at_and_write_nothing(page: "Page") -> None:
     for family in ("gpt2", "bert"):
         field(page, "Model").select_option(family)
-        assert page.locator(".about").inner_text() == f"{family} of Hugging Face"
-        assert not button(page, "Write").is_visible()
+        assert page.locator(".description").inner_text() == f"Hugging Face {family}"
+        assert not button(page, "Generate").is_visible()
         look(page, SENTENCE)
         page.get_by_role("heading", name=f"{family}: {SENTENCE}").wait_for()
         button(page, "Step by step").click()
         page.get_by_role("columnheader", name="weight", exact=True).wait_for()
         button(page, "Model").click()
-    field(page, "Second text (may stay empty)").fill("in Rome")
+    field(page, "Second text (optional)").fill("in Rome")
     look(page, SENTENCE)
     page.get_by_role("heading", name=f"bert: {SENTENCE} / in Rome").wait_for()
 
 
-# Side by side
+# Panel by side
 
 
 def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
     field(page, "Model").select_option("bert")
     look(page, SENTENCE)
     button(page, "open layer 1, head 2").wait_for()
-    page.get_by_text("Beside it: nothing").click()
-    field(page, "Its model").select_option("the same before its training")
+    page.get_by_text("Compare with: nothing").click()
+    field(page, "Other model").select_option("the same, untrained")
     sides = [f"open layer 1, head 2{of}" for of in ("", ", bert, untrained", ", difference")]
     button(page, sides[2]).wait_for()
     seen = [opacity(page, side) for side in sides]
     assert seen[0] != seen[1]
-    assert page.locator("summary").inner_text() == "Beside it: the same before its training"
+    assert page.locator("summary").inner_text() == "Compare with: the same, untrained"
     button(page, "Step by step").click()
     weights = []
     for side in ("bert", "bert, untrained"):
@@ -172,7 +172,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
         page.get_by_role("columnheader", name="weight", exact=True).wait_for()
         weights.append(page.locator(".view tbody tr td:nth-last-child(2)").all_inner_texts())
     assert weights[0] != weights[1], "the exact steps are those of the side"
-    field(page, "Its model").select_option("the same")
+    field(page, "Other model").select_option("the same")
     page.get_by_role("heading", name=f"bert: {SENTENCE}", exact=True).wait_for()
     button(page, "Model").click()
     assert page.get_by_role("button", name="difference").count() == 0
@@ -181,19 +181,19 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
 def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
     look(page)
     page.locator("summary").click()
-    field(page, "Its model").select_option("encoder")
+    field(page, "Other model").select_option("encoder")
     page.get_by_role("heading", name=f"decoder: {TEXT} ∣ encoder: {TEXT}").wait_for()
     button(page, "open layer 0, head 0, encoder").wait_for()
-    field(page, "Its model").select_option("the same")
-    field(page, "Its text (empty: the same)").fill("the god ran")
-    field(page, "Word to compare (empty: the first of both)").fill("d")
+    field(page, "Other model").select_option("the same")
+    field(page, "Other text (empty: the same)").fill("the god ran")
+    field(page, "Word to compare (empty: the first shared word)").fill("d")
     button(page, "Look").click()
     page.get_by_role("heading", name=f"decoder: {TEXT} ∣ decoder: the god ran").wait_for()
-    assert page.locator("summary").inner_text() == "Beside it: another text"
+    assert page.locator("summary").inner_text() == "Compare with: another text"
     button(page, "Word").click()
     assert page.locator(".said").inner_text().startswith("“d” in layer")
-    field(page, "Its text (empty: the same)").fill(TEXT)
-    assert page.locator("summary").inner_text() == "Beside it: nothing"
+    field(page, "Other text (empty: the same)").fill(TEXT)
+    assert page.locator("summary").inner_text() == "Compare with: nothing"
 
 
 # Some layers and heads
@@ -202,7 +202,7 @@ def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
 def test_what_is_too_large_is_made_smaller_on_the_page(
     page: "Page", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payloads, "LARGEST", len(TEXT) ** 2 * 6)
+    monkeypatch.setattr(serialization, "LARGEST", len(TEXT) ** 2 * 6)
     look(page)
     page.get_by_role("alert").get_by_text("fill in “Only layers” or “Only heads”").wait_for()
     field(page, "Only layers").fill("1")
@@ -212,7 +212,7 @@ def test_what_is_too_large_is_made_smaller_on_the_page(
     assert page.get_by_role("alert").inner_text() == ""
     button(page, "Step by step").click()
     page.get_by_role("columnheader", name="weight", exact=True).wait_for()
-    button(page, "Write").click()
+    button(page, "Generate").click()
     page.get_by_role("alert").get_by_text("or choose a shorter text").wait_for()
 
 
@@ -227,7 +227,7 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
         page.evaluate(axe())
         assert violations(page) == [], "before anything is shown"
         page.locator("summary").click()
-        field(page, "Its model").select_option("the same before its training")
+        field(page, "Other model").select_option("the same, untrained")
         look(page)
         button(page, "open layer 0, head 0, difference").wait_for()
         for name in page.locator(".regard-look section .bar button").all_inner_texts():

@@ -17,16 +17,16 @@ import pytest
 
 from regard.errors import UserError
 from regard.serve.server import ADDRESS, listen
-from regard.serve.worker import PLACES
-from tiny_served import save_run, served, wish
+from regard.serve.worker import QUEUE_SIZE
+from tiny_served import request_body, save_run, served
 
 SIDE_BY_SIDE = 200
 
 
 def test_two_hundred_requests_side_by_side_are_all_answered(tmp_path: Path) -> None:
-    assert SIDE_BY_SIDE <= PLACES
+    assert SIDE_BY_SIDE <= QUEUE_SIZE
     start = threading.Barrier(SIDE_BY_SIDE)
-    body = json.dumps(wish()).encode()
+    body = json.dumps(request_body()).encode()
 
     def ask(_: int) -> tuple[int, bytes]:
         with closing(HTTPConnection(ADDRESS, port, timeout=60)) as connection:
@@ -69,8 +69,8 @@ def test_ctrl_c_ends_the_server_while_it_writes(tmp_path: Path) -> None:
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.status == 200
         asked = urllib.request.Request(
-            f"{url}write",
-            data=json.dumps(wish(tokens=1024)).encode(),
+            f"{url}generate",
+            data=json.dumps(request_body(max_new_tokens=1024)).encode(),
             headers={"content-type": "application/json"},
         )
         with urllib.request.urlopen(asked, timeout=60) as writing:

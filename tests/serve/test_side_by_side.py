@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from regard.explorer import payload as payloads
+from regard.explorer import serialize as serialization
 from regard.explorer.look import View, look, untrained
-from regard.explorer.payload import payload
-from regard.serve import answers
-from regard.serve.wishes import Look, Reading
-from tiny_served import TEXT, client, new_run, save_run, wish
+from regard.explorer.serialize import serialize
+from regard.serve import handlers
+from regard.serve.schemas import LookRequest, ModelInput
+from tiny_served import TEXT, client, new_run, request_body, save_run
 
 OTHER = "the god ran"
 OTHERS: dict[str, dict[str, Any]] = {
@@ -29,7 +29,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return client(*(save_run(folder / name, name) for name in ("decoder", "encoder")))
 
 
-def expected(one: Reading) -> View:
+def expected(one: ModelInput) -> View:
     name = ("decoder", "encoder")[one.model]
     run = new_run(name, Path(name))
     return look(untrained(run) if one.untrained else run, one.text, one.second)
@@ -37,28 +37,28 @@ def expected(one: Reading) -> View:
 
 @pytest.mark.parametrize("beside", OTHERS.values(), ids=list(OTHERS))
 def test_both_sides_are_what_look_shows(beside: dict[str, Any]) -> None:
-    first, second = Reading(model=0, text=TEXT), Reading(**beside)
+    first, second = ModelInput(model=0, text=TEXT), ModelInput(**beside)
     both = expected(first).beside(expected(second))
-    found = answers.view([expected(first), expected(second)], Look(model=0, text=TEXT))
-    assert found == payload(both.title, both.sides)
+    found = handlers.look_data([expected(first), expected(second)], LookRequest(model=0, text=TEXT))
+    assert found == serialize(both.title, both.panels)
 
 
 @pytest.mark.parametrize("beside", OTHERS.values(), ids=list(OTHERS))
 def test_the_page_has_steps_of_either_side(beside: dict[str, Any], page: TestClient) -> None:
-    data = page.post("/look", json=wish(beside=beside)).json()
-    shown = [expected(Reading(model=0, text=TEXT)), expected(Reading(**beside))]
-    assert [side["name"] for side in data["sides"]] == [one.sides[0].name for one in shown]
-    for asked, view in zip((wish(), beside), shown, strict=True):
-        steps = page.post("/steps", json={**asked, "map": 0, "layer": 1, "head": 0}).json()
-        (side,) = view.in_steps([(0, 1, 0)]).data["sides"]
+    data = page.post("/look", json=request_body(compare=beside)).json()
+    shown = [expected(ModelInput(model=0, text=TEXT)), expected(ModelInput(**beside))]
+    assert [side["name"] for side in data["panels"]] == [one.panels[0].name for one in shown]
+    for asked, view in zip((request_body(), beside), shown, strict=True):
+        steps = page.post("/detail", json={**asked, "map": 0, "layer": 1, "head": 0}).json()
+        (side,) = view.with_detail([(0, 1, 0)]).data["panels"]
         assert steps == side["details"][0]
 
 
 def test_a_word_is_compared(page: TestClient) -> None:
     beside = OTHERS["another text"]
-    data = page.post("/look", json=wish(beside=beside, word="d")).json()
+    data = page.post("/look", json=request_body(compare=beside, word="d")).json()
     assert data["words"][0]["pairs"][0] == [TEXT.index("d"), OTHER.index("d")]
-    answer = page.post("/look", json=wish(beside=beside, word="cat"))
+    answer = page.post("/look", json=request_body(compare=beside, word="cat"))
     assert answer.status_code == 422
     assert answer.json()["error"].startswith("the word “cat” isn't in “")
 
@@ -66,13 +66,13 @@ def test_a_word_is_compared(page: TestClient) -> None:
 def test_what_the_other_side_cannot_do_is_said_of_it(page: TestClient) -> None:
     for beside, says in (
         ({"model": 9, "text": TEXT}, "no such model"),
-        ({"model": 1, "text": TEXT * 9}, "more than the model's block"),
+        ({"model": 1, "text": TEXT * 9}, "more than the model's context length"),
     ):
-        answer = page.post("/look", json=wish(beside=beside))
+        answer = page.post("/look", json=request_body(compare=beside))
         assert answer.status_code == 422
-        assert answer.json()["error"].startswith("beside it: ")
+        assert answer.json()["error"].startswith("other side: ")
         assert says in answer.json()["error"]
-    nested = wish(beside=wish(beside=wish()))
+    nested = request_body(compare=request_body(compare=request_body()))
     assert page.post("/look", json=nested).status_code == 400
 
 
@@ -80,8 +80,8 @@ def test_what_the_other_side_cannot_do_is_said_of_it(page: TestClient) -> None:
 
 
 def test_layers_and_heads_are_chosen_on_both_sides(page: TestClient) -> None:
-    wished = wish(beside=OTHERS["another model"], layers="1", heads="1, 0")
-    for side in page.post("/look", json=wished).json()["sides"]:
+    wished = request_body(compare=OTHERS["another model"], layers="1", heads="1, 0")
+    for side in page.post("/look", json=wished).json()["panels"]:
         (layer,) = side["maps"][0]["layers"]
         assert layer["name"] == "1"
         assert [head["name"] for head in layer["heads"]] == ["1", "0"]
@@ -90,24 +90,24 @@ def test_layers_and_heads_are_chosen_on_both_sides(page: TestClient) -> None:
 def test_steps_are_those_of_the_chosen_head(page: TestClient) -> None:
     """Heads are counted among those that are shown."""
     place = {"map": 0, "layer": 1, "head": 1}
-    exact = page.post("/steps", json=wish(**place)).json()
+    exact = page.post("/detail", json=request_body(**place)).json()
     first = {"map": 0, "layer": 0, "head": 0}
-    chosen = page.post("/steps", json=wish(**first, layers="1", heads="1")).json()
+    chosen = page.post("/detail", json=request_body(**first, layers="1", heads="1")).json()
     assert {**chosen, **place} == exact
 
 
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        ({"layers": "x"}, "Only layers x: is no list of numbers such as 0,2-3"),
-        ({"heads": "-1"}, "Only heads -1: is no list of numbers such as 0,2-3"),
-        ({"layers": "1-9999999999"}, "is no list of numbers"),
-        ({"layers": "2"}, "there are 2 layers of self-attention, counted from 0, and no 2"),
-        ({"heads": "9999"}, "there are 2 heads, counted from 0, and no 9999"),
+        ({"layers": "x"}, "Only layers x: is not a list of numbers such as 0,2-3"),
+        ({"heads": "-1"}, "Only heads -1: is not a list of numbers such as 0,2-3"),
+        ({"layers": "1-9999999999"}, "is not a list of numbers"),
+        ({"layers": "2"}, "there are 2 layers of self-attention, numbered from 0, not 2"),
+        ({"heads": "9999"}, "there are 2 heads, numbered from 0, not 9999"),
     ],
 )
 def test_what_is_no_choice_is_refused(choice: dict[str, str], says: str, page: TestClient) -> None:
-    answer = page.post("/look", json=wish(**choice))
+    answer = page.post("/look", json=request_body(**choice))
     assert answer.status_code == 422
     assert says in answer.json()["error"]
 
@@ -115,18 +115,18 @@ def test_what_is_no_choice_is_refused(choice: dict[str, str], says: str, page: T
 def test_what_is_too_large_is_told_with_a_way_that_the_page_has(
     page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one,) = expected(Reading(model=0, text=TEXT)).sides[0].maps
-    size = payloads._bytes(one)
-    monkeypatch.setattr(payloads, "LARGEST", size - 1)
-    refused = page.post("/look", json=wish())
+    (one,) = expected(ModelInput(model=0, text=TEXT)).panels[0].maps
+    size = serialization._bytes(one)
+    monkeypatch.setattr(serialization, "LARGEST", size - 1)
+    refused = page.post("/look", json=request_body())
     assert refused.status_code == 422
     assert "“Only layers” or “Only heads”" in refused.json()["error"]
     assert "--" not in refused.json()["error"]
-    assert page.post("/look", json=wish(layers="1")).status_code == 200
-    both = wish(layers="1", beside=wish(text=OTHER))
+    assert page.post("/look", json=request_body(layers="1")).status_code == 200
+    both = request_body(layers="1", compare=request_body(text=OTHER))
     assert page.post("/look", json=both).status_code == 422, "two sides are twice as much"
     assert page.post("/look", json={**both, "heads": "1"}).status_code == 200
-    monkeypatch.setattr(payloads, "LARGEST_STEPS", 100)
-    answer = page.post("/steps", json=wish(map=0, layer=0, head=0, layers="1"))
+    monkeypatch.setattr(serialization, "LARGEST_STEPS", 100)
+    answer = page.post("/detail", json=request_body(map=0, layer=0, head=0, layers="1"))
     assert answer.status_code == 422
     assert answer.json()["error"].endswith("choose a shorter text")

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from regard.serve.failures import BusyError, StoppedError
+from regard.serve.errors import BusyError, ShutdownError
 from regard.serve.worker import Worker
 
 
@@ -20,27 +20,27 @@ def test_jobs_are_done_in_turn_by_one_thread() -> None:
         return running.pop()
 
     async def ask() -> list[int]:
-        return await asyncio.gather(*(worker.do(partial(job, i)) for i in range(50)))
+        return await asyncio.gather(*(worker.run(partial(job, i)) for i in range(50)))
 
     assert asyncio.run(ask()) == list(range(50))
     assert len(set(seen)) == 1
 
 
 def test_a_full_queue_says_so_and_empties() -> None:
-    worker = Worker(places=2)
-    with worker.place(), worker.place():
-        with pytest.raises(BusyError, match="try again"), worker.place():
+    worker = Worker(queue_size=2)
+    with worker.slot(), worker.slot():
+        with pytest.raises(BusyError, match="try again"), worker.slot():
             pass
-        with pytest.raises(BusyError), worker.place():
+        with pytest.raises(BusyError), worker.slot():
             pass
-    with worker.place(), worker.place():
+    with worker.slot(), worker.slot():
         pass
 
 
 def test_a_place_is_free_again_after_a_failure() -> None:
-    worker = Worker(places=1)
+    worker = Worker(queue_size=1)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), worker.place():
+        with pytest.raises(ZeroDivisionError), worker.slot():
             raise ZeroDivisionError
 
 
@@ -49,8 +49,8 @@ def test_a_failed_job_harms_no_other() -> None:
 
     async def ask() -> int:
         with pytest.raises(ZeroDivisionError):
-            await worker.do(lambda: 1 // 0)
-        return await worker.do(lambda: 7)
+            await worker.run(lambda: 1 // 0)
+        return await worker.run(lambda: 7)
 
     assert asyncio.run(ask()) == 7
 
@@ -65,7 +65,7 @@ def test_a_stopped_worker_begins_nothing() -> None:
         return "done"
 
     async def ask() -> list[str | BaseException]:
-        asked = [asyncio.ensure_future(worker.do(slow)) for _ in range(3)]
+        asked = [asyncio.ensure_future(worker.run(slow)) for _ in range(3)]
         await asyncio.to_thread(begun.wait, 10)
         worker.stop()
         go_on.set()
@@ -73,4 +73,4 @@ def test_a_stopped_worker_begins_nothing() -> None:
 
     first, *others = asyncio.run(ask())
     assert first == "done", "what was begun is finished"
-    assert all(isinstance(other, StoppedError) for other in others)
+    assert all(isinstance(other, ShutdownError) for other in others)

@@ -27,7 +27,7 @@ def test_the_figures_hold(demo: Path) -> None:
     assert figures["held_out_accuracy"] >= 0.95
     assert figures["no_pretraining_accuracy"] <= figures["majority_accuracy"] + 0.05
     assert figures["auroc"] >= 0.85
-    assert figures["peak_memory_mb"] <= 2048
+    assert figures["peak_memory_mb"] <= 800
 
 
 @pytest.mark.parametrize("width", [360, 1200])

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from regard.cli import main
+from regard.config import override
 from regard.errors import UserError
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.studies.birthplaces import (
     ARMS,
     NOT_PRETRAINED,
@@ -25,14 +25,14 @@ from regard.studies.birthplaces import (
     mistakes,
 )
 from regard.studies.birthplaces_report import birthplaces_report
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
 from regard.training.loop import Settings
 
-MACHINE = Machine(torch.device("cpu"), torch.float32)
-SETTINGS = Settings(machine=MACHINE, quiet=True)
+ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
+SETTINGS = Settings(environment=ENVIRONMENT, quiet=True)
 TINY = [
     "tokenizer.kind=words",
     "model.n_layers=1",
@@ -47,7 +47,7 @@ MODERN = override(RECIPES["modern"], TINY)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("data") / "world"
-    save_world(make_world(WorldConfig(people=80, unseen=20, biographies=2)), place)
+    save_world(make_world(WorldConfig(people=80, absent=20, biographies=2)), place)
     return place
 
 
@@ -72,22 +72,22 @@ def test_all_arms_answer_the_same_questions_with_the_same_words(
     assert list(found) == list(ARMS)
     assert len({arm.run.tokenizer.fingerprint for arm in found.values()}) == 1
     for arm in found.values():
-        assert [a.question for a in arm.evaluation.answers] == [q.text for q in data.told]
+        assert [a.question for a in arm.evaluation.answers] == [q.text for q in data.text_only]
 
 
 def test_no_arm_is_trained_on_the_questions_that_it_is_measured_by(
     found: dict[str, Arm], data: Data
 ) -> None:
-    assert not {q.text for q in data.told} & {q.text for q in data.asked}
+    assert not {q.text for q in data.text_only} & {q.text for q in data.qa_train}
     for arm in found.values():
-        assert arm.run.origin["questions"] == len(data.asked)
+        assert arm.run.origin["questions"] == len(data.qa_train)
 
 
 def test_one_arm_never_reads_of_the_people_it_is_asked_about(
     found: dict[str, Arm], data: Data
 ) -> None:
     left = data.without_them()
-    names = [q.text.removeprefix("Where was ").removesuffix(" born?") for q in data.told]
+    names = [q.text.removeprefix("Where was ").removesuffix(" born?") for q in data.text_only]
     assert left
     assert names == data.names
     assert not [name for name in names for text in left if name in text.text]
@@ -97,7 +97,7 @@ def test_one_arm_never_reads_of_the_people_it_is_asked_about(
 
 def test_a_prediction_is_written_for_every_question(found: dict[str, Arm], data: Data) -> None:
     for arm in found.values():
-        for name, questions in (("dev.txt", data.told), ("test.txt", data.unknown)):
+        for name, questions in (("dev.txt", data.text_only), ("test.txt", data.unknown)):
             lines = (arm.run.path / name).read_text(encoding="utf-8").split("\n")
             assert len(lines) == len(questions) + 1
 
@@ -126,7 +126,9 @@ def test_another_recipe_needs_another_folder(data: Data, out: Path) -> None:
         birthplaces(data, out, override(MODERN, ["pretraining.steps=5"]), SETTINGS, [PRETRAINED])
 
 
-@pytest.mark.parametrize(("name", "tokenizer"), [("course", "characters"), ("plain", "byte-pairs")])
+@pytest.mark.parametrize(
+    ("name", "tokenizer"), [("course", "characters"), ("default", "byte-pairs")]
+)
 def test_a_recipe_without_questions_is_finetuned(
     folder: Path, tmp_path: Path, name: str, tokenizer: str
 ) -> None:
@@ -139,26 +141,26 @@ def test_a_recipe_without_questions_is_finetuned(
 
 
 def test_mistakes_are_told_apart() -> None:
-    asked = [Question(text=f"Where was {n} born?", answer="Rome") for n in ("Ada", "Otto")]
+    qa_train = [Example(text=f"Where was {n} born?", answer="Rome") for n in ("Ada", "Otto")]
     names = ("Ida", "Leo", "Eva", "Max", "Mia")
-    told = [Question(text=f"Where was {n} born?", answer="Oslo") for n in names]
+    text_only = [Example(text=f"Where was {n} born?", answer="Oslo") for n in names]
     corpus = [Document(f"{n}. {n} was born in Oslo and lives in Bergen .", "") for n in names]
     given = ("Oslo", "Bergen", "Rome", "Paris", "")
     answers = [
         Answer(question=q.text, expected=q.answer, answered=answered, signals={})
-        for q, answered in zip(told, given, strict=True)
+        for q, answered in zip(text_only, given, strict=True)
     ]
     evaluation = Evaluation(answers=answers, accuracy=None, confidence=None)
-    kinds = mistakes(evaluation, Data(corpus, asked, told, names, []))
+    kinds = mistakes(evaluation, Data(corpus, qa_train, text_only, names, []))
     assert (kinds.from_their_sentence, kinds.commonest, kinds.other) == (1, 1, 2)
 
 
 def test_the_report_shows_every_arm(found: dict[str, Arm], data: Data) -> None:
-    page = birthplaces_report(found, data, MACHINE).html()
-    for part in (*ARMS, "Does pretraining matter?", "Wrong", "The truth", "seconds of training"):
+    page = birthplaces_report(found, data, ENVIRONMENT).html()
+    for part in (*ARMS, "Does pretraining matter?", "Wrong", "Reference", "seconds of training"):
         assert part in page
     assert page.count("<svg") == 4
-    assert page.count("<iframe") == 1, "what the model looked at"
+    assert page.count('class="regard-view"') == 1, "attention of the model"
 
 
 def test_the_command_prints_a_table_and_writes_figures(
@@ -181,7 +183,7 @@ def test_the_command_prints_a_table_and_writes_figures(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "there are no data"),
+        ([], "no data: pass their folder"),
         (["--data", "nowhere"], "nowhere/wiki.txt: no such file"),
         (["--data", "nowhere", "--arm", "both"], "--arm both: no such arm; there are: pretrained"),
     ],

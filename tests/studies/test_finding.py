@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     Verdict,
     at_least,
     at_most,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 
 FINITE = st.floats(-1e6, 1e6)
@@ -32,21 +32,21 @@ def test_a_number_holds_within_its_bounds(measured: float, predicted: float, wit
     assert equal("x", measured, predicted, within).holds == inside
     assert at_least("x", measured, predicted).holds == (measured >= predicted)
     assert at_most("x", measured, predicted).holds == (measured <= predicted)
-    assert told("x", measured).holds
+    assert informational("x", measured).holds
 
 
 @pytest.mark.parametrize(
-    "number", [equal("x", math.nan, 0), at_most("x", math.nan, 1), told("x", math.nan)]
+    "number", [equal("x", math.nan, 0), at_most("x", math.nan, 1), informational("x", math.nan)]
 )
-def test_nan_never_holds(number: Number) -> None:
+def test_nan_never_holds(number: Measurement) -> None:
     assert not number.holds
 
 
 def test_the_verdict_follows_from_the_numbers() -> None:
     good, bad = at_most("x", 0, 1), at_most("x", 2, 1)
 
-    def verdict(numbers: tuple[Number, ...], beyond: tuple[Number, ...] = ()) -> Verdict:
-        return Evidence(numbers=numbers, beyond=beyond, figure=FIGURE).verdict
+    def verdict(numbers: tuple[Measurement, ...], beyond: tuple[Measurement, ...] = ()) -> Verdict:
+        return Evidence(numbers=numbers, outside_condition=beyond, figure=FIGURE).verdict
 
     assert verdict((good, good)) == verdict((good,), (good,)) == Verdict.HOLDS
     assert verdict((good,), (good, bad)) == Verdict.CONDITIONAL
@@ -54,16 +54,18 @@ def test_the_verdict_follows_from_the_numbers() -> None:
 
 
 def test_what_is_wanted_is_said() -> None:
-    assert equal("x", 3, 3).wanted == "= 3"
-    assert equal("x", 3, 2, within=0.5).wanted == "2 ± 0.5"
-    assert at_least("x", 3, 2).wanted == "≥ 2"
-    assert at_most("x", 3, 2).wanted == "≤ 2"
-    assert Number(name="x", measured=1, low=0, high=2).wanted == "≥ 0 and ≤ 2"
-    assert told("x", 3).wanted == ""
+    assert equal("x", 3, 3).expected == "= 3"
+    assert equal("x", 3, 2, within=0.5).expected == "2 ± 0.5"
+    assert at_least("x", 3, 2).expected == "≥ 2"
+    assert at_most("x", 3, 2).expected == "≤ 2"
+    assert Measurement(name="x", measured=1, low=0, high=2).expected == "≥ 0 and ≤ 2"
+    assert informational("x", 3).expected == ""
 
 
 def test_csv_holds_all_numbers() -> None:
-    found = Evidence(numbers=(equal("a, b", 1, 1),), beyond=(told("c", 0.1),), figure=FIGURE)
+    found = Evidence(
+        numbers=(equal("a, b", 1, 1),), outside_condition=(informational("c", 0.1),), figure=FIGURE
+    )
     rows = list(csv.DictReader(io.StringIO(found.csv())))
     assert [row["name"] for row in rows] == ["a, b", "c"]
     assert [float(row["measured"]) for row in rows] == [1, 0.1]

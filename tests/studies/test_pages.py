@@ -7,11 +7,11 @@ import pytest
 
 from regard.errors import UserError
 from regard.explorer.page import page
-from regard.studies.by_hand.averaging import averaging
-from regard.studies.by_hand.products import products
-from regard.studies.catalogue import THEMES
 from regard.studies.pages import Chapter, book_html, write_book
-from regard.studies.shipped import load_finding, save_finding
+from regard.studies.registry import THEMES
+from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.products import products
+from regard.studies.stored_results import load_finding, save_finding
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_heads_can_be_looked_at_in_the_book_and_beside_it(
 
 def test_too_many_keys_are_not_shown_one_by_one(tmp_path: Path) -> None:
     many = averaging(n=65, t=9.0)
-    assert many.inside is None
+    assert many.explorer_view is None
     assert "<iframe" not in book_html([Chapter(THEMES[0], (many,))], hide_answers=False)
     assert [place.suffix for place in save_finding(many, tmp_path)][-1] == ".png"
 
@@ -80,9 +80,9 @@ def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     assert loaded.verdict == finding.verdict
     assert loaded.figure.png == finding.figure.png
     assert loaded.figure.alt == finding.figure.alt
-    assert loaded.inside
-    assert finding.inside
-    assert page(loaded.inside) == page(finding.inside)
+    assert loaded.explorer_view
+    assert finding.explorer_view
+    assert page(loaded.explorer_view) == page(finding.explorer_view)
     with pytest.raises(UserError, match=r"averaging\.json: isn't there"):
         load_finding(averaging, tmp_path)
 

@@ -9,16 +9,16 @@ import torch
 from msgspec import structs
 
 from regard.cli import main
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.studies.recall import FINETUNED, NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
 from regard.studies.recall_report import recall_report
 from regard.tasks.world import WorldConfig
 from regard.training.loop import Settings
 
-MACHINE = Machine(torch.device("cpu"), torch.float32)
+ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 TINY = [
     "model.n_layers=1",
     "model.d_model=16",
@@ -32,9 +32,9 @@ TINY = [
 def small_study(out: Path) -> Recall:
     return recall(
         out,
-        WorldConfig(people=80, unseen=20, biographies=2),
+        WorldConfig(people=80, absent=20, biographies=2),
         override(RECIPES["demo"], TINY),
-        Settings(machine=MACHINE, quiet=True),
+        Settings(environment=ENVIRONMENT, quiet=True),
     )
 
 
@@ -64,12 +64,12 @@ def test_the_same_seed_gives_the_same_numbers(found: Recall, tmp_path: Path) -> 
 
 
 def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
-    page = recall_report(found, MACHINE).html()
+    page = recall_report(found, ENVIRONMENT).html()
     for part in (
         *found.accuracies,
         "AUROC",
         "Never mentioned",
-        "The truth",
+        "Reference",
         "<title>Recalled or made up?</title>",
         "seed",
         "torch",
@@ -77,7 +77,7 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
     ):
         assert part in page
     assert page.count("<svg") == 4
-    assert page.count("<iframe") == 1, "what the model looked at"
+    assert page.count('class="regard-view"') == 1, "attention of the model"
 
 
 def test_all_models_know_the_same_words(found: Recall) -> None:
@@ -94,11 +94,11 @@ def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> N
 def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> None:
     """Where every answer is a place of a namesake, the report says so."""
     known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
-    unseen = [
+    absent = [
         structs.replace(answer, answered=known[person.name.split()[1]])
-        for person, answer in zip(found.world.group("unseen"), found.unseen, strict=True)
+        for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
-    results = recall_report(replace(found, unseen=unseen), MACHINE).results
+    results = recall_report(replace(found, absent=absent), ENVIRONMENT).results
     told = results["never mentioned, answered with a place of somebody of that last name"]
     share, chance = told.split(", by chance ")
     assert share.startswith("100.0%")

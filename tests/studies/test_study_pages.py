@@ -1,4 +1,4 @@
-"""The docs' index and notebooks are those that the catalogue makes."""
+"""The docs' index and notebooks are those that the registry makes."""
 
 import json
 import runpy
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.studies.catalogue import THEMES, all_studies
+from regard.studies.registry import THEMES, all_studies
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES: dict[str, Any] = runpy.run_path(str(DOCS / "study_pages.py"))
@@ -25,7 +25,7 @@ def test_the_notebooks_are_up_to_date(theme: Any) -> None:
 
 @pytest.mark.parametrize("study", list(all_studies()), ids=lambda study: study.name)
 def test_shipped_findings_are_those_of_the_usual_parameters(study: Any) -> None:
-    shipped = study.shipped()
-    assert dict(shipped.parameters) == study.defaults
-    assert "<svg" in shipped.figure.svg
-    assert shipped.figure.png.startswith(b"\x89PNG")
+    stored = study.stored_result()
+    assert dict(stored.parameters) == study.defaults
+    assert "<svg" in stored.figure.svg
+    assert stored.figure.png.startswith(b"\x89PNG")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.tasks.questions import read_questions
+from regard.tasks.examples import read_questions
 from regard.text.corpus import read_corpus, read_text
 from regard.text.tokenizer import Characters, encode_documents
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.runs.config_tasks import CasingConfig, Place
-from regard.tasks.casing import case_pairs, make_casing, uneven_characters
-from regard.tasks.questions import Question
+from regard.tasks.casing import CasingConfig, Place, case_pairs, make_casing, uneven_characters
+from regard.tasks.examples import Example
 from regard.tasks.split import Split
 from regard.text.corpus import Document
 
@@ -22,7 +21,7 @@ def made(request: pytest.FixtureRequest) -> tuple[Place, Split]:
     return request.param, make_casing(config, 0)
 
 
-def take_apart(question: Question, place: Place) -> tuple[str, str]:
+def take_apart(question: Example, place: Place) -> tuple[str, str]:
     """The task token and the text."""
     if place == "first":
         token, _, text = question.text.partition(" ")
@@ -92,6 +91,6 @@ def test_uneven_characters_are_counted(texts: list[str]) -> None:
 def test_uneven_characters_by_example() -> None:
     documents = [Document("Straße und Größe", "my.txt:1"), Document("İstanbul", "my.txt:2")]
     assert uneven_characters(documents) == {"ß": 2, "İ": 1}
-    assert case_pairs(documents)[0] == Question(
+    assert case_pairs(documents)[0] == Example(
         text="<U> Strae und Gröe", answer="STRAE UND GRÖE", where="my.txt:1"
     )

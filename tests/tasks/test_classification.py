@@ -5,10 +5,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from regard.runs.config_tasks import ClassificationConfig
-from regard.tasks.bags import bag, naive_bayes
-from regard.tasks.classification import make_classification
-from regard.tasks.questions import Question, majority_answer
+from regard.tasks.bag_of_words import bag, naive_bayes
+from regard.tasks.classification import ClassificationConfig, make_classification
+from regard.tasks.examples import Example, majority_answer
 from regard.tasks.split import Split
 
 PRAISE = {"good", "great", "lovely", "excellent", "pleasant", "perfect", "charming"}
@@ -83,8 +82,8 @@ def test_half_the_clauses_deny(made: Split) -> None:
 def test_pairs_do_not_stand_side_by_side(made: Split) -> None:
     """Else a label could be told from the one before."""
 
-    def words(question: Question) -> Counter[str]:
+    def words(question: Example) -> Counter[str]:
         return bag(question.text)
 
-    neighbours = zip(made.training, made.training[1:], strict=False)
-    assert sum(words(a) == words(b) for a, b in neighbours) < 20
+    neighbors = zip(made.training, made.training[1:], strict=False)
+    assert sum(words(a) == words(b) for a, b in neighbors) < 20

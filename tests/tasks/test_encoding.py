@@ -16,7 +16,7 @@ from regard.tasks.encoding import (
     encode_words,
     text_room,
 )
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.text.tokenizer import Characters, ForeignPieces
 
 ABC = Characters.train(["abc"])
@@ -24,9 +24,9 @@ words = st.text("abc", min_size=1, max_size=24)
 pairs = st.lists(st.tuples(words, words), min_size=1, max_size=5)
 
 
-def asked(pairs: list[tuple[str, str]]) -> list[Question]:
+def asked(pairs: list[tuple[str, str]]) -> list[Example]:
     return [
-        Question(text=text, answer=answer, where=f"my.tsv:{line}")
+        Example(text=text, answer=answer, where=f"my.tsv:{line}")
         for line, (text, answer) in enumerate(pairs, start=1)
     ]
 
@@ -44,7 +44,7 @@ def test_long_texts_lose_their_ends_and_are_counted(
 def test_of_two_long_texts_the_longer_one_loses_its_end(
     pairs: list[tuple[str, str]], room: int
 ) -> None:
-    asked = [Question(text=text, second=second) for text, second in pairs]
+    asked = [Example(text=text, second=second) for text, second in pairs]
     encoded = encode_texts(ABC, asked, room)
     cut = 0
     for (text, second), row, parts in zip(pairs, encoded.rows, encoded.segments, strict=True):
@@ -63,7 +63,7 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
 @given(st.lists(st.lists(words, min_size=1, max_size=4), min_size=1), st.integers(1, 30))
 def test_words_end_where_their_last_characters_are(texts: list[list[str]], room: int) -> None:
     spaced = Characters.train(["abc "])
-    encoded = encode_words(spaced, [Question(text=" ".join(text)) for text in texts], room)
+    encoded = encode_words(spaced, [Example(text=" ".join(text)) for text in texts], room)
     for text, row, ends in zip(texts, encoded.rows, encoded.ends, strict=True):
         whole = " ".join(text)
         assert spaced.decode(row) == whole[:room]
@@ -76,7 +76,7 @@ def test_a_word_that_becomes_nothing_is_named() -> None:
     """BERT's tokenizers leave out characters that aren't seen."""
     pieces = tokenizers.Tokenizer(models.WordLevel({"□": 0, "⁇": 1, "a": 2, "?": 3}, unk_token="?"))
     pieces.normalizer, pieces.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
-    asked = [Question(text="a \u200b a", where="my.tsv:7")]
+    asked = [Example(text="a \u200b a", where="my.tsv:7")]
     with pytest.raises(UserError, match=r"^my\.tsv:7: the tokenizer makes nothing of the word"):
         encode_words(ForeignPieces(pieces), asked, 9)
 

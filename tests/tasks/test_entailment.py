@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 import msgspec
 import pytest
 
-from regard.runs.config_tasks import EntailmentConfig
-from regard.tasks.bags import naive_bayes
-from regard.tasks.entailment import VALUES, make_entailment
+from regard.tasks.bag_of_words import naive_bayes
+from regard.tasks.entailment import VALUES, EntailmentConfig, make_entailment
+from regard.tasks.examples import Example
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES
-from regard.tasks.questions import Question
 from regard.tasks.split import Split
 
 N = 510
@@ -39,7 +38,7 @@ def facts(text: str | None) -> dict[str, str]:
     }
 
 
-def right_label(question: Question) -> str:
+def right_label(question: Example) -> str:
     told, ((kind, value),) = facts(question.text), facts(question.second).items()
     if person(question.text) != person(question.second) or kind not in told:
         return "unknown"
@@ -71,7 +70,7 @@ def test_the_statement_alone_is_worth_a_third(made: Split) -> None:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["both texts", "the first text"])
 def test_words_without_their_order_are_worth_little_more(made: Split, whole: bool) -> None:
-    def read(question: Question) -> str:
+    def read(question: Example) -> str:
         return f"{question.text} {question.second}" if whole else question.text
 
     training = [msgspec.structs.replace(q, text=read(q)) for q in made.training]
@@ -102,8 +101,8 @@ def test_nobody_of_the_test_is_in_training(made: Split) -> None:
 
 
 def test_examples_of_one_statement_do_not_stand_side_by_side(made: Split) -> None:
-    neighbours = zip(made.training, made.training[1:], strict=False)
-    assert sum(a.second == b.second for a, b in neighbours) < 20
+    neighbors = zip(made.training, made.training[1:], strict=False)
+    assert sum(a.second == b.second for a, b in neighbors) < 20
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 500])

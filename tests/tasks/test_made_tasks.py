@@ -8,23 +8,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from regard.runs.config_tasks import (
-    CasingConfig,
-    ClassificationConfig,
-    EntailmentConfig,
-    RetrievalConfig,
-    SummariesConfig,
-    TaggingConfig,
-    TranslationConfig,
-)
-from regard.tasks.casing import make_casing
-from regard.tasks.classification import make_classification
-from regard.tasks.entailment import make_entailment
-from regard.tasks.retrieval import make_retrieval
+from regard.tasks.casing import CasingConfig, make_casing
+from regard.tasks.classification import ClassificationConfig, make_classification
+from regard.tasks.entailment import EntailmentConfig, make_entailment
+from regard.tasks.retrieval import RetrievalConfig, make_retrieval
 from regard.tasks.split import Split
-from regard.tasks.summaries import make_summaries
-from regard.tasks.tagging import make_tagging
-from regard.tasks.translation import make_translation
+from regard.tasks.summaries import SummariesConfig, make_summaries
+from regard.tasks.tagging import TaggingConfig, make_tagging
+from regard.tasks.translation import TranslationConfig, make_translation
 
 TASKS: dict[str, tuple[Any, Callable[[Any, int], Split]]] = {
     "casing": (CasingConfig(training=60, test=20), make_casing),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from regard.runs.config_tasks import MOST_PEOPLE
-from regard.tasks.people import distinct_people
+from regard.tasks.people import MOST_PEOPLE, distinct_people
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,16 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from regard.runs.config_tasks import (
+from regard.tasks.probes import (
+    FIRST_TOKEN,
+    NOISE,
+    SEPARATOR,
     CopyConfig,
     InductionConfig,
     MqarConfig,
     ProbeConfig,
+    ProbeRow,
     ReverseConfig,
     SelectiveCopyConfig,
     SortConfig,
+    make_probe,
 )
-from regard.tasks.probes import FIRST_TOKEN, NOISE, SEPARATOR, ProbeRow, make_probe
 from regard.text.objectives import IGNORE
 
 UNLIKELY = 1e-3

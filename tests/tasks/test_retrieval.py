@@ -6,11 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from regard.runs.config_tasks import RetrievalConfig
-from regard.tasks.bags import bag, tf_idf
+from regard.tasks.bag_of_words import bag, tf_idf
+from regard.tasks.examples import Example
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
-from regard.tasks.questions import Question
-from regard.tasks.retrieval import TRADES, WORDINGS, make_retrieval
+from regard.tasks.retrieval import TRADES, WORDINGS, RetrievalConfig, make_retrieval
 from regard.tasks.split import Split
 
 
@@ -23,7 +22,7 @@ def words(text: str | None) -> set[str]:
     return set(re.findall(r"\w+", str(text)))
 
 
-def facts(question: Question) -> tuple[str, str]:
+def facts(question: Example) -> tuple[str, str]:
     """Place and profession that a question asks for."""
     (place,) = words(question.text) & set(PLACES)
     (profession,) = [p for p, trade in TRADES.items() if question.text.endswith(f" {trade}?")]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.errors import UserError
-from regard.tasks.draws import index
+from regard.tasks.rng import index
 from regard.tasks.split import cut, draw_distinct
 
 

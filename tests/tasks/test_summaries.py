@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.runs.config_tasks import SummariesConfig
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
 from regard.tasks.split import Split
-from regard.tasks.summaries import FILLER, lead, make_summaries
+from regard.tasks.summaries import FILLER, SummariesConfig, lead, make_summaries
 
 NAME = re.compile(rf"\b(?:{'|'.join(FIRST_NAMES)}) (?:{'|'.join(LAST_NAMES)})\b")
 SUMMARY = re.compile(r"(\w+ \w+), (an?) (\w+) born in (\w+)\.")

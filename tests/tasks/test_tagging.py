@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.runs.config_tasks import TaggingConfig
+from regard.tasks.examples import Example
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
-from regard.tasks.questions import Question
 from regard.tasks.split import Split
-from regard.tasks.tagging import MENTIONS, bare, commonest_tags, make_tagging, require_tags, tags_of
+from regard.tasks.tagging import (
+    MENTIONS,
+    TaggingConfig,
+    bare,
+    commonest_tags,
+    make_tagging,
+    require_tags,
+    tags_of,
+)
 
 STOCK = {*LAST_NAMES, *PLACES}
 
@@ -22,7 +29,7 @@ def made() -> Split:
     return make_tagging(TaggingConfig(training=2000, test=500), 0)
 
 
-def tagged(question: Question) -> list[tuple[str, str]]:
+def tagged(question: Example) -> list[tuple[str, str]]:
     words = map(bare, question.text.split())
     return list(zip(words, tags_of(question), strict=True))
 
@@ -90,7 +97,7 @@ def test_there_are_as_many_tags_as_words_or_it_is_told(
     words: list[str], data: st.DataObject
 ) -> None:
     tags = data.draw(st.lists(st.sampled_from(["X", "Y"]), min_size=1, max_size=5))
-    question = Question(text="  ".join(words), answer=" ".join(tags), where="my.tsv:3")
+    question = Example(text="  ".join(words), answer=" ".join(tags), where="my.tsv:3")
     if len(tags) == len(words):
         assert tags_of(question) == tags
         return
@@ -99,7 +106,7 @@ def test_there_are_as_many_tags_as_words_or_it_is_told(
 
 
 def test_a_text_without_tags_is_a_question() -> None:
-    require_tags(Question(text="a b"))
+    require_tags(Example(text="a b"))
 
 
 @pytest.mark.parametrize(
@@ -115,10 +122,10 @@ def test_marks_around_a_word_are_left_out(word: str, left: str) -> None:
 
 def test_guesses_are_the_commonest_tag_of_all_and_of_each_word() -> None:
     training = [
-        Question(text="a b, a", answer="X Y X"),
-        Question(text="a b c.", answer="Z Y X"),
+        Example(text="a b, a", answer="X Y X"),
+        Example(text="a b c.", answer="Z Y X"),
     ]
-    test = [Question(text="b a, new"), Question(text="c")]
+    test = [Example(text="b a, new"), Example(text="c")]
     assert commonest_tags(training, test) == {
         "majority": ["X X X", "X"],
         "each word's commonest": ["Y X X", "X"],
@@ -126,8 +133,8 @@ def test_guesses_are_the_commonest_tag_of_all_and_of_each_word() -> None:
 
 
 def test_of_equally_common_tags_the_first_is_guessed() -> None:
-    training = [Question(text="a a", answer="Y X")]
-    assert set(commonest_tags(training, [Question(text="a")])["majority"]) == {"X"}
+    training = [Example(text="a a", answer="Y X")]
+    assert set(commonest_tags(training, [Example(text="a")])["majority"]) == {"X"}
 
 
 def test_guesses_get_no_text_right_and_no_name(made: Split) -> None:

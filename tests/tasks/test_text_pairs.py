@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.tasks.questions import Question
-from regard.tasks.text_pairs import read_labelled, read_text_pairs, require_second
+from regard.tasks.examples import Example
+from regard.tasks.text_pairs import read_labeled, read_text_pairs, require_second
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "P")), min_size=1, max_size=8)
 pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)
@@ -36,14 +36,14 @@ def test_both_forms_hold_the_same_pairs(
     jsonl = write(folder / "a.jsonl", *lines)
     for path in (tsv, jsonl):
         assert read_text_pairs(path) == [
-            Question(
+            Example(
                 text=text, second=second, answer=label if labels else None, where=f"{path}:{line}"
             )
             for line, (text, second, label) in enumerate(rows, start=1)
         ]
     if labels:
-        assert read_labelled(tsv) == read_text_pairs(tsv)
-    assert read_labelled(jsonl) == read_text_pairs(jsonl)
+        assert read_labeled(tsv) == read_text_pairs(tsv)
+    assert read_labeled(jsonl) == read_text_pairs(jsonl)
 
 
 @given(rows=pairs)
@@ -51,7 +51,7 @@ def test_two_columns_are_a_text_and_its_label(
     folder: Path, rows: list[tuple[str, str, str]]
 ) -> None:
     path = write(folder / "b.tsv", *(f"{text}\t{label}" for text, label, _ in rows))
-    read = read_labelled(path)
+    read = read_labeled(path)
     assert [(q.text, q.second, q.answer) for q in read] == [(a, None, b) for a, b, _ in rows]
 
 
@@ -93,10 +93,10 @@ def test_one_text_beside_pairs_is_refused(folder: Path, lines: tuple[str, str]) 
     path = write(folder / "mixed.tsv", *lines)
     number = 1 + lines.index("a\tx")
     with pytest.raises(UserError, match=rf":{number}: has one text, but other lines have two"):
-        read_labelled(path)
+        read_labeled(path)
 
 
 def test_a_question_about_one_text_is_no_pair() -> None:
-    require_second(Question(text="a", second="b"))
+    require_second(Example(text="a", second="b"))
     with pytest.raises(UserError, match=r"^my\.tsv:4: has no second text"):
-        require_second(Question(text="a", answer="b", where="my.tsv:4"))
+        require_second(Example(text="a", answer="b", where="my.tsv:4"))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.runs.config_tasks import TranslationConfig
-from regard.tasks.draws import generator
+from regard.tasks.rng import generator
 from regard.tasks.translation import (
     ADJECTIVES,
     NOUNS,
@@ -16,6 +15,7 @@ from regard.tasks.translation import (
     NounPhrase,
     Sentence,
     Tense,
+    TranslationConfig,
     draw_sentence,
     english,
     make_language,

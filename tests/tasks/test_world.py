@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from regard.config import override
 from regard.errors import UserError
-from regard.runs.toml import override
 from regard.tasks import names
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.text.tokenizer import Pieces
@@ -25,7 +25,7 @@ GOLDEN = "4e794c2807eeac22cc7568474b869e6eb18f7f76f5b9231d434bc42cae92f4ea"
 small_worlds = st.builds(
     WorldConfig,
     people=st.integers(len(names.LAST_NAMES), 150),
-    unseen=st.integers(0, 40),
+    absent=st.integers(0, 40),
     places=st.integers(1, len(names.PLACES)),
     skew=st.floats(0, 3),
     correlation=st.floats(0, 1),
@@ -54,7 +54,11 @@ def subject_of(document: str) -> str:
 
 
 def test_the_default_world_has_the_promised_size(world: World) -> None:
-    assert [len(world.group(group)) for group in ("asked", "told", "unseen")] == [500, 500, 500]
+    assert [len(world.group(group)) for group in ("qa_train", "text_only", "absent")] == [
+        500,
+        500,
+        500,
+    ]
     assert len(world.documents) == 5000
     assert len({person.place for person in world.people}) == 50
 
@@ -84,14 +88,14 @@ def test_the_world_is_the_same_in_every_process(world: World) -> None:
 @given(small_worlds)
 def test_every_world_keeps_its_configuration(config: WorldConfig) -> None:
     world = make_world(config)
-    assert len(world.group("asked")) + len(world.group("told")) == config.people
-    assert len(world.group("asked")) - len(world.group("told")) in (0, 1)
-    assert len(world.group("unseen")) == config.unseen
+    assert len(world.group("qa_train")) + len(world.group("text_only")) == config.people
+    assert len(world.group("qa_train")) - len(world.group("text_only")) in (0, 1)
+    assert len(world.group("absent")) == config.absent
     assert len({person.name for person in world.people}) == len(world.people)
     assert len({person.place for person in world.people}) <= config.places
     per_person = config.biographies if config.augment else 1
     told_of = Counter(subject_of(document) for document in world.documents)
-    assert told_of == {p.name: per_person for p in world.people if p.group != "unseen"}
+    assert told_of == {p.name: per_person for p in world.people if p.group != "absent"}
     assert make_world(config) == world
 
 
@@ -102,21 +106,21 @@ def test_another_seed_is_another_world(world: World) -> None:
 
 
 def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
-    mentioned = {p.name for p in world.people if p.group != "unseen"}
-    unseen = {p.name for p in world.group("unseen")}
-    assert not mentioned & unseen
+    mentioned = {p.name for p in world.people if p.group != "absent"}
+    absent = {p.name for p in world.group("absent")}
+    assert not mentioned & absent
     for part in (0, 1):
-        assert {name.split()[part] for name in unseen} <= {name.split()[part] for name in mentioned}
+        assert {name.split()[part] for name in absent} <= {name.split()[part] for name in mentioned}
     text = set(world.documents)
-    assert not any(name in document for name in list(unseen)[:20] for document in text)
+    assert not any(name in document for name in list(absent)[:20] for document in text)
 
 
 def test_every_token_of_an_unseen_persons_question_is_known(world: World) -> None:
-    asked = world.questions("asked", QUESTIONS)
+    asked = world.questions("qa_train", QUESTIONS)
     tokenizer = Pieces.train_words(
         [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))]
     )
-    for person in world.group("unseen"):
+    for person in world.group("absent"):
         for wording in QUESTIONS:
             tokenizer.encode(person.question(wording).text)
         tokenizer.encode(person.place)
@@ -126,12 +130,12 @@ def test_the_text_states_each_place_of_birth_and_no_other(world: World) -> None:
     places, stated = set(names.PLACES), defaultdict[str, set[str]](set)
     for document in world.documents:
         stated[subject_of(document)] |= words_of(document) & places
-    assert stated == {p.name: {p.place} for p in world.people if p.group != "unseen"}
+    assert stated == {p.name: {p.place} for p in world.people if p.group != "absent"}
 
 
 @pytest.mark.parametrize("augment", [True, False])
 def test_statements_are_exactly_the_sentences_that_name_the_place(augment: bool) -> None:
-    made = make_world(WorldConfig(people=100, unseen=10, augment=augment))
+    made = make_world(WorldConfig(people=100, absent=10, augment=augment))
     sentences = defaultdict[str, set[str]](set)
     for document in made.documents:
         for sentence in re.findall(r"[^.]+\.", document):
@@ -141,7 +145,7 @@ def test_statements_are_exactly_the_sentences_that_name_the_place(augment: bool)
         assert set(person.statements) == naming
         assert len(set(person.statements)) == len(person.statements)
         assert all(person.name in statement for statement in person.statements)
-        assert bool(naming) == (person.group != "unseen")
+        assert bool(naming) == (person.group != "absent")
 
 
 def test_every_fact_stands_in_every_biography(world: World) -> None:
@@ -160,18 +164,18 @@ def test_questions_are_answered_where_the_text_answers_them(world: World) -> Non
     for person in world.people:
         question = person.question()
         assert question.text == f"Where was {person.name} born?"
-        assert question.answer == (None if person.group == "unseen" else person.facts["place"])
+        assert question.answer == (None if person.group == "absent" else person.facts["place"])
 
 
 def test_a_group_is_asked_in_every_wording_or_in_the_plain_one(world: World) -> None:
-    asked = world.questions("asked", QUESTIONS)
+    asked = world.questions("qa_train", QUESTIONS)
     expected = [
         (wording.format(name=person.name), person.place)
-        for person in world.group("asked")
+        for person in world.group("qa_train")
         for wording in QUESTIONS
     ]
     assert [(question.text, question.answer) for question in asked] == expected
-    for group in ("asked", "told", "unseen"):
+    for group in ("qa_train", "text_only", "absent"):
         assert world.questions(group) == [person.question() for person in world.group(group)]
 
 
@@ -244,8 +248,8 @@ def test_augmentation_varies_order_and_sentences(world: World) -> None:
         ("people=5", f"80..{len(names.FIRST_NAMES) * len(names.LAST_NAMES)}"),
         ("people=79", "80.."),
         ("people=1000000", "80..5600"),
-        ("unseen=1000000", "0..4600"),
-        ("unseen=-1", "0..4600"),
+        ("absent=1000000", "0..4600"),
+        ("absent=-1", "0..4600"),
         ("places=0", "1..100"),
         ("places=101", "1..100"),
         ("correlation=2", "0..1"),
@@ -260,7 +264,7 @@ def test_augmentation_varies_order_and_sentences(world: World) -> None:
         ("people=many", "int"),
         ("people=none", "int"),
         ("augment=maybe", "bool"),
-        ("persons=100", "augment, biographies, correlation, people, places, seed, skew, unseen"),
+        ("persons=100", "absent, augment, biographies, correlation, people, places, seed, skew"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str) -> None:
@@ -272,8 +276,8 @@ def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str)
 
 
 @pytest.mark.parametrize(
-    "settings", [["people=80"], ["people=5600", "unseen=0"], ["places=1"], ["places=100"]]
+    "settings", [["people=80"], ["people=5600", "absent=0"], ["places=1"], ["places=100"]]
 )
 def test_settings_at_their_bounds_make_a_world(settings: list[str]) -> None:
-    world = make_world(override(WorldConfig(biographies=1, unseen=0), settings))
+    world = make_world(override(WorldConfig(biographies=1, absent=0), settings))
     assert world.documents

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from regard.errors import UserError
-from regard.tasks.questions import Question, read_answered, read_questions
+from regard.tasks.examples import Example, read_answered, read_questions
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import read_corpus
@@ -14,7 +14,7 @@ from regard.text.corpus import read_corpus
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return make_world(WorldConfig(people=90, unseen=20, biographies=2))
+    return make_world(WorldConfig(people=90, absent=20, biographies=2))
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def without_places(questions: list[Question]) -> list[tuple[str, str | None]]:
+def without_places(questions: list[Example]) -> list[tuple[str, str | None]]:
     return [(question.text, question.answer) for question in questions]
 
 
@@ -45,16 +45,16 @@ def test_the_corpus_is_the_documents_a_line_each(world: World, saved: Path) -> N
 
 def test_training_asks_about_one_half_of_the_people(world: World, saved: Path) -> None:
     read = read_answered(saved / "birth_places_train.tsv")
-    assert without_places(read) == without_places(world.questions("asked", QUESTIONS))
+    assert without_places(read) == without_places(world.questions("qa_train", QUESTIONS))
 
 
 def test_development_asks_about_the_other_half(world: World, saved: Path) -> None:
-    expected = [(f"Where was {p.name} born?", p.place) for p in world.group("told")]
+    expected = [(f"Where was {p.name} born?", p.place) for p in world.group("text_only")]
     assert without_places(read_answered(saved / "birth_dev.tsv")) == expected
 
 
 def test_the_test_asks_about_unseen_people_and_hides_the_answers(world: World, saved: Path) -> None:
-    expected = [(f"Where was {p.name} born?", None) for p in world.group("unseen")]
+    expected = [(f"Where was {p.name} born?", None) for p in world.group("absent")]
     assert without_places(read_questions(saved / "birth_test_inputs.tsv")) == expected
 
 

@@ -5,27 +5,28 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.batches import TextBatch, make_batch, pad_rows
-from regard.text.objectives import IGNORE, Example
+from regard.text.batches import TextBatch, make_batch, pad_rows, padded_size
+from regard.text.objectives import IGNORE, EncodedExample
 from regard.text.vocabulary import MASK, PAD
 
 
 @st.composite
-def some_examples(draw: st.DrawFn) -> list[Example]:
+def some_examples(draw: st.DrawFn) -> list[EncodedExample]:
     pairs = st.lists(st.tuples(st.integers(MASK, 50), st.booleans()), min_size=2, max_size=12)
     rows = draw(st.lists(pairs, min_size=1, max_size=6))
-    return [Example([i for i, _ in row], [target for _, target in row]) for row in rows]
+    return [EncodedExample([i for i, _ in row], [target for _, target in row]) for row in rows]
 
 
 @given(some_examples(), st.integers(1, 14))
 def test_each_position_predicts_the_next_token_where_it_is_a_target(
-    examples: list[Example], block: int
+    examples: list[EncodedExample], block: int
 ) -> None:
     batch = make_batch(examples, block)
     longest = min(block, max(len(example.ids) for example in examples) - 1)
-    assert batch.ids.shape == batch.labels.shape == (len(examples), longest)
+    n = min(block, padded_size(longest))
+    assert batch.ids.shape == batch.labels.shape == (len(examples), n)
     for row, example in enumerate(examples):
-        for i in range(longest):
+        for i in range(n):
             inside = i + 1 < len(example.ids)
             assert batch.ids[row, i] == (example.ids[i] if inside else PAD)
             wanted = example.ids[i + 1] if inside and example.targets[i + 1] else IGNORE
@@ -33,14 +34,14 @@ def test_each_position_predicts_the_next_token_where_it_is_a_target(
 
 
 @given(some_examples(), st.integers(1, 14))
-def test_targets_are_counted_up_to_the_block(examples: list[Example], block: int) -> None:
+def test_targets_are_counted_up_to_the_block(examples: list[EncodedExample], block: int) -> None:
     expected = sum(sum(example.targets[1 : block + 1]) for example in examples)
     assert make_batch(examples, block).n_targets == expected
 
 
 @given(some_examples(), st.integers(1, 9))
 def test_splitting_keeps_all_rows_without_needless_padding(
-    examples: list[Example], parts: int
+    examples: list[EncodedExample], parts: int
 ) -> None:
     batch = make_batch(examples, 14)
     split = batch.split(parts)
@@ -50,7 +51,8 @@ def test_splitting_keeps_all_rows_without_needless_padding(
     assert max(sizes) - min(sizes) <= 1
     for part in split:
         assert part.ids.shape == part.labels.shape
-        assert parts == 1 or (part.ids[:, -1] != PAD).any()
+        longest = max(len(row) for row in rows(part))
+        assert part.ids.shape[1] == min(padded_size(longest), batch.ids.shape[1])
     assert sum(part.n_targets for part in split) == batch.n_targets
 
 
@@ -72,3 +74,21 @@ def test_padding_fills_the_ends_with_whole_numbers(rows: list[list[int]]) -> Non
     assert padded.dtype == torch.int64
     longest = max(map(len, rows))
     assert padded.tolist() == [row + [9] * (longest - len(row)) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("longest", "limit", "expected"), [(5, 12, 8), (8, 12, 8), (9, 10, 10), (12, 12, 12), (5, 3, 5)]
+)
+def test_the_longest_row_is_filled_up_as_far_as_the_limit_allows(
+    longest: int, limit: int, expected: int
+) -> None:
+    row = [5] * longest
+    assert pad_rows([row, [6]], 9, limit=limit)[0].tolist() == row + [9] * (expected - longest)
+
+
+def test_padded_sizes_are_few_and_not_much_larger() -> None:
+    sizes = [padded_size(n) for n in range(1, 1025)]
+    assert len(set(sizes)) == 48
+    assert all(0 <= size - n < max(4, n / 8) for n, size in enumerate(sizes, 1))
+    assert [padded_size(size) for size in sizes] == sizes
+    assert padded_size(0) == 0

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from regard.text.config import ObjectiveConfig
 from regard.text.objectives import (
     IGNORE,
-    Example,
+    EncodedExample,
     begin,
     hidden_tokens,
     masked_tokens,
@@ -29,7 +29,7 @@ UNLIKELY = 1e-3
 """A fixed seed decides each draw: a test that passes once passes always."""
 
 
-def take_apart(example: Example) -> tuple[list[int], list[int], list[int]]:
+def take_apart(example: EncodedExample) -> tuple[list[int], list[int], list[int]]:
     """prefix, suffix and span of a corrupted document."""
     parts: list[list[int]] = [[]]
     for token in example.ids:

@@ -307,14 +307,14 @@ TRAIN_ALL = """
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
 from regard.text.tokenizer import train_tokenizer
-texts = make_world(WorldConfig(people=80, unseen=0, biographies=2)).documents
+texts = make_world(WorldConfig(people=80, absent=0, biographies=2)).documents
 for config in (CharactersConfig(), WordsConfig(), BytePairsConfig(size=500)):
     print(train_tokenizer(config, texts).fingerprint)
 """
 
 
 def test_training_is_the_same_in_every_process() -> None:
-    texts = make_world(WorldConfig(people=80, unseen=0, biographies=2)).documents
+    texts = make_world(WorldConfig(people=80, absent=0, biographies=2)).documents
     configs = (CharactersConfig(), WordsConfig(), BytePairsConfig(size=500))
     here = [train_tokenizer(config, texts).fingerprint for config in configs]
     for seed in ("1", "2"):
@@ -329,7 +329,7 @@ def test_training_is_the_same_in_every_process() -> None:
 
 
 def test_byte_pairs_are_as_many_as_asked_for() -> None:
-    texts = make_world(WorldConfig(people=80, unseen=0, biographies=2)).documents
+    texts = make_world(WorldConfig(people=80, absent=0, biographies=2)).documents
     assert train_tokenizer(BytePairsConfig(size=500), texts).size == 500
 
 

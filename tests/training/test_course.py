@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from texts_of import texts_of
 
+from regard.config import override
 from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.objectives import IGNORE
 from regard.text.vocabulary import MASK, PAD
@@ -34,7 +34,7 @@ def pretraining() -> Plan:
 
 @lru_cache
 def questions() -> Plan:
-    asked = [Question(text=f"Where was Jörg {i} born?", answer="Köln"[0]) for i in range(2000)]
+    asked = [Example(text=f"Where was Jörg {i} born?", answer="Köln"[0]) for i in range(2000)]
     tokenizer = pretraining().run.tokenizer
     return plan_questions(asked, Path("nowhere"), COURSE, tokenizer=tokenizer)
 

@@ -1,11 +1,14 @@
 """Losses by their formulas, whole and in parts, and gradients for all that a model has."""
 
+from dataclasses import fields
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from regard.models.builders import Embedder, Model
 from regard.models.config import DecoderConfig
-from regard.models.families import Embedder, Model
 from regard.text.batches import (
     Batch,
     LabelBatch,
@@ -14,8 +17,9 @@ from regard.text.batches import (
     PairBatch,
     SegmentBatch,
     TextBatch,
+    make_batch,
 )
-from regard.text.objectives import IGNORE
+from regard.text.objectives import IGNORE, continuation
 from regard.training.losses import summed_loss
 from tiny_families import HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
@@ -63,6 +67,51 @@ def test_a_loss_is_the_formula(name: str) -> None:
     assert close(summed_loss(model, batch), by_definition(model, batch))
 
 
+def gradients_of(model: Model, loss: Tensor) -> Tensor:
+    """Of all parameters, in one row."""
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+@EVERY_MODEL
+def test_gradients_are_those_of_the_formula(name: str) -> None:
+    model = tiny(*MODELS[name])
+    batch = tiny_batch(model)
+    found = gradients_of(model, summed_loss(model, batch))
+    assert close(found, gradients_of(model, by_definition(model, batch)))
+
+
+@EVERY_MODEL
+def test_padding_changes_neither_loss_nor_gradients(name: str) -> None:
+    model = tiny(*MODELS[name])
+    batch = tiny_batch(model)
+    rows = batch.lengths_to_sort_by().argsort()[:2]
+    wide = type(batch)(*(getattr(batch, field.name)[rows] for field in fields(batch)))
+    narrow = batch.take(rows)
+    assert narrow.positions < wide.positions
+    losses = summed_loss(model, narrow), summed_loss(model, wide)
+    assert close(losses[0].detach(), losses[1].detach())
+    assert close(*(gradients_of(model, loss) for loss in losses))
+
+
+def test_a_model_meets_few_shapes() -> None:
+    draw = np.random.default_rng(0)
+    model = tiny(DecoderConfig(**SIZES | {"context_length": 40}), HEAD_CONFIGS["lm"])
+    seen: dict[str, set[torch.Size]] = {"body": set(), "head": set()}
+    model.body.register_forward_pre_hook(lambda _, args: seen["body"].add(args[0].shape))
+    model.head.register_forward_pre_hook(lambda _, args: seen["head"].add(args[0].shape))
+    counts = set()
+    for _ in range(100):
+        lengths = draw.integers(20, draw.integers(21, 42), 32)
+        batch = make_batch([continuation(draw.integers(2, 11, n).tolist()) for n in lengths], 40)
+        with torch.no_grad():
+            summed_loss(model, batch)
+        counts.add(batch.n_targets)
+    assert len(counts) > 80
+    assert len(seen["body"]) <= 6
+    assert len(seen["head"]) <= 12
+
+
 @EVERY_MODEL
 @PARTS
 @torch.no_grad()
@@ -99,7 +148,7 @@ def paired(batch: LabelBatch) -> SegmentBatch:
 @PARTS
 @torch.no_grad()
 def test_segments_reach_the_body_whole_and_in_parts(parts: int) -> None:
-    model = tiny(*MODELS["encoder: classes"])
+    model = tiny(*MODELS["encoder: classification"])
     batch = tiny_batch(model)
     assert isinstance(batch, LabelBatch)
     pair = paired(batch)
@@ -121,7 +170,7 @@ def test_every_parameter_learns(name: str) -> None:
         assert bool(parameter.grad.isfinite().all()), parameter_name
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith(("language", "token-classes"))])
+@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith(("lm", "token-classification"))])
 @torch.no_grad()
 def test_positions_that_carry_no_loss_do_not_count(name: str) -> None:
     model = tiny(*MODELS[name])
@@ -138,6 +187,6 @@ def test_positions_that_carry_no_loss_do_not_count(name: str) -> None:
 
 
 def test_what_is_no_batch_has_no_loss() -> None:
-    model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["language"])
+    model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["lm"])
     with pytest.raises(TypeError, match=r"^str has no loss"):
         summed_loss(model, "no batch")  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.families import LanguageModel
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import (
     AdamWConfig,
@@ -26,7 +26,7 @@ from tiny_recurrent import CELLS
 
 
 def make_model(*, tie_head: bool = False) -> LanguageModel:
-    config = DecoderConfig(block=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
+    config = DecoderConfig(context_length=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
     return LanguageModel(config, 11)
 
 
@@ -58,7 +58,7 @@ def test_in_every_family_every_parameter_is_trained_once(
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_matrices_of_recurrent_layers_decay(cell: str) -> None:
-    model = tiny(*MODELS[f"rnn, {cell}: language"])
+    model = tiny(*MODELS[f"rnn, {cell}: lm"])
     (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
     decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
     assert isinstance(model.body, RecurrentDecoder)
@@ -110,7 +110,7 @@ def test_mingpt_s_rate_falls_to_its_floor_and_rises_again() -> None:
 
 
 def test_rates_are_scaled_from_the_highest() -> None:
-    config = TrainingConfig(steps=1, lr=0.5, optimizer=MuonConfig(matrix_lr=0.25))
+    config = TrainingConfig(steps=1, lr=0.5, optimizer=MuonConfig(muon_lr=0.25))
     made = make_optimizers(make_model(), config)
     for factor in (0.5, 0.1):
         set_rate(made, factor)

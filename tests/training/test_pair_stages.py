@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import override
 from regard.errors import UserError
-from regard.explorer.capture import capture_attention
+from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.text.batches import MaskedPairBatch
 from regard.text.objectives import IGNORE
 from regard.text.vocabulary import MASK, PAD
@@ -25,7 +25,12 @@ from regard.training.pair_stages import plan_pairs
 PAIRS = [("I had a party.", "I bought a cake."), ("The dog ran.", ""), ("We saw it.", "It ran.")]
 TINY = (
     *("tokenizer.kind=words", "model.n_layers=1", "model.n_heads=2", "model.d_model=16"),
-    *("model.block=24", "model.segments=2", "data.validation=0", "pretraining.steps=2"),
+    *(
+        "model.context_length=24",
+        "model.n_token_types=2",
+        "data.validation=0",
+        "pretraining.steps=2",
+    ),
     *("pretraining.batch=3", "pretraining.shuffle=false"),
 )
 token = st.integers(MASK + 1, 50)
@@ -81,17 +86,18 @@ def test_what_is_learned_is_what_is_looked_at(tmp_path: Path) -> None:
         n = int(batch.lengths[number])
         inputs = (unmasked[number, None, :n], batch.lengths[number, None])
         trained_on = capture_attention(plan.run.model, *inputs, batch.segments[number, None, :n])
-        (one,) = look(plan.run, first, second or None).sides[0].maps
+        (one,) = look(plan.run, first, second or None).panels[0].maps
         assert one.second == (batch.segments[number].argmax() if second else None)
         for here, there in zip(one.layers, trained_on, strict=True):
-            assert torch.equal(here.captured.weights, there.weights)
+            # Exact: the same operations on the same shapes.
+            assert torch.equal(here.record.weights, there.weights)
 
 
 def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
     plan = plan_pairs(PAIRS, tmp_path / "run", recipe("data.validation=0.4"))
-    before = plan.run.model.body.get_parameter("segments.weight").clone()
-    progress = plan.execute(Settings(machine=Machine.choose("cpu"), quiet=True))
-    after = plan.run.model.body.get_parameter("segments.weight")
+    before = plan.run.model.body.get_parameter("token_type_embedding.weight").clone()
+    progress = plan.execute(Settings(environment=ExecutionEnvironment.choose("cpu"), quiet=True))
+    after = plan.run.model.body.get_parameter("token_type_embedding.weight")
     assert (before != after).any(-1).all()
     assert progress.best_loss is not None, "a pair was held out"
 
@@ -99,10 +105,10 @@ def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["model.segments=0"], "set model.kind=encoder and model.segments=2"),
-        (["model.segments=1"], "set model.kind=encoder and model.segments=2"),
-        (["head.kind=classes"], "set head.kind=masked-language"),
-        (["model.block=8"], "takes 11 tokens, and the model has room for 7"),
+        (["model.n_token_types=0"], "set model.kind=encoder and model.n_token_types=2"),
+        (["model.n_token_types=1"], "set model.kind=encoder and model.n_token_types=2"),
+        (["head.kind=classification"], "set head.kind=masked-lm"),
+        (["model.context_length=8"], "takes 11 tokens, and the model has room for 7"),
     ],
 )
 def test_what_cannot_learn_pairs_is_refused(changes: list[str], message: str) -> None:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard import files
+from regard.config import override
 from regard.errors import NonFiniteError, UserError
-from regard.runs import files
 from regard.runs.checkpoints import newest_checkpoint
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import loop, step
@@ -36,7 +36,9 @@ TINY = [
     "pretraining.log_every=1",
     "data.validation=0.1",
 ]
-SETTINGS = Settings(machine=Machine(torch.device("cpu"), torch.float32), quiet=True)
+SETTINGS = Settings(
+    environment=ExecutionEnvironment(torch.device("cpu"), torch.float32), quiet=True
+)
 
 
 class Killed(BaseException):
@@ -45,7 +47,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Document]:
-    world = make_world(WorldConfig(people=80, unseen=0, biographies=1))
+    world = make_world(WorldConfig(people=80, absent=0, biographies=1))
     return [Document(text, f"world:{i}") for i, text in enumerate(world.documents)]
 
 
@@ -70,6 +72,7 @@ def final_state(out: Path) -> dict[str, torch.Tensor]:
 
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
+    # Exact: the same operations on the same shapes.
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -242,14 +245,14 @@ def test_bad_numbers_stop_before_they_do_harm(
             before.update({name: p.detach().clone() for name, p in parameters.items()})
             if where == "loss":
                 return value
-            gradient = parameters["body.layers.0.feed_forward.widen.weight"].grad
+            gradient = parameters["body.layers.0.feed_forward.up_proj.weight"].grad
             assert gradient is not None
             gradient[0, 0] = value
         return loss
 
     seen: list[float] = []
     monkeypatch.setattr(loop, "accumulate_gradients", poisoned)
-    named = "widen.weight" if where == "gradient" else "loss"
+    named = "up_proj.weight" if where == "gradient" else "loss"
     with pytest.raises(NonFiniteError, match=rf"step 5: .*{named}"):
         made.execute(SETTINGS)
     for name, parameter in made.run.model.named_parameters():

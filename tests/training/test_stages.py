@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from texts_of import texts_of
 
+from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
 from regard.text.corpus import Document
 from regard.text.vocabulary import MASK
 from regard.training.stages import Plan, plan_pretraining
@@ -19,7 +19,7 @@ def plan(texts: list[str], *settings: str) -> Plan:
     """Pretraining on clozes of a few texts; nothing is trained."""
     tiny = ["tokenizer.kind=words", "model.d_model=16", "pretraining.steps=30", "data.validation=0"]
     recipe = override(
-        RECIPES["plain"], [*tiny, "objective.next_token=0", "objective.clozes=1", *settings]
+        RECIPES["default"], [*tiny, "objective.next_token=0", "objective.clozes=1", *settings]
     )
     corpus = [Document(text, f"text:{i}") for i, text in enumerate(texts, 1)]
     return plan_pretraining(corpus, Path("nowhere"), recipe)

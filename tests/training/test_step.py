@@ -6,24 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention import KernelAttention
-from regard.errors import NormaliserError
+from regard.attention.config import EluConfig
+from regard.errors import NormalizerError
+from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.models.config_attention import EluConfig
-from regard.models.families import LanguageModel
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.text.batches import TextBatch, make_batch
-from regard.text.objectives import IGNORE, Example
+from regard.text.objectives import IGNORE, EncodedExample
 from regard.training.losses import summed_loss
 from regard.training.step import (
     accumulate_gradients,
-    check_normalisers,
+    check_normalizers,
     clip_gradients,
     mean_loss,
 )
 from tiny_models import tiny_model
 
-CONFIG = DecoderConfig(block=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
-MACHINE = Machine(torch.device("cpu"), torch.float32)
+CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
+ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 
 
 def make_model() -> LanguageModel:
@@ -35,15 +35,17 @@ def examples(lengths: list[int]) -> TextBatch:
     """Rows of very different lengths, so that a mean of means would be wrong."""
     draw = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 11, (n,), generator=draw).tolist() for n in lengths]
-    return make_batch([Example(row, [i % 3 > 0 for i in range(len(row))]) for row in rows], 16)
+    return make_batch(
+        [EncodedExample(row, [i % 3 > 0 for i in range(len(row))]) for row in rows], 16
+    )
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
 @given(st.lists(st.integers(3, 16), min_size=2, max_size=6), st.integers(2, 6))
 def test_accumulation_equals_one_big_batch(lengths: list[int], parts: int) -> None:
     batch, whole, split = examples(lengths), make_model(), make_model()
-    loss = accumulate_gradients(whole, batch, MACHINE)
-    loss_in_parts = accumulate_gradients(split, batch, MACHINE, parts=parts)
+    loss = accumulate_gradients(whole, batch, ENVIRONMENT)
+    loss_in_parts = accumulate_gradients(split, batch, ENVIRONMENT, parts=parts)
     assert loss_in_parts == pytest.approx(loss, rel=1e-6)  # summed in float32
     for one, other in zip(whole.parameters(), split.parameters(), strict=True):
         assert one.grad is not None
@@ -67,10 +69,12 @@ def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
         if batch.labels[r, t] != IGNORE
     ]
     # The loss itself is taken in float32, whatever the model's precision.
-    assert accumulate_gradients(model, batch, MACHINE) == pytest.approx(
+    assert accumulate_gradients(model, batch, ENVIRONMENT) == pytest.approx(
         sum(losses) / len(losses), rel=1e-6
     )
-    assert mean_loss(model, [batch], MACHINE) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
+    assert mean_loss(model, [batch], ENVIRONMENT) == pytest.approx(
+        sum(losses) / len(losses), rel=1e-6
+    )
 
 
 def test_what_stands_in_the_padding_does_not_matter() -> None:
@@ -78,12 +82,13 @@ def test_what_stands_in_the_padding_does_not_matter() -> None:
     other = batch.ids.clone()
     other[1, 6:] = 7
     changed = TextBatch(other, batch.labels)
+    # Exact: the shapes are the same, and what is hidden has a weight of 0.
     assert torch.equal(summed_loss(model, batch), summed_loss(model, changed))
 
 
 def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
     batch, model = examples([16, 9]), make_model()
-    loss = accumulate_gradients(model, batch, MACHINE)
+    loss = accumulate_gradients(model, batch, ENVIRONMENT)
     gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     norm = float(torch.stack([g.square().sum() for g in gradients]).sum().sqrt())
     assert clip_gradients(model, norm / 10, loss, 1) == pytest.approx(norm)
@@ -91,10 +96,10 @@ def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
     assert after**0.5 == pytest.approx(norm / 10, rel=1e-4)
 
 
-def test_normalisers_that_compiled_code_counted_stop_the_training() -> None:
+def test_normalizers_that_compiled_code_counted_stop_the_training() -> None:
     model = tiny_model(attention=EluConfig())
-    check_normalisers(model, 7)
+    check_normalizers(model, 7)
     kernel = next(m for m in model.modules() if isinstance(m, KernelAttention))
     kernel.nonpositive += 3
-    with pytest.raises(NormaliserError, match=r"step 7: in body\.layers\.0.*of 3 queries"):
-        check_normalisers(model, 7)
+    with pytest.raises(NormalizerError, match=r"step 7: in body\.layers\.0.*of 3 queries"):
+        check_normalizers(model, 7)

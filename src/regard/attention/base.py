@@ -1,4 +1,4 @@
-"""The contract that every attention mechanism keeps."""
+"""The interface of every attention mechanism: public methods validate, private ones compute."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -57,6 +57,9 @@ class RelativeVectors(Protocol):
         ...
 
 
+AnyBias: TypeAlias = Bias | RelativeVectors
+
+
 class State(Protocol):
     """What a mechanism remembers of the tokens seen: tensors of fixed shape, and numbers."""
 
@@ -70,7 +73,7 @@ class State(Protocol):
         """Size of all its tensors."""
         ...
 
-    def select(self, rows: Int[Tensor, " rows"]) -> "State":
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "State":
         """The state of the given rows, in that order; a row may be taken several times.
 
         The given state is used up: go on with the one that is returned.
@@ -78,12 +81,28 @@ class State(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StateShape:
+    """The sizes of a decoding state."""
+
+    batch: int
+    kv_heads: int
+    d: int
+    """Width of a query and of a key."""
+    e: int
+    """Width of a value."""
+    capacity: int
+    """Tokens at most."""
+    device: torch.device
+    dtype: torch.dtype
+
+
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What a mechanism can do. Whatever it can't, it refuses."""
+    """Features that a mechanism supports. Using any other raises `UnsupportedError`."""
 
     masks: frozenset[str] = frozenset()
-    """The fields of `Mask` that it honours."""
+    """The fields of `Mask` that it honors."""
     bias: bool = False
     """Whether a number can be added to each score."""
     vectors: bool = False
@@ -97,9 +116,9 @@ class Support:
     differentiable: bool = True
     """Whether its gradient is that of its output, and not a stand-in."""
 
-    def has(self, ability: str) -> bool:
-        """Whether it can do what a field of `Mask`, or a field here, is the name of."""
-        return ability in self.masks or bool(getattr(self, ability, False))
+    def has(self, feature: str) -> bool:
+        """Whether a field of `Mask`, or a field here, is supported."""
+        return feature in self.masks or bool(getattr(self, feature, False))
 
 
 class Attention(nn.Module, ABC):
@@ -108,12 +127,16 @@ class Attention(nn.Module, ABC):
     It owns what the mechanism itself needs, never the projections to queries, keys and values.
     Fewer key/value heads than query heads are allowed: consecutive query heads share one.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
+
+    A mechanism defines `_forward`, `_weights` and `cost`; `_init_state` and `_extend` if it
+    supports decoding; `_encode_memory` and `_attend_memory` if it supports cross-attention. Their
+    inputs are validated. A method `reference(query, key, mask, bias)`, if it has one, makes the
+    matrix of `weights` in float64, straight from the formula; `bias` is a tensor there.
     """
 
     name: ClassVar[str]
     supports: ClassVar[Support]
 
-    @abstractmethod
     def forward(
         self,
         query: Float[Tensor, "batch heads queries d"],
@@ -121,26 +144,31 @@ class Attention(nn.Module, ABC):
         value: Float[Tensor, "batch kv_heads keys e"],
         *,
         mask: Mask | None = None,
-        bias: Bias | RelativeVectors | None = None,
+        bias: AnyBias | None = None,
     ) -> Float[Tensor, "batch heads queries e"]:
-        """What each query gathers. A query that may look at no key gathers zero."""
+        """Return what each query gathers; zero for a query that may look at no key.
 
-    @abstractmethod
+        Raises:
+            UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
+            ValueError: the shapes don't fit one another.
+            TypeError: the bias is neither kind.
+        """
+        self._validate(query, key, mask, bias)
+        return self._forward(query, key, value, mask, bias)
+
     def weights(
         self,
         query: Float[Tensor, "batch heads queries d"],
         key: Float[Tensor, "batch kv_heads keys d"],
         *,
         mask: Mask | None = None,
-        bias: Bias | RelativeVectors | None = None,
+        bias: AnyBias | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
-        """The matrix that `forward` applies to the values in evaluation mode."""
+        """Return the matrix that `forward` applies to the values in evaluation mode."""
+        self._validate(query, key, mask, bias)
+        return self._weights(query, key, mask, bias)
 
-    @abstractmethod
-    def cost(self, shape: Shape) -> Cost:
-        """What a call of this shape needs."""
-
-    def start(
+    def init_state(
         self,
         batch: int,
         kv_heads: int,
@@ -151,8 +179,9 @@ class Attention(nn.Module, ABC):
         device: torch.device,
         dtype: torch.dtype,
     ) -> State:
-        """The state before the first of at most `capacity` tokens."""
-        raise self.refusal("decoding")
+        """Return the state before the first of at most `capacity` tokens."""
+        self.require_support("decoding")
+        return self._init_state(StateShape(batch, kv_heads, d, e, capacity, device, dtype))
 
     def extend(
         self,
@@ -161,55 +190,88 @@ class Attention(nn.Module, ABC):
         value: Float[Tensor, "batch kv_heads new e"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch new"] | None = None,
-        bias: Bias | RelativeVectors | None = None,
+        attention_mask: Bool[Tensor, "batch new"] | None = None,
+        bias: AnyBias | None = None,
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         """Causal attention of new tokens to themselves and to all that the state has seen.
 
-        `keep` says which new tokens are real; they come first in their row, and what the others
-        gather means nothing. The given state is used up: go on with the one that is returned.
+        `attention_mask` is True for real new tokens, which come first in their row; the output of
+        the others is undefined. The given state is used up: continue with the returned one.
         """
-        raise self.refusal("decoding")
+        self.require_support("decoding")
+        self._validate(query, key, None, bias)
+        return self._extend(query, key, value, state, attention_mask, bias)
 
-    def memory(
+    def encode_memory(
         self,
         key: Float[Tensor, "batch kv_heads keys d"],
         value: Float[Tensor, "batch kv_heads keys e"],
         *,
         mask: Mask | None = None,
     ) -> State:
-        """Another sequence as cross-attention reads it, kept for many queries.
+        """Encode another sequence for cross-attention by many queries.
 
         `mask` may hold nothing but lengths.
         """
-        raise self.refusal("cross")
+        self.require_support("cross")
+        for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
+            raise ValueError(f"the memory of {self.name} attention takes lengths, not {field}")
+        lengths = mask.key_lengths if mask else None
+        if lengths is None:
+            lengths = torch.full((len(key),), key.shape[2], device=key.device)
+        return self._encode_memory(key, value, lengths)
 
-    def read(
+    def attend_memory(
         self, query: Float[Tensor, "batch heads queries d"], memory: State
     ) -> Float[Tensor, "batch heads queries e"]:
-        """What queries gather from a memory: `forward` without its first half."""
-        raise self.refusal("cross")
+        """Return what queries gather from a memory: the second half of `forward`."""
+        self.require_support("cross")
+        return self._attend_memory(query, memory)
 
-    def require(
+    @abstractmethod
+    def cost(self, shape: Shape) -> Cost:
+        """Count what a call of this shape needs."""
+
+    @abstractmethod
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor: ...
+
+    @abstractmethod
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor: ...
+
+    def _init_state(self, shape: StateShape) -> State:
+        raise NotImplementedError
+
+    def _extend(
         self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask | None,
-        bias: Bias | RelativeVectors | None,
-    ) -> None:
-        """Refuse what this mechanism can't do.
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+    ) -> tuple[Tensor, State]:
+        raise NotImplementedError
 
-        Raises:
-            UnsupportedError: names the mechanism, the wish, and the mechanisms that can.
-            ValueError: the shapes don't fit one another.
-            TypeError: the bias is neither kind.
-        """
+    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
+        raise NotImplementedError
+
+    def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
+        raise NotImplementedError
+
+    def _validate(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> None:
+        """Raise unless this mechanism supports the inputs, and they fit one another."""
         if query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
             raise ValueError(
                 f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
-        self.require_abilities(*sorted(mask.restrictions if mask else ()))
+        self.require_support(*sorted(mask.restrictions if mask else ()))
         ids = mask.document_ids if mask else None
         if ids is not None and not ids.shape[1] == query.shape[2] == key.shape[2]:
             raise ValueError(
@@ -217,43 +279,45 @@ class Attention(nn.Module, ABC):
                 f"{key.shape[2]} keys; they are for self-attention"
             )
         if isinstance(bias, RelativeVectors):
-            self.require_abilities("vectors")
+            self.require_support("vectors")
         elif bias is not None:
-            self.require_abilities("bias")
+            self.require_support("bias")
             if not isinstance(bias, Bias):
                 raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
         if query.shape[2] != key.shape[2]:
-            self.require_abilities("cross")
+            self.require_support("cross")
 
-    def require_abilities(self, *abilities: str) -> None:
-        """Refuse a place that takes abilities (fields of `Mask` or of `Support`) it doesn't have.
+    def require_support(self, *features: str) -> None:
+        """Raise unless every feature (a field of `Mask` or `Support`) is supported.
 
         Raises:
-            UnsupportedError: names the mechanism, the wish, and the mechanisms that can.
+            UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
         """
-        for ability in abilities:
-            if not self.supports.has(ability):
-                raise self.refusal(ability)
+        for feature in features:
+            if not self.supports.has(feature):
+                raise self.unsupported(feature)
 
-    def refusal(self, ability: str) -> UnsupportedError:
-        """The error for a wish that takes an ability (a mask's field or one of `Support`)."""
-        from regard.attention.registry import able
+    def unsupported(self, feature: str) -> UnsupportedError:
+        """The error for a feature (a field of `Mask` or `Support`) that is not supported."""
+        from regard.attention.registry import supporting
 
-        wish, others = _WISHES[ability], ", ".join(able(ability))
-        return UnsupportedError(f"{self.name} attention can't {wish}; these can: {others}")
+        others = ", ".join(supporting(feature))
+        return UnsupportedError(
+            f"{self.name} attention does not support {_FEATURES[feature]}; supported by: {others}"
+        )
 
 
-_WISHES = {
-    "alignment": "be causal",
-    "window_size": "keep to a window",
-    "key_lengths": "leave out padding",
-    "document_ids": "keep documents apart",
-    "blocks": "keep to a mask of blocks",
-    "allowed": "honour any mask, pair by pair",
-    "bias": "add a bias to its scores",
-    "vectors": "add vectors to its keys and values",
-    "dropout": "drop weights",
-    "cross": "look at another sequence",
-    "decoding": "decode token by token",
+_FEATURES = {
+    "alignment": "causal masks",
+    "window_size": "window masks",
+    "key_lengths": "padding masks",
+    "document_ids": "document masks",
+    "blocks": "block masks",
+    "allowed": "arbitrary masks",
+    "bias": "a bias added to scores",
+    "vectors": "relative-position vectors",
+    "dropout": "dropout of weights",
+    "cross": "cross-attention",
+    "decoding": "token-by-token decoding",
 }
-"""What each ability is for, as an error says it."""
+"""Each field of `Mask` and `Support`, as an error names it."""

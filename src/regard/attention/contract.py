@@ -1,7 +1,7 @@
 """What any mechanism must do: `check(mechanism)` says what fails on this machine, in words.
 
 Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
-precision at a time. What a mechanism doesn't support, it must refuse.
+precision at a time. What a mechanism doesn't support must raise.
 
 Bounds are multiples of the precision: an output may be off by `slack` · eps · the largest value ·
 (1 + the largest sum of the terms of a score), which is what rounding the scores once does.
@@ -39,7 +39,7 @@ class Outcome:
     """What is wrong, or None."""
 
 
-class Broken(Exception):
+class ContractViolation(Exception):
     """A promise that isn't kept."""
 
 
@@ -55,12 +55,14 @@ class Subject:
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
         """Refuse a difference that rounding doesn't explain."""
         if actual.shape != expected.shape:
-            raise Broken(f"{what}: shape {tuple(actual.shape)}, not {tuple(expected.shape)}")
+            shapes = f"{tuple(actual.shape)}, not {tuple(expected.shape)}"
+            raise ContractViolation(f"{what}: shape {shapes}")
         bound = SLACK[self.dtype] * torch.finfo(self.dtype).eps * case.scale
         error = (actual.detach().double() - expected.detach().double()).abs()
         worst = float(error.nan_to_num(nan=float("inf")).max()) if error.numel() else 0.0
         if not worst <= bound:
-            raise Broken(f"{what}: off by {worst:.2g}, where rounding explains {bound:.2g}")
+            message = f"{what}: off by {worst:.2g}, where rounding explains {bound:.2g}"
+            raise ContractViolation(message)
 
 
 Check: TypeAlias = Callable[[Subject, Case], None]
@@ -79,9 +81,11 @@ def check(
     subject = Subject(mechanism, attend, dtype, device or torch.device("cpu"))
     for case in cases.supported(mechanism, dtype, subject.device):
         for name, (run, applies) in _CHECKS.items():
-            if applies(attend.supports, case) and (run is not _equals_oracle or mechanism.oracle):
+            if applies(attend.supports, case) and (
+                run is not _equals_reference or mechanism.reference
+            ):
                 yield _outcome(name, run, subject, case)
-    plain, refuses = cases.plain(mechanism, dtype, subject.device), "refuses what it can't do"
+    plain, refuses = cases.plain(mechanism, dtype, subject.device), "unsupported features raise"
     for case in cases.unsupported(mechanism, dtype, subject.device):
         yield _outcome(refuses, partial(_refused, attempt=_run), subject, case)
     for ability, attempt in _ATTEMPTS.items():
@@ -95,7 +99,7 @@ def check(
 def _outcome(name: str, run: Check, subject: Subject, case: Case) -> Outcome:
     try:
         run(subject, case)
-    except Broken as broken:
+    except ContractViolation as broken:
         return Outcome(name, case.name, str(broken))
     except Exception as error:  # a stranger's mechanism may do anything
         return Outcome(name, case.name, f"{type(error).__name__}: {_first_line(error)}")
@@ -109,7 +113,7 @@ def _first_line(error: Exception) -> str:
 def _run(subject: Subject, case: Case) -> Tensor:
     out = subject.attend(case.query, case.key, case.value, mask=case.mask, bias=case.bias)
     if out.dtype != case.query.dtype:
-        raise Broken(f"the output is {out.dtype}, the queries are {case.query.dtype}")
+        raise ContractViolation(f"the output is {out.dtype}, the queries are {case.query.dtype}")
     assert isinstance(out, Tensor)
     return out
 
@@ -118,12 +122,12 @@ def _weights(subject: Subject, case: Case) -> Tensor:
     return subject.attend.weights(case.query, case.key, mask=case.mask, bias=case.bias)
 
 
-def _equals_oracle(subject: Subject, case: Case) -> None:
-    oracle = subject.mechanism.oracle
-    assert oracle is not None
+def _equals_reference(subject: Subject, case: Case) -> None:
+    reference_weights = subject.mechanism.reference
+    assert reference_weights is not None
     here, attend = case.cpu(), deepcopy(subject.attend).cpu()
     table = here.bias.table if here.bias else None
-    expected = oracle(attend, here.query, here.key, here.mask, table)
+    expected = reference_weights(attend, here.query, here.key, here.mask or Mask(), table)
     gathered = reference.gather(expected, here.value)
     subject.close(_run(subject, case).cpu(), gathered, case, "output")
     subject.close(_weights(subject, case).cpu(), expected, case, "weights")
@@ -142,7 +146,7 @@ def _gradients(subject: Subject, case: Case) -> None:
         ("queries", "keys", "values"), torch.autograd.grad(out.sum(), inputs), strict=True
     ):
         if not bool(gradient.isfinite().all()):
-            raise Broken(f"the gradient of the {name} isn't finite")
+            raise ContractViolation(f"the gradient of the {name} isn't finite")
     if subject.dtype != torch.float64:
         return
 
@@ -155,7 +159,7 @@ def _gradients(subject: Subject, case: Case) -> None:
         # Differences of 1e-6 are off by 1e-10 from rounding and by 1e-12 from curvature.
         gradcheck(attend, checked, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=True)
     except GradcheckError as error:
-        raise Broken(f"gradient against differences: {_first_line(error)}") from None
+        raise ContractViolation(f"gradient against differences: {_first_line(error)}") from None
 
 
 def _no_look_ahead(subject: Subject, case: Case) -> None:
@@ -169,7 +173,7 @@ def _no_look_ahead(subject: Subject, case: Case) -> None:
         subject.close(out[:, :, seen], before[:, :, seen], case, f"rows before key {cut}")
 
 
-def _padding_is_nothing(subject: Subject, case: Case) -> None:
+def _padding_is_ignored(subject: Subject, case: Case) -> None:
     """Keys and values beyond a row's length are changed: the row stays as it is."""
     assert case.mask is not None
     assert case.mask.key_lengths is not None
@@ -186,11 +190,11 @@ def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
     return replace(case, key=key, value=value)
 
 
-def _unseeing_rows_are_zero(subject: Subject, case: Case) -> None:
+def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
     dead = ~case.allowed().any(-1)
     out, weights = _run(subject, case), _weights(subject, case)
     if bool(out[dead].any()) or bool(weights[dead].any()):
-        raise Broken("a query that may look at no key gathers something")
+        raise ContractViolation("a query that may look at no key gathers something")
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
@@ -199,7 +203,7 @@ def _key_heads_are_shared(subject: Subject, case: Case) -> None:
     subject.close(_run(subject, case), repeated, case, "shared against repeated key heads")
 
 
-def _rows_are_apart(subject: Subject, case: Case) -> None:
+def _rows_are_independent(subject: Subject, case: Case) -> None:
     """Each row alone gives what it gives among others."""
     together = _run(subject, case)
     for row in range(len(case.query)):
@@ -214,7 +218,7 @@ def _rows_are_apart(subject: Subject, case: Case) -> None:
         subject.close(_run(subject, alone), together[one], case, f"row {row} alone")
 
 
-def _layout_is_nothing(subject: Subject, case: Case) -> None:
+def _layout_is_irrelevant(subject: Subject, case: Case) -> None:
     """Vectors whose entries lie apart in memory, as after a convolution."""
     query, key, value = (x.mT.contiguous().mT for x in (case.query, case.key, case.value))
     apart = _run(subject, replace(case, query=query, key=key, value=value))
@@ -235,34 +239,35 @@ def _decodes(subject: Subject, case: Case) -> None:
     whole = _run(subject, case)
     n = case.query.shape[2]
     for sizes in ([1] * n, [4, n - 4], [3, 1, n - 4], [n - 1, 1], [n]):
-        state, outputs = _start(subject, case, n + sizes[0]), []
+        state, outputs = _init_state(subject, case, n + sizes[0]), []
         for part in torch.arange(n).split(sizes):
             out, state = _extend(subject, case, state, part.expand(len(whole), -1))
             outputs.append(out)
         subject.close(torch.cat(outputs, 2), whole, case, f"tokens in steps of {sizes}")
     lengths = torch.tensor([6, 2])
     prompt, more = torch.arange(6).expand(2, -1), torch.arange(5)
-    state = _start(subject, case, n)
-    keep = prompt < lengths[:, None]
-    out, state = _extend(subject, case, state, prompt, keep)
+    state = _init_state(subject, case, n)
+    attention_mask = prompt < lengths[:, None]
+    out, state = _extend(subject, case, state, prompt, attention_mask)
     for row, length in enumerate(lengths.tolist()):
         what = f"prompt of length {length} beside another"
         subject.close(out[row, :, :length], whole[row, :, :length], case, what)
     if state.length.tolist() != lengths.tolist():
-        raise Broken(f"after prompts of {lengths.tolist()} tokens, length is {state.length}")
+        message = f"after prompts of {lengths.tolist()} tokens, length is {state.length}"
+        raise ContractViolation(message)
     swapped = torch.tensor([1, 0, 1], device=case.query.device)
-    state = state.select(swapped)
+    state = state.reorder(swapped)
     for step in more.tolist():
         places = lengths[swapped.cpu(), None] + step
         out, state = _extend(subject, case, state, places, rows=swapped)
         for i, row in enumerate(swapped.tolist()):
             expected = whole[row : row + 1, :, int(places[i])]
-            subject.close(out[i : i + 1, :, 0], expected, case, f"step {step} after select")
+            subject.close(out[i : i + 1, :, 0], expected, case, f"step {step} after reorder")
 
 
-def _start(subject: Subject, case: Case, capacity: int) -> State:
+def _init_state(subject: Subject, case: Case, capacity: int) -> State:
     batch, kv_heads, _, d = case.key.shape
-    return subject.attend.start(
+    return subject.attend.init_state(
         batch,
         kv_heads,
         d,
@@ -278,7 +283,7 @@ def _extend(
     case: Case,
     state: State,
     places: Tensor,
-    keep: Tensor | None = None,
+    attention_mask: Tensor | None = None,
     rows: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """Feed the tokens at some places of each row."""
@@ -287,25 +292,27 @@ def _extend(
     query, key, value = (
         x[row[:, None], :, places].transpose(1, 2) for x in (case.query, case.key, case.value)
     )
-    kept = None if keep is None else keep.to(subject.device)
-    return subject.attend.extend(query, key, value, state, keep=kept, bias=case.bias)
+    kept = None if attention_mask is None else attention_mask.to(subject.device)
+    return subject.attend.extend(query, key, value, state, attention_mask=kept, bias=case.bias)
 
 
 def _remembers(subject: Subject, case: Case) -> None:
     """A memory read is what forward gives, for its rows in any order."""
-    memory = subject.attend.memory(case.key, case.value, mask=case.mask)
-    subject.close(subject.attend.read(case.query, memory), _run(subject, case), case, "memory read")
+    memory = subject.attend.encode_memory(case.key, case.value, mask=case.mask)
+    subject.close(
+        subject.attend.attend_memory(case.query, memory), _run(subject, case), case, "memory read"
+    )
     order = torch.tensor([1, 0], device=subject.device)
-    read = subject.attend.read(case.query[order], memory.select(order))
+    read = subject.attend.attend_memory(case.query[order], memory.reorder(order))
     subject.close(read, _run(subject, case)[order], case, "memory of other rows")
 
 
 def _decoding(subject: Subject, case: Case) -> State:
-    return _start(subject, case, case.query.shape[2])
+    return _init_state(subject, case, case.query.shape[2])
 
 
 def _memory(subject: Subject, case: Case) -> State:
-    return subject.attend.memory(case.key, case.value)
+    return subject.attend.encode_memory(case.key, case.value)
 
 
 def _vectors(subject: Subject, case: Case) -> object:
@@ -322,34 +329,37 @@ def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
         attempt(subject, case)
     except UnsupportedError as error:
         if subject.attend.name not in str(error):
-            raise Broken(f"the refusal doesn't name the mechanism: {error}") from None
+            raise ContractViolation(f"the error doesn't name the mechanism: {error}") from None
         return
-    raise Broken("what it says it can't do is done, or ignored, without a word")
+    raise ContractViolation("an unsupported feature is accepted or silently ignored")
 
 
 def _compiled(subject: Subject, case: Case, backend: str) -> None:
-    torch.compiler.reset()  # what was compiled before counts towards the compiler's limits
+    torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
     compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
     out = compiled(case.query, case.key, case.value, mask=case.mask)
     subject.close(out, _run(subject, case), case, "compiled")
 
 
 _CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
-    "equals its oracle": (_equals_oracle, lambda _, case: True),
+    "equals its reference": (_equals_reference, lambda _, case: True),
     "weights · values = output": (_weights_give_output, lambda _, case: True),
     "gradients": (_gradients, lambda _, case: True),
     "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
-    "padding is nothing": (
-        _padding_is_nothing,
+    "padding is ignored": (
+        _padding_is_ignored,
         lambda _, case: "key_lengths" in case.restrictions,
     ),
-    "unseeing rows are zero": (
-        _unseeing_rows_are_zero,
+    "fully masked rows are zero": (
+        _masked_rows_are_zero,
         lambda _, case: not bool(case.allowed().any(-1).all()),
     ),
     "key heads are shared": (_key_heads_are_shared, lambda _, case: case.group > 1),
-    "rows are apart": (_rows_are_apart, lambda _, case: True),
-    "layout is nothing": (_layout_is_nothing, lambda _, case: case.restrictions <= {"alignment"}),
+    "rows are independent": (_rows_are_independent, lambda _, case: True),
+    "memory layout is irrelevant": (
+        _layout_is_irrelevant,
+        lambda _, case: case.restrictions <= {"alignment"},
+    ),
     "training = evaluation": (_training_is_evaluation, lambda _, case: True),
     "decoding = all at once": (
         _decodes,

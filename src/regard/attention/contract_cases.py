@@ -64,7 +64,7 @@ class Case:
     bias: TableBias | None = None
 
     def cpu(self) -> "Case":
-        """The case where oracles work."""
+        """The case on the CPU, where references work."""
         cpu = torch.device("cpu")
         return replace(
             self,
@@ -109,7 +109,7 @@ def supported(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) ->
     """All cases that a mechanism says it can do."""
     make = _Maker(mechanism, dtype, device)
     for name, mask in _self_masks(device).items():
-        if _honours(mechanism, mask):
+        if _honors(mechanism, mask):
             yield make(name, mask)
             yield make(f"{name}, two heads a key", mask, kv_heads=HEADS // 2)
             if mechanism.type.supports.bias:
@@ -118,7 +118,7 @@ def supported(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) ->
     if mechanism.type.supports.cross:
         for queries, keys in ((SHORT, N), (N, SHORT)):
             for name, mask in _cross_masks(queries, keys, device).items():
-                if _honours(mechanism, mask):
+                if _honors(mechanism, mask):
                     name = f"{queries} queries, {keys} keys, {name}"
                     yield make(name, mask, queries=queries, keys=keys, kv_heads=HEADS // 2, e=3)
 
@@ -127,7 +127,7 @@ def unsupported(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) 
     """A case for each thing that a mechanism says it can't do."""
     make = _Maker(mechanism, dtype, device)
     for name, mask in _self_masks(device).items():
-        if mask is not None and len(mask.restrictions) == 1 and not _honours(mechanism, mask):
+        if mask is not None and len(mask.restrictions) == 1 and not _honors(mechanism, mask):
             yield make(name, mask)
     if not mechanism.type.supports.bias:
         yield make("bias", None, biased=True)
@@ -141,7 +141,7 @@ def plain(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) -> Cas
     return _Maker(mechanism, dtype, device)("plain", mask)
 
 
-def _honours(mechanism: Mechanism, mask: Mask | None) -> bool:
+def _honors(mechanism: Mechanism, mask: Mask | None) -> bool:
     return mask is None or mask.restrictions <= mechanism.type.supports.masks
 
 

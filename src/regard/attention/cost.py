@@ -47,6 +47,11 @@ class Shape:
         by_key = self.kv_heads * self.keys * (self.d + self.e)
         return self.batch * (by_query + by_key) * self.dtype.itemsize * self.passes
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the keys and values of all tokens."""
+        return self.batch * self.kv_heads * self.keys * (self.d + self.e) * self.dtype.itemsize
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:

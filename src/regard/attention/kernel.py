@@ -6,27 +6,26 @@
 in time linear in the number of keys. Causal, S and Z are running sums (eqs 10-12), in chunks.
 
 A value carries a 1 as its last coordinate throughout, so that Z is the last column of S. The scale
-of φ(q) cancels in the ratio; `running_sums` tells how that of φ(k) is kept.
+of φ(q) cancels in the ratio; `prefix_sums` tells how that of φ(k) is kept.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.base import Attention, Bias, RelativeVectors, State, Support
+from regard.attention import reference
+from regard.attention.base import AnyBias, Attention, State, StateShape, Support
 from regard.attention.cost import Cost, Shape
-from regard.attention.exact import memory_lengths
-from regard.attention.features import FeatureMap
+from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
-from regard.attention.running_sums import (
+from regard.attention.prefix_sums import (
     Carry,
-    Chunks,
     Part,
+    Tokens,
     accumulate,
     finite,
     key_sums,
@@ -34,8 +33,9 @@ from regard.attention.running_sums import (
     merge,
     scan,
     shares_of,
+    with_one,
 )
-from regard.errors import NormaliserError
+from regard.errors import NormalizerError
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,56 +50,8 @@ class KernelState:
     def bytes(self) -> int:
         return self.sums.nbytes + self.maximum.nbytes + self.length.nbytes
 
-    def select(self, rows: Int[Tensor, " rows"]) -> "KernelState":
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "KernelState":
         return KernelState(self.sums[rows], self.maximum[rows], self.length[rows])
-
-
-class Tokens(NamedTuple):
-    """Queries in groups that share a key head, keys and values; n tokens."""
-
-    query: Float[Tensor, "b g r n d"]
-    key: Float[Tensor, "b g n d"]
-    value: Float[Tensor, "b g n e"]
-    hidden: Bool[Tensor, "b n"]
-    documents: Int[Tensor, "b n"]
-
-    def padded(self, multiple: int) -> "Tokens":
-        """With hidden tokens of the last document at the end, up to a multiple."""
-        query, key, value, hidden, documents = self
-        more = -hidden.shape[1] % multiple
-        if not more:
-            return self
-        return Tokens(
-            F.pad(query, (0, 0, 0, more)),
-            F.pad(key, (0, 0, 0, more)),
-            F.pad(value, (0, 0, 0, more)),
-            F.pad(hidden, (0, more), value=True),
-            torch.cat([documents, documents[:, -1:].expand(-1, more)], 1),
-        )
-
-    def flipped(self) -> "Tokens":
-        """The last token first."""
-        query, key, value, hidden, documents = self
-        return Tokens(query.flip(3), key.flip(2), value.flip(2), hidden.flip(1), documents.flip(1))
-
-    def part(self, start: int, stop: int) -> "Tokens":
-        """Some of the tokens."""
-        query, key, value, hidden, documents = self
-        return Tokens(
-            query[:, :, :, start:stop],
-            key[:, :, start:stop],
-            value[:, :, start:stop],
-            hidden[:, start:stop],
-            documents[:, start:stop],
-        )
-
-    def chunks(self, features: FeatureMap, length: int) -> Chunks:
-        """Their features and values in chunks of a length that divides their number."""
-        query, _ = features(self.query.unflatten(3, (-1, length)).transpose(2, 3))
-        key, scale = features(self.key.unflatten(2, (-1, length)))
-        scale = scale.masked_fill(self.hidden.unflatten(1, (-1, length))[:, None], float("-inf"))
-        value = _with_one(self.value.unflatten(2, (-1, length)))
-        return Chunks(query, key, scale, value, self.documents.unflatten(1, (-1, length)))
 
 
 class KernelAttention(Attention):
@@ -123,24 +75,28 @@ class KernelAttention(Attention):
         self.features, self.chunk = features, chunk
         self.register_buffer("nonpositive", torch.zeros((), dtype=torch.long), persistent=False)
 
-    def forward(
+    def reference(
         self,
         query: Float[Tensor, "batch heads queries d"],
         key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
-        bias: Bias | RelativeVectors | None = None,
-    ) -> Float[Tensor, "batch heads queries e"]:
-        """What each query gathers. A query that may look at no key gathers zero.
+        mask: Mask,
+        bias: Float[Tensor, "heads queries keys"] | None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """φ(q_i)·φ(k_j) / Σ_l φ(q_i)·φ(k_l) over the allowed keys."""
+        kernel = self.features.reference(*reference.pairs(query, key))
+        return reference.normalized(kernel, reference.allowed(query, key, mask))
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        """Return what each query gathers.
 
         Raises:
-            NormaliserError: the weights of a query add up to zero or less.
+            NormalizerError: the weights of a query add up to zero or less.
             ValueError: a document stands in two places of a row.
 
         Compiled code can't look: it counts the former, and takes the latter for two documents.
         """
-        self.require(query, key, mask, bias)
         if not query.shape[2]:
             return _nothing(query, value)
         sums, alive = self._sums(query, key, value, mask or Mask())
@@ -154,69 +110,52 @@ class KernelAttention(Attention):
         *,
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries e"], Float[Tensor, "batch heads queries"]]:
-        """Numerator and normaliser of each query, divided by one and the same positive number.
+        """Numerator and normalizer of each query, divided by one and the same positive number.
 
-        Unlike `forward`, this takes a normaliser as it comes: zero, or negative.
+        Unlike `forward`, this takes a normalizer as it comes: zero, or negative.
         """
-        self.require(query, key, mask, None)
+        self._validate(query, key, mask, None)
         sums, _ = self._sums(query, key, value, mask or Mask())
         return sums[..., :-1], sums[..., -1]
 
-    def weights(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        *,
-        mask: Mask | None = None,
-        bias: Bias | RelativeVectors | None = None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
-        self.require(query, key, mask, bias)
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
             weights = self._matrix(query, key, mask or Mask())
             sums = torch.cat([weights.sums, weights.sums.sum(-1, keepdim=True)], -1)
         return self._divide(*_by_head(Part(sums, weights.maximum)))
 
-    def start(
-        self,
-        batch: int,
-        kv_heads: int,
-        d: int,
-        e: int,
-        *,
-        capacity: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> State:
-        """The state before the first token; `capacity` doesn't matter, and there is no end."""
-        m, dtype = self.features.size(d), torch.promote_types(dtype, torch.float32)
-        return KernelState(
-            torch.zeros(batch, kv_heads, m, e + 1, device=device, dtype=dtype),
-            torch.full((batch, kv_heads), float("-inf"), device=device, dtype=dtype),
-            torch.zeros(batch, device=device, dtype=torch.long),
-        )
+    def _init_state(self, shape: StateShape) -> State:
+        """The state before the first token; it has the same size for any capacity."""
+        rows, m = (shape.batch, shape.kv_heads), self.features.size(shape.d)
+        dtype = torch.promote_types(shape.dtype, torch.float32)
+        sums = torch.zeros(*rows, m, shape.e + 1, device=shape.device, dtype=dtype)
+        length = torch.zeros(shape.batch, device=shape.device, dtype=torch.long)
+        return KernelState(sums, sums.new_full(rows, float("-inf")), length)
 
-    def extend(
+    def _extend(
         self,
-        query: Float[Tensor, "batch heads new d"],
-        key: Float[Tensor, "batch kv_heads new d"],
-        value: Float[Tensor, "batch kv_heads new e"],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         state: State,
-        *,
-        keep: Bool[Tensor, "batch new"] | None = None,
-        bias: Bias | RelativeVectors | None = None,
-    ) -> tuple[Float[Tensor, "batch heads new e"], State]:
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+    ) -> tuple[Tensor, State]:
         assert isinstance(state, KernelState)
-        self.require(query, key, None, bias)
         if not key.shape[2]:
             return _nothing(query, value), state
-        kept = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
+        real = attention_mask
+        if real is None:
+            real = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
         with torch.autocast(query.device.type, enabled=False):
             tokens = Tokens(
                 _grouped(query, key.shape[1]),
                 _precise(key),
                 _precise(value),
-                ~kept,
-                torch.zeros_like(kept, dtype=torch.long),
+                ~real,
+                torch.zeros_like(real, dtype=torch.long),
             )
             if key.shape[2] == 1:
                 part, carry = self._step(tokens, state)
@@ -224,24 +163,15 @@ class KernelAttention(Attention):
                 carry = Carry(state.sums, state.maximum, tokens.documents[:, 0])
                 part, carry = self._scan(tokens, carry, torch.tril)
             sums, alive = _by_head(part)
-            out = self._divide(sums, alive & kept[:, None]).to(query.dtype)
-        return out, KernelState(carry.sums, carry.maximum, state.length + kept.sum(1))
+            out = self._divide(sums, alive & real[:, None]).to(query.dtype)
+        return out, KernelState(carry.sums, carry.maximum, state.length + real.sum(1))
 
-    def memory(
-        self,
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
-    ) -> State:
-        length = memory_lengths(self, key, mask)
+    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
         with torch.autocast(key.device.type, enabled=False):
-            carry = self._absorb(key, value, _hidden(key, Mask.lengths(length)))
-        return KernelState(carry.sums, carry.maximum, length)
+            carry = self._absorb(key, value, _hidden(key, Mask.lengths(lengths)))
+        return KernelState(carry.sums, carry.maximum, lengths)
 
-    def read(
-        self, query: Float[Tensor, "batch heads queries d"], memory: State
-    ) -> Float[Tensor, "batch heads queries e"]:
+    def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, KernelState)
         with torch.autocast(query.device.type, enabled=False):
             sums, alive = self._read(query, memory.sums, memory.maximum)
@@ -289,12 +219,12 @@ class KernelAttention(Attention):
         """Of no more keys than a chunk has: by the matrix of weights."""
         _require_contiguous(mask.document_ids)
         weights = self._matrix(query, key, mask)
-        value = _with_one(_precise(value))
+        value = with_one(_precise(value))
         sums = (weights.sums.flatten(2, 3) @ value).unflatten(2, weights.sums.shape[2:4])
         return _by_head(Part(sums, weights.maximum))
 
     def _matrix(self, query: Tensor, key: Tensor, mask: Mask) -> Part:
-        """Weights of queries and keys, (b, g, r, queries, keys), before they are normalised."""
+        """Weights of queries and keys, (b, g, r, queries, keys), before they are normalized."""
         (batch, kv_heads, keys, _), queries = key.shape, query.shape[2]
         visible = mask.to_dense(queries, keys, query.device).expand(-1, -1, queries, keys)
         grouped = _grouped(query, kv_heads)
@@ -364,7 +294,7 @@ class KernelAttention(Attention):
         scale = scale[..., 0].masked_fill(tokens.hidden, float("-inf"))
         maximum = torch.maximum(state.maximum, scale)
         old, new = ((x - finite(maximum)).exp()[..., None, None] for x in (state.maximum, scale))
-        sums = old * state.sums + key.mT @ (new * _with_one(tokens.value))
+        sums = old * state.sums + key.mT @ (new * with_one(tokens.value))
         part = Part(query @ sums[:, :, None], maximum[:, :, None, None, None])
         return part, Carry(sums, maximum, tokens.documents[:, 0])
 
@@ -380,7 +310,7 @@ class KernelAttention(Attention):
             new_sums, maximum = key_sums(
                 features,
                 scale,
-                _with_one(_precise(value[:, :, None, part])),
+                with_one(_precise(value[:, :, None, part])),
                 ~hidden[:, None, None, part],
             )
             carry = last(accumulate(carry, new_sums, maximum, same))
@@ -396,7 +326,7 @@ class KernelAttention(Attention):
         return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
 
     def _divide(self, sums: Tensor, alive: Tensor) -> Tensor:
-        """Numerators by normalisers, zero where a query may look at no key."""
+        """Numerators by normalizers, zero where a query may look at no key."""
         total = sums[..., -1]
         # A subnormal sum has lost its digits, and is no better than zero.
         wrong = alive & ~(total >= torch.finfo(total.dtype).tiny)
@@ -404,7 +334,7 @@ class KernelAttention(Attention):
             self.nonpositive += wrong.sum()
         elif bool(wrong.any()):
             other = "" if self.features.positive else ", or features that are always positive"
-            raise NormaliserError(
+            raise NormalizerError(
                 f"the weights of {int(wrong.sum())} of {wrong.numel()} queries add up to zero or "
                 f"less with {type(self.features).__name__} features; take smaller queries and keys"
                 f"{other}"
@@ -425,10 +355,6 @@ def _segment(x: Tensor) -> int:
 
 def _precise(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:
-    return F.pad(value, (0, 1), value=1.0)
 
 
 def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b g r n d"]:

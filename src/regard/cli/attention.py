@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 import click
 
 from regard.cli import options
+from regard.cli.main import Group
 
 if TYPE_CHECKING:
     from regard.attention.contract import Outcome
 
 
-@click.group()
+@click.group(cls=Group)
 def attention() -> None:
-    """What the attention mechanisms can do, and whether they do it here."""
+    """List attention mechanisms, or check that they work on this machine."""
 
 
 @attention.command("list")
 @options.JSON
 def list_(json_file: Path | None) -> None:
-    """All mechanisms: what each can do, its cost, its paper.
+    """List all mechanisms with supported features, cost and paper.
 
-    For n tokens, heads of width d; k, m, p, w and b are settings of the mechanism.
+    Costs are for n tokens and heads of width d; k, m, p, w and b are options of the mechanism.
     """
     from rich.console import Console
     from rich.table import Table
@@ -39,51 +40,56 @@ def list_(json_file: Path | None) -> None:
         "cross": "cross",
         "decodes": "decoding",
     }
-    options.write_json(
-        json_file,
-        {
+    if json_file:
+        found = {
             m.name: {name: m.type.supports.has(field) for name, field in abilities.items()}
-            | {"summary": m.summary, "time": m.time, "state": m.state, "paper": m.paper}
+            | {
+                "summary": m.summary,
+                "time": m.config.time,
+                "state": m.config.state,
+                "paper": m.config.paper,
+            }
             for m in known
-        },
-    )
+        }
+        options.write_json(json_file, found)
     table = Table(box=None, pad_edge=False)
-    for column in ("kind", "what it is", "time", "state"):
-        table.add_column(column, no_wrap=column != "what it is")
+    for column in ("kind", "description", "time", "state"):
+        table.add_column(column, no_wrap=column != "description")
     for column in abilities:
         table.add_column(column, justify="center")
     table.add_column("paper")
     for m in known:
         marks = ["•" if m.type.supports.has(field) else "" for field in abilities.values()]
-        table.add_row(m.name, m.summary, m.time, m.state, *marks, m.paper)
+        described = m.config
+        table.add_row(m.name, m.summary, described.time, described.state, *marks, described.paper)
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
 
 
 @attention.command()
 @click.argument("names", nargs=-1, metavar="[NAME | FILE.py:CLASS]...")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
 @click.option(
     "--precision",
-    type=click.Choice(["float64", "float32", "bfloat16"]),
+    type=options.Choice(["float64", "float32", "bfloat16"]),
     multiple=True,
-    help="All three if not given; may be repeated.",
+    help="Precision to check; repeatable. Default: all three.",
 )
-@click.option("--inductor", is_flag=True, help="Compile for speed, which takes a minute each.")
+@click.option("--inductor", is_flag=True, help="Compile with Inductor, a minute per mechanism.")
 def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], inductor: bool) -> None:
-    """Run the contract of attention mechanisms on this machine, and say in words what fails.
+    """Check attention mechanisms against their contract on this machine.
 
-    Without a NAME, all of them. One of your own: FILE.py:CLASS, a subclass of
-    regard.attention.Attention that can be made without arguments.
+    Default: all built-in mechanisms. FILE.py:CLASS is a custom subclass of
+    regard.attention.Attention whose arguments all have defaults.
     """
     import torch
 
     from regard.attention.contract import check as run
     from regard.attention.registry import find, mechanisms
     from regard.errors import RegardError
-    from regard.runs.machine import Machine
+    from regard.runs.environment import ExecutionEnvironment
 
-    machine = Machine.choose(device)
+    environment = ExecutionEnvironment.choose(device)
     failures = 0
     for mechanism in [find(name) for name in names] or list(mechanisms().values()):
         for dtype in precision or ("float64", "float32", "bfloat16"):
@@ -91,16 +97,16 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
             outcomes = run(
                 mechanism,
                 dtype=getattr(torch, dtype),
-                device=machine.device,
+                device=environment.device,
                 backend=backend,
             )
-            failures += _report(f"{mechanism.name} in {dtype} on {machine.device}", outcomes)
+            failures += _report(f"{mechanism.name} in {dtype} on {environment.device}", outcomes)
     if failures:
-        raise RegardError(f"{failures} checks of the contract fail, as told above")
+        raise RegardError(f"{failures} checks of the contract fail; see above")
 
 
 def _report(title: str, outcomes: Iterable["Outcome"]) -> int:
-    """Print what fails, each check with its cases together; how many checks do."""
+    """Print failed checks, each once with its cases; return their number."""
     made = 0
     broken: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -108,7 +114,7 @@ def _report(title: str, outcomes: Iterable["Outcome"]) -> int:
         if outcome.failure:
             broken.setdefault(outcome.check, []).append(outcome)
     if not broken:
-        click.echo(f"✓ {title}: {made} checks, all kept")
+        click.echo(f"✓ {title}: {made} checks passed")
     for check_name, failed in broken.items():
         first = failed[0]
         more = f" (and {len(failed) - 1} more cases)" if len(failed) > 1 else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regard.cli import options
-from regard.errors import UserError
+from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
     from regard.studies.birthplaces import Score
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     "--data",
     type=click.Path(path_type=Path),
     envvar="REGARD_BIRTHPLACES",
-    help="Folder of the text and the questions [$REGARD_BIRTHPLACES].",
+    help="Folder of texts and questions [$REGARD_BIRTHPLACES].",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("runs/birthplaces"), show_default=True
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/birthplaces"),
+    show_default=True,
+    help="Folder for the runs, one subfolder per seed.",
 )
 @options.RECIPE
 @click.option(
@@ -29,12 +33,12 @@ if TYPE_CHECKING:
     "seeds",
     type=click.IntRange(0, 2**32 - 1),
     multiple=True,
-    help="Instead of the recipe's; may be given several times.",
+    help="Random seed; repeatable. Default: the recipe's.",
 )
-@click.option("--arm", "arms", multiple=True, help="What to train; all three arms if not given.")
+@click.option("--arm", "arms", multiple=True, help="Arm to train; repeatable. Default: all three.")
 @options.JSON
 @options.COMPILE
-@options.machine_options(precision="auto")
+@options.environment_options(precision="auto")
 def birthplaces(
     overrides: tuple[str, ...],
     data: Path | None,
@@ -48,40 +52,41 @@ def birthplaces(
     precision: str,
     threads: int | None,
 ) -> None:
-    """Does pretraining matter? Train on sentences about people, ask where they were born.
+    """Measure what pretraining adds: train on sentences about people, ask for birth places.
 
-    Each seed has a folder below --out; what is there already is gone on with, and its report shows
-    the arms of this command. The recipe is "modern" unless told otherwise; OVERRIDES are settings
-    of it, such as pretraining.steps=600.
-    `regard world` writes data of this form.
+    Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
+    pretraining.steps=600. `regard world` writes data of this form.
     """
+    from regard.runs.recipes import find_recipe
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report
     from regard.training.loop import InterruptedTraining
 
     if data is None:
-        raise UserError("there are no data: name their folder by --data or REGARD_BIRTHPLACES")
-    if unknown := set(arms) - set(ARMS):
-        raise UserError(f"--arm {min(unknown)}: no such arm; there are: {', '.join(ARMS)}")
-    options.check_places(json_file)
+        raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
+    if unknown := sorted(set(arms) - set(ARMS)):
+        raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
     chosen = options.settings(device, precision, threads, compile_)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
-        of_seed = options.choose_recipe(recipe, "modern", overrides, seed)
+        of_seed = find_recipe(
+            recipe or "modern", [*overrides, *([] if seed is None else [f"seed={seed}"])]
+        )
         read = Data.read(data, of_seed)
         folder = out / f"seed-{of_seed.seed}"
         try:
             found = study(read, folder, of_seed, chosen, list(dict.fromkeys(arms or ARMS)))
         except InterruptedTraining:
             raise InterruptedTraining(
-                f"stopped; all is saved in {folder}. To go on, repeat the command"
+                f"stopped and saved in {folder}; repeat the command to resume"
             ) from None
-        birthplaces_report(found, read, chosen.machine).save(folder / "report.html")
+        birthplaces_report(found, read, chosen.environment).save(folder / "report.html")
         click.echo(f"Report: {(folder / 'report.html').resolve()}")
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
-    _write(json_file, scores, recipe or "modern", overrides, chosen.machine.describe())
+    if json_file:
+        _write(json_file, scores, recipe or "modern", overrides, chosen.environment.describe())
 
 
 def _print_table(scores: "list[Score]") -> None:
@@ -90,8 +95,8 @@ def _print_table(scores: "list[Score]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="People of whom only the text tells", min_width=60)
-    for column in ("arm", "seed", "accuracy [95 %]", "AUROC", "trained, s"):
+    table = Table(title="People in the text only", min_width=60)
+    for column in ("arm", "seed", "accuracy [95 %]", "AUROC", "training time, s"):
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
     for score in scores:
         table.add_row(
@@ -110,14 +115,14 @@ def _print_table(scores: "list[Score]") -> None:
 
 
 def _write(
-    json_file: Path | None,
+    json_file: Path,
     scores: "list[Score]",
     recipe: str,
     overrides: tuple[str, ...],
-    machine: dict[str, str | int],
+    environment: dict[str, str | int],
 ) -> None:
     import msgspec
 
     results = [msgspec.to_builtins(score) for score in scores]
-    facts = {"recipe": recipe, "overrides": list(overrides), "machine": machine}
+    facts = {"recipe": recipe, "overrides": list(overrides), "machine": environment}
     options.write_json(json_file, facts | {"scores": results})

@@ -1,4 +1,4 @@
-"""regard config and regard info"""
+"""regard config, regard info and regard import-hf"""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from regard.cli import options
 @options.RECIPE
 @click.argument("overrides", nargs=-1)
 def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
-    """Print a whole recipe as commented TOML; save it, change it, and give it as --recipe FILE."""
-    from regard.runs.toml import to_toml
+    """Print a recipe as commented TOML, to edit and pass as --recipe FILE.
 
-    chosen = options.choose_recipe(recipe, "plain", overrides, None)
-    click.echo(to_toml(chosen, comments=True), nl=False)
+    OVERRIDES are settings such as model.n_layers=6.
+    """
+    from regard.config import to_commented_toml
+    from regard.runs.recipes import find_recipe
+
+    click.echo(to_commented_toml(find_recipe(recipe or "default", overrides)), nl=False)
 
 
 @click.command()
 @options.RUN
 def info(run: Path) -> None:
-    """What RUN is, how it was made, how far it got."""
-    from regard.errors import UserError
+    """Show configuration, provenance and progress of RUN."""
     from regard.runs.checkpoints import newest_checkpoint
+    from regard.runs.recipe import load_recipe
     from regard.runs.run import Run, load_origin, load_tokenizer
-    from regard.runs.toml import read_recipe
 
-    if not (run / "config.toml").is_file():
-        raise UserError(f"{run}: is no run: it has no config.toml")
-    recipe, origin = read_recipe(run / "config.toml"), load_origin(run)
+    recipe, origin = load_recipe(run), load_origin(run)
     untrained = Run.new(run, recipe, load_tokenizer(run), origin)
     checkpoint = newest_checkpoint(run)
     family = recipe.model.__struct_config__.tag
@@ -56,3 +56,23 @@ def info(run: Path) -> None:
     for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(f"{name + ':':<26}{shown}")
+
+
+@click.command("import-hf")
+@click.argument("folder", type=click.Path(path_type=Path))
+@options.OUT
+def import_hf(folder: Path, out: Path) -> None:
+    """Convert a Hugging Face GPT-2 or BERT in FOLDER to a run.
+
+    FOLDER contains config.json, model.safetensors and tokenizer.json, or the older vocab.json and
+    merges.txt, or vocab.txt.
+    """
+    from regard.runs.hugging_face import import_folder
+    from regard.text.vocabulary import MASK
+
+    run = import_folder(folder, out)
+    tokenizer, model = run.tokenizer, run.recipe.model
+    click.echo(f"model: {model.__struct_config__.tag}, {model.summary}")
+    click.echo(f"parameters: {run.n_parameters:,}")
+    click.echo(f"tokenizer: {tokenizer.size:,} tokens; the mask is {tokenizer.decode([MASK])}")
+    click.echo(f"Run: {run.path}")

@@ -1,31 +1,47 @@
-"""regard data"""
+"""regard data, regard world and regard tasks"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from regard.cli import options
+
 
 @click.command()
-@click.argument("kind", type=click.Choice(["pairs", "corruption", "masking"]))
+@click.argument("kind", type=options.Choice(["pairs", "corruption", "masking"]))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--number", type=click.IntRange(min=1), default=4, show_default=True)
-@click.option("--block", type=click.IntRange(min=8), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-def data(kind: str, file: Path, number: int, block: int, seed: int) -> None:
-    """Print examples of FILE: x, what a model reads, and y below, what it should predict there.
+@click.option(
+    "--num-examples",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of examples.",
+)
+@click.option(
+    "--context-length",
+    type=click.IntRange(min=8),
+    default=128,
+    show_default=True,
+    help="Longest example, in tokens.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
+)
+def data(kind: str, file: Path, num_examples: int, context_length: int, seed: int) -> None:
+    """Print training examples of FILE: inputs x and, below, targets y.
 
-    pairs: questions and answers; corruption: texts with a span cut out; masking: texts with single
-    characters masked, for models that see both sides. Characters are tokens. · in y marks a
-    position that carries no loss.
+    pairs: questions and answers; corruption: texts with a span removed; masking: texts with masked
+    characters, for bidirectional models. Tokens are characters. · in y marks positions without
+    loss.
     """
     import numpy as np
 
-    from regard.tasks.questions import encode_pairs, read_answered
+    from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.corpus import read_corpus
     from regard.text.objectives import (
         IGNORE,
-        Example,
+        EncodedExample,
         masked_tokens,
         question_answer,
         span_corruption,
@@ -36,7 +52,7 @@ def data(kind: str, file: Path, number: int, block: int, seed: int) -> None:
         y = ["·" if label == IGNORE else tokenizer.decode([label]) for label in labels]
         click.echo(f"x: {tokenizer.decode(x)}\ny: {''.join(y)}\n")
 
-    def show_next(example: Example) -> None:
+    def show_next(example: EncodedExample) -> None:
         labels = [
             token if target else IGNORE
             for token, target in zip(example.ids, example.targets, strict=True)
@@ -44,16 +60,50 @@ def data(kind: str, file: Path, number: int, block: int, seed: int) -> None:
         show(example.ids[:-1], labels[1:])
 
     if kind == "pairs":
-        questions = read_answered(file)[:number]
+        questions = read_answered(file)[:num_examples]
         tokenizer = Characters.train([text for q in questions for text in (q.text, q.answer or "")])
-        for pair in encode_pairs(tokenizer, questions, block):
+        for pair in encode_pairs(tokenizer, questions, context_length):
             show_next(question_answer(*pair))
         return
-    documents = read_corpus([file])[:number]
+    documents = read_corpus([file])[:num_examples]
     tokenizer = Characters.train([document.text for document in documents])
     draw = np.random.default_rng(seed)
     for ids in encode_documents(tokenizer, documents):
         if kind == "corruption":
-            show_next(span_corruption(ids, block, draw))
+            show_next(span_corruption(ids, context_length, draw))
         else:
-            show(*masked_tokens(ids[:block], tokenizer.size, draw))
+            show(*masked_tokens(ids[:context_length], tokenizer.size, draw))
+
+
+@click.command()
+@options.OUT
+@click.argument("settings", nargs=-1)
+def world(out: Path, settings: tuple[str, ...]) -> None:
+    """Write the fictional world to files in the format of the birth-places data.
+
+    SETTINGS are people=N, absent=N, places=N, skew=X, correlation=X, biographies=N, augment=BOOL,
+    seed=N.
+    """
+    from regard.config import override
+    from regard.tasks.world import WorldConfig, make_world
+    from regard.tasks.world_files import save_world
+
+    made = make_world(override(WorldConfig(), settings))
+    save_world(made, out)
+    people = ", ".join(f"{len(made.group(g))} {g}" for g in ("qa_train", "text_only", "absent"))
+    click.echo(f"{len(made.documents)} biographies; people: {people}")
+    click.echo(f"World: {out}")
+
+
+@click.command()
+def tasks() -> None:
+    """List the tasks of `regard train TASK`."""
+    from regard.runs.recipes import TASKS
+
+    about = {
+        "questions": "Questions of a file → answers.",
+        "text": "Any text → its continuation.",
+    }
+    about |= {name: (type(recipe.task).__doc__ or "") for name, recipe in TASKS.items()}
+    for name, text in about.items():
+        click.echo(f"{name:<16}{text.splitlines()[0]}")

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to make [runs/demo].")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="New folder [runs/demo].")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Random seed.",
+)
 @options.JSON
 @options.COMPILE
-@options.machine_options(precision="auto")
+@options.environment_options(precision="auto")
 @click.argument("overrides", nargs=-1)
 def demo(
     out: Path | None,
@@ -28,21 +34,21 @@ def demo(
     threads: int | None,
     overrides: tuple[str, ...],
 ) -> None:
-    """Pretrain on a fictional world, ask about its people, tell recall from invention.
+    """Pretrain on a fictional world, and tell recalled answers from invented ones.
 
     OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500, and of the world,
     such as world.correlation=0.5.
     """
-    from regard.runs.toml import override
+    from regard.config import override
+    from regard.runs.recipes import find_recipe
     from regard.studies.recall import recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
     from regard.training.loop import InterruptedTraining
 
-    options.check_places(json_file)
     of_world = [o.removeprefix("world.") for o in overrides if o.startswith("world.")]
     of_recipe = [o for o in overrides if not o.startswith("world.")]
-    recipe = options.choose_recipe("demo", "demo", of_recipe, seed)
+    recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
     chosen = options.settings(device, precision, threads, compile_)
     folder = out or _unused(Path("runs/demo"))
@@ -51,14 +57,15 @@ def demo(
     except InterruptedTraining:
         raise click.Abort from None
     page = folder / "report.html"
-    recall_report(found, chosen.machine).save(page)
-    options.write_json(json_file, found.figures())
+    recall_report(found, chosen.environment).save(page)
+    if json_file:
+        options.write_json(json_file, found.figures())
     _print_table(found)
     click.echo(f"Report: {page.resolve()}")
 
 
 def _unused(path: Path) -> Path:
-    """The path, or the first of path-2, path-3, … that doesn't exist."""
+    """Return the path, or the first of path-2, path-3, … that doesn't exist."""
     candidate, number = path, 1
     while candidate.exists():
         number += 1
@@ -70,13 +77,13 @@ def _print_table(found: "Recall") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="People the text tells of, but nobody asked about", min_width=60)
+    table = Table(title="People in the text only", min_width=60)
     table.add_column("")
     table.add_column("accuracy [95 %]", justify="right")
     for name, interval in found.accuracies.items():
         table.add_row(name, interval.percent())
     table.add_section()
-    table.add_row("told of or never mentioned?", "AUROC")
+    table.add_row("text only or absent?", "AUROC")
     for name, area in found.chosen.all_aurocs.items():
         mark = " (chosen)" if name == found.chosen.signal else ""
         table.add_row(f"  by {name}{mark}", f"{area:.3f}")

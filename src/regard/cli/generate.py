@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,161 +13,150 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.runs.machine import Precision
+    from regard.runs.environment import Precision
     from regard.runs.run import Run
 
 
 @click.command()
 @options.RUN
 @click.argument("prompts", nargs=-1)
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy.")
-@click.option("--top-k", type=int, help="Only the k most probable tokens.")
-@click.option("--top-p", type=float, help="Only the most probable tokens that reach this mass.")
-@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
-    "--beams",
-    type=click.IntRange(min=1),
-    help="Search for the most probable continuations, so many side by side; nothing is drawn.",
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Sampling temperature; 0 for greedy decoding.",
 )
+@click.option("--top-k", type=int, help="Sample from the k most probable tokens.")
 @click.option(
-    "--return",
-    "n_best",
+    "--top-p", type=float, help="Sample from the smallest set of tokens with this probability."
+)
+@click.option("--num-beams", type=click.IntRange(min=1), help="Number of beams; no sampling.")
+@click.option(
+    "--num-return-sequences",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Of the beams, print so many, the best first.",
+    help="Number of samples per prompt, or of the best beams.",
 )
 @click.option(
     "--length-penalty",
     type=float,
     default=1.0,
     show_default=True,
-    help="Beams score log-probability / length^penalty; a higher one favours long continuations.",
+    help="Exponent of the length that divides a beam's log-probability; higher favors long texts.",
 )
 @click.option(
     "--early-stopping",
-    type=click.Choice(["true", "false", "never"]),
+    type=options.Choice(["true", "false", "never"]),
     default="never",
     show_default=True,
-    help="Once as many continuations have ended as there are beams, true stops; false stops when "
-    "what goes on is no better so far; never, when it can't become better.",
+    help="Stop of the beam search once as many continuations have ended as there are beams: true, "
+    "at once; false, if no open beam scores better now; never, if none can score better.",
 )
 @click.option(
-    "--max-new-tokens", type=click.IntRange(min=1), help="As many as fit the block if not given."
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    help="Number of tokens to generate. Default: fill the context.",
 )
-@click.option("--stop", help="End the continuation before this text.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--stop-string", help="Text that ends the continuation, not printed.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print a line of JSON for each sample or beam."
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Random seed of the samples.",
 )
-@options.machine_options(precision="float32")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per sample or beam.")
+@options.environment_options(precision="float32")
 def generate(
     run: Path,
     prompts: tuple[str, ...],
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    samples: int,
-    beams: int | None,
-    n_best: int,
-    length_penalty: float,
-    early_stopping: str,
-    max_new_tokens: int | None,
-    stop: str | None,
-    seed: int,
     as_json: bool,
     device: str,
-    precision: "Precision",
     threads: int | None,
+    **settings: Any,
 ) -> None:
-    """Continue each of PROMPTS with the model of RUN; - reads prompts from lines of the input.
+    """Continue each of PROMPTS with the model of RUN; - reads prompts from the lines of stdin.
 
-    A run that labels texts, or tags their words, prints the labels; a tab parts two texts.
+    A run trained for a task prints the answer, label or tags; a tab separates two texts.
     """
-    _refuse_mixtures(beams)
     from regard import api
-    from regard.models.families import Classifier, TokenClassifier
+    from regard.models.builders import Classifier, TokenClassifier
 
-    options.choose_machine(device, precision, threads)
-    texts = _read_input() if prompts == ("-",) else list(prompts)
+    _refuse_mixtures(settings["num_beams"])
+    texts = _read_stdin() if prompts == ("-",) else list(prompts)
     if not texts:
-        raise UserError("generate: there is no prompt; name one, or - and lines on the input")
-    loaded = api.load(run, device=device)
-    wishes: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens,
-        "stop": stop,
-        "precision": precision,
-    }
+        raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
+    loaded = api.load(run, device=device, threads=threads)
     if isinstance(loaded.model, Classifier | TokenClassifier):
-        _refuse(_WRITING_FLAGS, "is for a model that writes, and this one labels; leave it out")
-        records = _labelled(loaded, texts, precision)
-    elif beams is None:
-        wishes |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        records = _sampled(loaded, texts, samples, wishes)
+        _refuse(_GENERATION, "is for a model that generates, and this one labels; drop it")
+        records = _labels(loaded, texts, settings["precision"])
+    elif settings["num_beams"] is None:
+        records = _samples(loaded, texts, settings)
     else:
-        wishes |= {"beams": beams, "n_best": n_best, "length_penalty": length_penalty}
-        wishes["early_stopping"] = _EARLY_STOPPING[early_stopping]
-        records = _searched(loaded, texts, wishes)
+        records = _beams(loaded, texts, settings)
     for record in records:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
 
 
-def _labelled(run: "Run", texts: list[str], precision: "Precision") -> list[dict[str, Any]]:
-    """The label of each text, or of two with a tab between them; or the tags of a text's words."""
+def _labels(run: "Run", texts: list[str], precision: "Precision") -> Iterator[dict[str, Any]]:
+    """Label each text, or two with a tab between them, or tag a text's words."""
     from regard import api
 
     pairs = [text.partition("\t") for text in texts]
-    asked = [(first, second) if tab else first for first, tab, second in pairs]
-    found = api.label(run, asked, precision=precision)
-    return [
-        {"prompt": prompt, "text": label.text, "probability": label.probability}
-        for prompt, label in zip(texts, found, strict=True)
-    ]
+    inputs = [(first, second) if tab else first for first, tab, second in pairs]
+    for text, label in zip(texts, api.label(run, inputs, precision=precision), strict=True):
+        yield {"prompt": text, "text": label.text, "probability": label.probability}
 
 
-def _sampled(
-    run: "Run", texts: list[str], samples: int, wishes: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Samples of each text's continuation."""
+def _samples(run: "Run", texts: list[str], settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from regard import api
 
-    asked = [text for text in texts for _ in range(samples)]
-    return [
-        {"prompt": prompt, "sample": number % samples, "text": text}
-        for number, (prompt, text) in enumerate(
-            zip(asked, api.generate(run, asked, **wishes), strict=True)
-        )
-    ]
+    n = settings["num_return_sequences"]
+    prompts = [text for text in texts for _ in range(n)]
+    chosen = {name: settings[name] for name in (*_COMMON, *_SAMPLING, "seed")}
+    for i, text in enumerate(api.generate(run, prompts, **chosen)):
+        yield {"prompt": prompts[i], "sample": i % n, "text": text}
 
 
-def _searched(run: "Run", texts: list[str], wishes: dict[str, Any]) -> list[dict[str, Any]]:
-    """The best continuations of each text."""
+def _beams(run: "Run", texts: list[str], settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from regard import api
 
-    return [
-        {"prompt": prompt, "beam": number, "score": beam.score, "text": beam.text}
-        for prompt, best in zip(texts, api.beam_search(run, texts, **wishes), strict=True)
-        for number, beam in enumerate(best)
-    ]
+    chosen = {name: settings[name] for name in (*_COMMON, "num_return_sequences", "length_penalty")}
+    stopping: dict[str, Any] = {"true": True, "false": False, "never": "never"}
+    found = api.beam_search(
+        run,
+        texts,
+        num_beams=settings["num_beams"],
+        early_stopping=stopping[settings["early_stopping"]],
+        **chosen,
+    )
+    for text, best in zip(texts, found, strict=True):
+        for i, beam in enumerate(best):
+            yield {"prompt": text, "beam": i, "score": beam.score, "text": beam.text}
 
 
-_EARLY_STOPPING = {"true": True, "false": False, "never": "never"}
-_SAMPLING_FLAGS = {"--temperature", "--top-k", "--top-p", "--samples"}
-_BEAM_FLAGS = {"--return", "--length-penalty", "--early-stopping"}
-_WRITING_FLAGS = _SAMPLING_FLAGS | _BEAM_FLAGS | {"--beams", "--max-new-tokens", "--stop", "--seed"}
+_COMMON = ("max_new_tokens", "stop_string", "precision")
+_SAMPLING = ("temperature", "top_k", "top_p")
+_BEAM_SEARCH = ("length_penalty", "early_stopping")
+_GENERATION = {
+    *_SAMPLING,
+    *_BEAM_SEARCH,
+    *("num_beams", "num_return_sequences", "max_new_tokens", "stop_string", "seed"),
+}
 
 
-def _refuse_mixtures(beams: int | None) -> None:
-    """Refuse flags of sampling with --beams, and those of beams without."""
-    if beams is None:
-        _refuse(_BEAM_FLAGS, "is for beam search; add --beams, or leave it out")
+def _refuse_mixtures(num_beams: int | None) -> None:
+    """Refuse options of sampling with --num-beams, and those of beam search without."""
+    if num_beams is None:
+        _refuse(_BEAM_SEARCH, "is for beam search; add --num-beams, or leave it out")
     else:
-        reason = "is for sampling, and --beams draws nothing; leave one of them out"
-        _refuse(_SAMPLING_FLAGS, reason)
+        _refuse(_SAMPLING, "is for sampling, and --num-beams doesn't sample; leave one of them out")
 
 
-def _refuse(flags: set[str], reason: str) -> None:
-    """Refuse flags that were given.
+def _refuse(options: Collection[str], reason: str) -> None:
+    """Refuse options given on the command line.
 
     Raises:
         UserError: names the first of them.
@@ -174,13 +164,12 @@ def _refuse(flags: set[str], reason: str) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.opts[0] in flags and source is ParameterSource.COMMANDLINE:
+        if parameter.name in options and source is ParameterSource.COMMANDLINE:
             raise UserError(f"generate: {parameter.opts[0]} {reason}")
 
 
-def _read_input() -> list[str]:
-    """The lines of the standard input."""
+def _read_stdin() -> list[str]:
     try:
         return sys.stdin.read().splitlines()
     except UnicodeDecodeError:
-        raise UserError("generate: the input isn't UTF-8; convert it") from None
+        raise UserError("generate: stdin isn't UTF-8; convert it") from None

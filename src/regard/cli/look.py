@@ -1,4 +1,4 @@
-"""regard look, regard patterns"""
+"""regard look, regard head-scores"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,34 +8,35 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
+    from regard.explorer.adapters import Adapter
+    from regard.explorer.head_scores import Head
     from regard.explorer.look import View
-    from regard.explorer.profile import Head
-    from regard.explorer.subjects import Subject
     from regard.runs.run import Run
 
-MODEL = click.argument("model", metavar="RUN|hf:MODEL")
+MODEL = click.argument("model", metavar="RUN|hf:MODEL", callback=options.trust_run)
 DOWNLOAD = click.option(
-    "--download", is_flag=True, help="Fetch an hf: model that isn't in the local cache."
+    "--download", is_flag=True, help="Download an hf: model that isn't in the local cache."
 )
 
 
 @click.command()
+@options.TRUST_CODE
 @MODEL
 @click.argument("text")
 @click.argument("second", required=False)
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Page to write, or a .png or .svg [look.html]."
+    "--out", type=options.OutputFile(), help="Page to write, or a .png or .svg [look.html]."
 )
-@click.option("--layers", metavar="0,2-3", help="Only these layers, from 0.")
-@click.option("--heads", metavar="0,2-3", help="Only these heads, from 0.")
+@click.option("--layers", metavar="0,2-3", help="Layers to show, from 0.")
+@click.option("--heads", metavar="0,2-3", help="Heads to show, from 0.")
 @click.option(
-    "--steps", metavar="LAYER.HEAD", multiple=True, help="Shown step by step [the first]."
+    "--detail", metavar="LAYER.HEAD", multiple=True, help="Head with exact scores [the first]."
 )
-@click.option("--vs", help="Another run, or hf:MODEL, side by side.")
-@click.option("--vs-untrained", is_flag=True, help="The same model before its training, beside it.")
-@click.option("--vs-text", help="Another text, side by side.")
-@click.option("--word", help="The word that is compared between sides [the first of both].")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.option("--compare", callback=options.trust_run, help="Another RUN or hf:MODEL side by side.")
+@click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
+@click.option("--compare-text", help="Another text side by side.")
+@click.option("--word", help="Word to compare between panels [first shared word].")
+@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
 @DOWNLOAD
 def look(
     model: str,
@@ -44,71 +45,72 @@ def look(
     out: Path | None,
     layers: str | None,
     heads: str | None,
-    steps: tuple[str, ...],
-    vs: str | None,
-    vs_untrained: bool,
-    vs_text: str | None,
+    detail: tuple[str, ...],
+    compare: str | None,
+    compare_untrained: bool,
+    compare_text: str | None,
     word: str | None,
     device: str,
     download: bool,
 ) -> None:
-    """Write a page that shows the attention of a model while it reads TEXT.
+    """Write a page with the attention of a model to TEXT.
 
-    The model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. SECOND
-    is what an encoder–decoder writes about the text, or the second sentence of a pair.
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. SECOND is
+    the target of an encoder–decoder, or the second sentence of a pair.
     """
     from regard.errors import UserError
     from regard.explorer.look import look as look_at
-    from regard.explorer.look import untrained
-    from regard.explorer.subjects import open_subject
-    from regard.runs.machine import Machine
+    from regard.explorer.look import open_model, untrained
+    from regard.runs.environment import ExecutionEnvironment
 
-    options.check_places(out)
-    chosen = Machine.choose(device).device
-    this = open_subject(model, device=chosen, download=download)
+    chosen = ExecutionEnvironment.choose(device).device
+    this = open_model(model, device=chosen, download=download)
     view = look_at(this, text, second)
-    others = [(this, vs_text)] if vs_text else []
-    others += [(open_subject(vs, device=chosen, download=download), text)] if vs else []
-    others += [(untrained(this), text)] if vs_untrained else []
+    others = [(this, compare_text)] if compare_text else []
+    others += [(open_model(compare, device=chosen, download=download), text)] if compare else []
+    others += [(untrained(this), text)] if compare_untrained else []
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
     view = view.only(_numbers("--layers", layers), _numbers("--heads", heads))
     if word is not None:
         if not others:
             raise UserError(
-                f"--word {word}: is compared between two sides; add --vs-text, --vs or "
-                "--vs-untrained"
+                f"--word {word}: needs two panels; add --compare-text, --compare or "
+                "--compare-untrained"
             )
-        view = view.about(word)
-    if steps:
-        view = view.in_steps([_step(step, view) for step in steps])
+        view = view.comparing(word)
+    if detail:
+        view = view.with_detail([_step(head, view) for head in detail])
     place = _save(view, out)
     click.echo(f"Look: {place.resolve()}")
 
 
 @click.command()
+@options.TRUST_CODE
 @MODEL
 @click.argument("texts", nargs=-1)
 @click.option(
     "--random",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Read N random tokens twice, too; this is done without TEXTS as well [50, if they fit].",
+    help="Also score a sequence of N random tokens, repeated once. Default without TEXTS: 50.",
 )
 @click.option(
     "--gradients",
     is_flag=True,
-    help="How much the loss of TEXTS rides on each head, of a model that predicts tokens.",
+    help="Also report ‖∂L/∂A‖ per head.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Picture to write, .png or .svg [patterns.png]."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Figure to write, .png or .svg [head-scores.png].",
 )
 @options.JSON
-@click.option("--untrained", "fresh", is_flag=True, help="The same model before its training.")
+@click.option("--untrained", "fresh", is_flag=True, help="Score the untrained model.")
 @options.SEED
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
 @DOWNLOAD
-def patterns(
+def head_scores(
     model: str,
     texts: tuple[str, ...],
     random: int | None,
@@ -120,28 +122,26 @@ def patterns(
     device: str,
     download: bool,
 ) -> None:
-    """What each head of a model looks at in TEXTS, as numbers and as a picture.
+    """Score each attention head on TEXTS, as a table and a picture.
 
-    The model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. A TEXT
-    that is a file stands for its lines.
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. A TEXT that
+    is a file stands for its lines.
     """
     from rich.console import Console
     from rich.table import Table
 
     from regard.errors import UserError
-    from regard.explorer.look import untrained
-    from regard.explorer.profile import draw_profile, mean_entropy, sinks
-    from regard.explorer.subjects import open_subject
-    from regard.runs.files import write_file
-    from regard.runs.machine import Machine
+    from regard.explorer.head_scores import draw_head_scores, mean_entropy, sink_share
+    from regard.explorer.look import open_model, untrained
+    from regard.files import write_file
+    from regard.runs.environment import ExecutionEnvironment
 
-    place = out or Path("patterns.png")
-    options.check_places(place, json_file)
+    place = out or Path("head-scores.png")
     if gradients and not texts:
-        raise UserError("--gradients: needs TEXTS, whose loss they are of")
-    named = open_subject(model, device=Machine.choose(device).device, download=download)
-    subject = untrained(named) if fresh else named
-    heads = _measured(subject, _lines(texts), random, gradients, seed or 0)
+        raise UserError("--gradients: needs TEXTS for the loss")
+    named = open_model(model, device=ExecutionEnvironment.choose(device).device, download=download)
+    adapter = untrained(named) if fresh else named
+    heads = _measured(adapter, _lines(texts), random, gradients, seed or 0)
     table = Table(box=None, pad_edge=False)
     for column in ("head", "pattern", *heads[0].scores):
         table.add_column(column, justify="left" if column in ("head", "pattern") else "right")
@@ -149,32 +149,34 @@ def patterns(
         scores = (_shown(name, score) for name, score in head.scores.items())
         table.add_row(f"{head.layer}.{head.head}", head.pattern, *scores)
     Console(width=200).print(table)
-    write_file(place, draw_profile(heads, place.suffix))
+    write_file(place, draw_head_scores(heads, place.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
-    options.write_json(json_file, found)
-    click.echo(f"{sinks(heads):.0%} of the heads use the first token as a sink.")
-    click.echo(f"Entropy, of all heads and as a share of uniform: {mean_entropy(heads):.3f}")
+    if json_file:
+        options.write_json(json_file, found)
+    click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
+    click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
     click.echo(f"Picture: {place.resolve()}")
 
 
 def _measured(
-    model: "Run | Subject", lines: list[str], random: int | None, gradients: bool, seed: int
+    model: "Run | Adapter", lines: list[str], random: int | None, gradients: bool, seed: int
 ) -> "list[Head]":
-    """All scores of all heads: on texts, and on a random text that comes twice."""
+    """Return all scores of all heads, on texts and on a repeated random sequence."""
     from regard.explorer.gradients import gradient_norms
-    from regard.explorer.profile import joined, profile
-    from regard.explorer.repeats import read_twice, repeat_scores
-    from regard.explorer.subjects import subject_of
+    from regard.explorer.head_scores import head_scores, with_scores
+    from regard.explorer.induction import attend_repeated_sequence, induction_scores
+    from regard.explorer.look import adapter_of
 
-    subject = subject_of(model)
-    maps = [subject.read(text)[0] for text in lines]
+    adapter = adapter_of(model)
+    maps = [adapter.attention_maps(text)[0] for text in lines]
     if random or not lines:
-        twice = read_twice(subject, random, seed=seed)
-        heads = joined(profile(maps or [twice.map]), repeat_scores(twice))
+        twice = attend_repeated_sequence(adapter, random, seed=seed)
+        heads = with_scores(head_scores(maps or [twice.map]), induction_scores(twice))
     else:
-        heads = profile(maps)
+        heads = head_scores(maps)
     if gradients:
-        heads = joined(heads, {"gradient": gradient_norms(subject, lines, maps[0])})
+        norms = gradient_norms([adapter.gradients(line) for line in lines], maps[0])
+        heads = with_scores(heads, {"gradient": norms})
     return heads
 
 
@@ -183,7 +185,7 @@ def _shown(name: str, score: float) -> str:
 
 
 def _lines(texts: tuple[str, ...]) -> list[str]:
-    """The texts, and of files their lines."""
+    """Return the texts, and the lines of files."""
     from regard.text.corpus import read_corpus
 
     found: list[str] = []
@@ -194,16 +196,16 @@ def _lines(texts: tuple[str, ...]) -> list[str]:
 
 
 def _save(view: "View", out: Path | None) -> Path:
-    """A page; by its ending, a picture of the first layer and head that are shown."""
+    """Save a page, or by the ending a picture of the first layer and head."""
     place = out or Path("look.html")
     return view.png(place) if place.suffix in (".png", ".svg") else view.save(place)
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
-    """Those that a flag chooses, from 0."""
-    from regard.explorer.ranges import read_ranges
+    """Return the indices of an option, from 0."""
+    from regard.explorer.attention_maps import parse_index_ranges
 
-    return None if text is None else read_ranges(flag, text)
+    return None if text is None else parse_index_ranges(flag, text)
 
 
 def _step(text: str, view: "View") -> tuple[int, int, int]:
@@ -216,9 +218,11 @@ def _step(text: str, view: "View") -> tuple[int, int, int]:
 
     shown = {
         f"{layer.name}.{head}": (0, i, j)
-        for i, layer in enumerate(view.sides[0].maps[0].layers)
+        for i, layer in enumerate(view.panels[0].maps[0].layers)
         for j, head in enumerate(layer.heads)
     }
     if text not in shown:
-        raise UserError(f"--steps {text}: no such head is shown; choose one such as {min(shown)}")
+        raise UserError(
+            f"--detail {text}: no such head on the page; choose one such as {min(shown)}"
+        )
     return shown[text]

@@ -10,32 +10,50 @@ from typing import Any
 import click
 
 from regard import __version__
-from regard.errors import RegardError
+from regard.errors import RegardError, alternatives
 
 _COMMANDS = {
-    "demo": ("regard.cli.demo", "The main job on a fictional world, in two to three minutes."),
-    "birthplaces": ("regard.cli.birthplaces", "The main job on real people; needs their data."),
-    "world": ("regard.cli.world", "Write the fictional world to files."),
+    "demo": ("regard.cli.demo", "Pretraining and recall on a fictional world, in 2 to 3 minutes."),
+    "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birth places."),
+    "world": ("regard.cli.data", "Write the fictional world to files."),
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
-    "tasks": ("regard.cli.tasks", "What a model can be trained for."),
+    "tasks": ("regard.cli.data", "List the tasks of regard train."),
     "train": ("regard.cli.train", "Train a model from scratch for a task."),
-    "evaluate": ("regard.cli.evaluate", "Score a run's answers and write a report."),
-    "generate": ("regard.cli.generate", "Continue texts."),
-    "data": ("regard.cli.data", "Print examples of what a model is trained on."),
-    "look": ("regard.cli.look", "See the attention of a model while it reads a text."),
-    "patterns": ("regard.cli.look", "What each head of a model looks at, as numbers."),
-    "serve": ("regard.cli.serve", "Look at runs on a local page while they read and write."),
-    "study": ("regard.cli.study", "Questions about attention, run, drawn and answered."),
-    "config": ("regard.cli.config", "Print a whole recipe as commented TOML."),
-    "attention": ("regard.cli.attention", "What attention mechanisms can do; check your own."),
-    "import-hf": ("regard.cli.import_hf", "Make a run of a GPT-2 or BERT of Hugging Face."),
-    "info": ("regard.cli.config", "What a run is, how it was made, how far it got."),
+    "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
+    "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
+    "data": ("regard.cli.data", "Print training examples of a file."),
+    "look": ("regard.cli.look", "Show the attention of a model on a text."),
+    "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),
+    "serve": ("regard.cli.serve", "Serve a page for looking at models while they generate."),
+    "study": ("regard.cli.study", "Run experiments that answer questions about attention."),
+    "config": ("regard.cli.config", "Print a recipe as commented TOML."),
+    "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
+    "import-hf": ("regard.cli.config", "Import a GPT-2 or BERT from Hugging Face."),
+    "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
 
 
-class _Lazy(click.Group):
-    """Loads a command when it is used, so that --help needs no torch."""
+class Group(click.Group):
+    """A group that prints its help when called bare, and suggests the nearest command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"{name}: no such command; {alternatives(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+class _Regard(Group):
+    """Loads a command when it is used, so that --help imports no torch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -52,14 +70,14 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Regard, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="regard")
 def regard() -> None:
     """Build, train, compare and look inside attention-based sequence models."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit: 0 if it worked, 2 for a user's mistake, 1 for all else."""
+    """Run a command and exit: 0 on success, 2 on a user's mistake, 1 on any other failure."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal may lack ⁇ and ·
@@ -68,12 +86,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command; its exit code. A failure is told in one line."""
+    """Run a command and return its exit code. A failure prints one line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        regard.main(arguments or ["--help"], standalone_mode=False, prog_name="regard")
+        regard.main(arguments, standalone_mode=False, prog_name="regard")
     except click.exceptions.Exit as error:
         return error.exit_code
+    except click.UsageError as error:
+        return _fail(_usage_message(error), error.exit_code)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -85,8 +105,14 @@ def run(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _usage_message(error: click.UsageError) -> str:
+    """Return what is wrong with the arguments, and the command whose help explains them."""
+    message = error.format_message().rstrip(".")
+    return f"{message}; see {error.ctx.command_path} --help" if error.ctx else message
+
+
 def _explain(error: OSError) -> tuple[str, int]:
-    """A message and exit code for a failure of the system."""
+    """Return message and exit code for an error of the operating system."""
     place = f"{error.filename}: " if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (

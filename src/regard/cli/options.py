@@ -1,49 +1,94 @@
-"""Flags that several commands share, and what they mean to the library."""
+"""Options that several commands share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from regard.errors import UserError, alternatives
+
 if TYPE_CHECKING:
-    from regard.runs.config_tasks import TaskConfig
-    from regard.runs.machine import Machine
-    from regard.runs.recipe import Recipe
-    from regard.tasks.questions import Question
     from regard.training.loop import Settings
+
+
+class OutputFile(click.Path):
+    """A file to write, refused before the work rather than after it."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise UserError(f"{path}: can't be written; name a file in a folder that exists")
+        return path
+
+
+class Choice(click.Choice[str]):
+    """A choice that suggests the nearest value."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"{value}: {alternatives(str(value), self.choices)}"
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OUT = click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to make.")
-JSON = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file."
+OUT = click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder to create."
 )
+JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
 RECIPE = click.option("--recipe", default=None, help="Name of a recipe, or a TOML file.")
-RESUME = click.option("--resume", is_flag=True, help="Go on where the run in --out stopped.")
-SEED = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=None, help="Seed of all draws."
+RESUME = click.option("--resume", is_flag=True, help="Resume the run in --out.")
+SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=None, help="Random seed.")
+
+
+def trust_run(ctx: click.Context, _: click.Parameter, run: Any) -> Any:
+    """Trust the code of the runs that a parameter names, if --trust-code is given."""
+    if ctx.meta.get("trust_code") and run is not None:
+        from regard.runs.code import trust_code
+
+        for path in run if isinstance(run, tuple) else [run]:
+            trust_code(Path(path))
+    return run
+
+
+TRUST_CODE = click.option(
+    "--trust-code",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, _, given: ctx.meta.update(trust_code=given),
+    help="Run the custom code in the run folder.",
 )
-RUN = click.argument("run", type=click.Path(path_type=Path))
 
 
-def machine_options(*, precision: str) -> Callable[[F], F]:
-    """--device, --precision and --threads, with the command's usual precision."""
+def RUN(command: F) -> F:  # noqa: N802
+    """RUN, and --trust-code."""
+    argument = click.argument("run", type=click.Path(path_type=Path), callback=trust_run)
+    return TRUST_CODE(argument(command))
+
+
+def environment_options(*, precision: str) -> Callable[[F], F]:
+    """Add --device, --precision and --threads, with a default precision."""
 
     def add(command: F) -> F:
         for option in (
             click.option(
-                "--threads", type=click.IntRange(min=1), default=None, help="CPU threads."
+                "--threads", type=click.IntRange(min=1), default=None, help="Number of CPU threads."
             ),
             click.option(
                 "--precision",
-                type=click.Choice(["auto", "float32", "bfloat16"]),
+                type=Choice(["auto", "float32", "bfloat16"]),
                 default=precision,
                 show_default=True,
-                help="Of matrix products; auto: bfloat16 where the hardware has it.",
+                help="Precision of matrix products; auto: bfloat16 if the hardware supports it.",
             ),
             click.option(
-                "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, … or auto."
+                "--device",
+                default="auto",
+                show_default=True,
+                help="Device: auto, cpu, cuda, …",
             ),
         ):
             command = option(command)
@@ -52,99 +97,25 @@ def machine_options(*, precision: str) -> Callable[[F], F]:
     return add
 
 
-def choose_machine(device: str, precision: Any, threads: int | None) -> "Machine":
-    """The machine that the flags ask for."""
-    import torch
-
-    from regard.runs.machine import Machine
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return Machine.choose(device, precision)
-
-
 COMPILE = click.option(
-    "--compile", "compile_", is_flag=True, help="Compile the model (slow start)."
+    "--compile", "compile_", is_flag=True, help="Compile the model; slow to start."
 )
 
 
-def settings(device: str, precision: str, threads: int | None, compile_: bool) -> "Settings":
-    """How to train, as the flags ask."""
+def settings(device: str, precision: Any, threads: int | None, compile_: bool) -> "Settings":
+    """Return the execution options of a study that trains."""
+    from regard.runs.environment import ExecutionEnvironment
     from regard.training.loop import Settings
 
-    return Settings(machine=choose_machine(device, precision, threads), compile=compile_)
+    return Settings(
+        environment=ExecutionEnvironment.choose(device, precision, threads), compile=compile_
+    )
 
 
-def choose_recipe(
-    name: str | None, default: str, overrides: Sequence[str], seed: int | None
-) -> "Recipe":
-    """A named recipe or a file, with overrides and seed applied."""
-    from regard.errors import UserError
-    from regard.runs.recipes import RECIPES
-    from regard.runs.toml import override, read_recipe
-
-    name = name or default
-    if name in RECIPES:
-        recipe = RECIPES[name]
-    elif Path(name).suffix == ".toml" or Path(name).exists():
-        recipe = read_recipe(Path(name))
-    else:
-        raise UserError(
-            f"--recipe {name}: no such recipe or file; there are: {', '.join(sorted(RECIPES))}"
-        )
-    return override(recipe, [*overrides, *([] if seed is None else [f"seed={seed}"])])
-
-
-def split_overrides(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Files, at least one, and `section.field=value` assignments."""
-    from regard.errors import UserError
-
-    files, assignments = split_optional(arguments)
-    if not files:
-        raise UserError("there is no file to train on; name one")
-    return files, assignments
-
-
-def split_optional(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Files, if any, and `section.field=value` assignments, which need not exist as files."""
-    assignments = [a for a in arguments if "=" in a and not Path(a).exists()]
-    return [Path(a) for a in arguments if a not in assignments], assignments
-
-
-def read_examples(path: Path, task: "TaskConfig | None") -> "list[Question]":
-    """A user's examples of a task; of casing, any text makes some."""
-    from regard.errors import UserError
-    from regard.runs.config_tasks import CasingConfig, TextTask
-    from regard.tasks.casing import case_pairs, uneven_characters
-    from regard.tasks.catalogue import task_of
-    from regard.tasks.questions import read_questions
-    from regard.text.corpus import read_corpus
-
-    if path.suffix != ".txt" or not isinstance(task, CasingConfig):
-        return task_of(task).read(path) if isinstance(task, TextTask) else read_questions(path)
-    texts = read_corpus([path])
-    if uneven := uneven_characters(texts):
-        listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
-        click.echo(f"left out, for they become several in the other case: {listed}")
-    if not (pairs := case_pairs(texts, task.place)):
-        raise UserError(f"{path}: holds nothing that stays as long in the other case; add a text")
-    return pairs
-
-
-def write_json(path: Path | None, values: Any) -> None:
-    """Write values to a JSON file, if one is wished."""
+def write_json(path: Path, values: Any) -> None:
+    """Write values to a JSON file."""
     import json
 
-    from regard.runs.files import write_file
+    from regard.files import write_file
 
-    if path is not None:
-        write_file(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def check_places(*paths: Path | None) -> None:
-    """Refuse files that can't be written, before the work rather than after it."""
-    from regard.errors import UserError
-
-    for path in paths:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise UserError(f"{path}: can't be written; name a file in a folder that exists")
+    write_file(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())

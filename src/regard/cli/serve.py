@@ -5,27 +5,30 @@ from pathlib import Path
 
 import click
 
+from regard.cli import options
+
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...")
+@options.TRUST_CODE
+@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...", callback=options.trust_run)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=8765,
     show_default=True,
-    help="0: any that is free.",
+    help="Port; 0 for any free one.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
 def serve(models: tuple[str, ...], port: int, device: str) -> None:
-    """Serve a page on which models read and write, and each head is looked at.
+    """Serve a page that shows the attention of models while they read and generate.
 
-    A model is a RUN, or hf: and a folder, or a name in the local cache, of Hugging Face. Without
-    any, the page offers all runs below the folder runs. Only this machine can open it.
+    A model is a RUN, or hf: followed by a folder or a name in the local Hugging Face cache.
+    Default: all runs below the folder runs. Only this machine can open the page.
     """
     from regard.errors import UserError
 
     try:
-        from regard.serve.server import serve as serve_offers
+        from regard.serve.server import serve as serve_models
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn"):
@@ -33,15 +36,15 @@ def serve(models: tuple[str, ...], port: int, device: str) -> None:
         raise UserError(
             f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
         ) from None
-    from regard.runs.machine import Machine
-    from regard.serve.offers import find_runs, offer
+    from regard.runs.environment import ExecutionEnvironment
+    from regard.serve.available_models import find_models, find_runs
 
-    offers = offer(models or find_runs(Path("runs")))
-    chosen = Machine.choose(device).device
-    click.echo(f"Models: {', '.join(one.name for one in offers)}")
-    with suppress(KeyboardInterrupt):  # not in every case does the server pass it on
-        serve_offers(
-            offers,
+    found = find_models(models or find_runs(Path("runs")))
+    chosen = ExecutionEnvironment.choose(device).device
+    click.echo(f"Models: {', '.join(one.name for one in found)}")
+    with suppress(KeyboardInterrupt):  # the server does not always catch it
+        serve_models(
+            found,
             port=port,
             device=chosen,
             ready=lambda url: click.echo(f"Page: {url} (Ctrl-C stops it)"),

@@ -7,32 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from regard.cli.main import Group
+
 if TYPE_CHECKING:
     from regard.studies.pages import Chapter
     from regard.studies.study import Finding, Study
 
-ONLY = click.option("--only", multiple=True, metavar="THEME", help="May be repeated.")
+ONLY = click.option("--only", multiple=True, metavar="THEME", help="Theme to include; repeatable.")
 
 
-@click.group()
+@click.group(cls=Group)
 def study() -> None:
-    """Questions about attention, each run, drawn and answered."""
+    """Run experiments that answer questions about attention."""
 
 
 @study.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
-    "--seed-doc", metavar="NUMBER", help="Only what this course document asks: 000 … 004."
+    "--seed-doc", metavar="NUMBER", help="Course document whose questions to list: 000 … 004."
 )
 def list_(as_json: bool, seed_doc: str | None) -> None:
-    """Themes and studies: the question of each, what it covers, where the courses ask it."""
+    """List studies by theme, with their questions and where the courses ask them."""
     import json
 
     from rich.console import Console
     from rich.table import Table
 
     from regard.errors import UserError
-    from regard.studies.catalogue import THEMES
+    from regard.studies.registry import THEMES
 
     chosen = [
         (theme.name, study)
@@ -41,9 +43,7 @@ def list_(as_json: bool, seed_doc: str | None) -> None:
         if seed_doc is None or any(asked.split()[0] == seed_doc for asked in study.asked)
     ]
     if not chosen:
-        raise UserError(
-            f"--seed-doc {seed_doc}: no study is about it; the documents are 000 to 004"
-        )
+        raise UserError(f"--seed-doc {seed_doc}: no study covers it; the documents are 000 to 004")
     if as_json:
         described = [_described(theme, study) for theme, study in chosen]
         click.echo(json.dumps(described, indent=1, ensure_ascii=False))
@@ -68,10 +68,16 @@ def list_(as_json: bool, seed_doc: str | None) -> None:
 @click.argument("name", required=False)
 @click.argument("parameters", nargs=-1, metavar="[PARAMETER=VALUE]...")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for figure and numbers [runs/studies]."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for figure and measurements [runs/studies].",
 )
 @click.option(
-    "-h", "--help", "help_", is_flag=True, help="Show this, or what study NAME may be told."
+    "-h",
+    "--help",
+    "help_",
+    is_flag=True,
+    help="Show this message, or the parameters of study NAME.",
 )
 @click.pass_context
 def run(
@@ -81,12 +87,12 @@ def run(
     out: Path | None,
     help_: bool,
 ) -> None:
-    """Run study NAME (or the row that it covers, such as S2), print and draw what it finds."""
+    """Run study NAME, or the one of a row such as S2; print and draw its measurements."""
     if name is None:
         click.echo(context.get_help())
         context.exit(0 if help_ else 2)
-    from regard.studies.catalogue import find_study
-    from regard.studies.shipped import save_finding
+    from regard.studies.registry import find_study
+    from regard.studies.stored_results import save_finding
 
     chosen = find_study(name)
     if help_:
@@ -96,21 +102,23 @@ def run(
     places = save_finding(finding, out or Path("runs/studies"))
     _print(finding)
     told = [str(place) for place in places if place.suffix != ".html"]
-    click.echo("\nFigure and numbers: " + ", ".join(told))
+    click.echo("\nFigure and measurements: " + ", ".join(told))
     for place in places:
         if place.suffix == ".html":
             click.echo(f"Look inside: {place.resolve()}")
 
 
 @study.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
 @ONLY
-@click.option("--hide-answers", is_flag=True, help="Answers unfold on a click.")
-@click.option("--train", is_flag=True, help="Train models here, up to 20 minutes the first time.")
+@click.option("--hide-answers", is_flag=True, help="Fold answers until clicked.")
+@click.option(
+    "--train", is_flag=True, help="Train the models here, up to 20 minutes the first time."
+)
 def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> None:
-    """Write all findings as one offline HTML page, and their figures and numbers beside it.
+    """Write all studies as one offline HTML page, with their figures and measurements.
 
-    Studies that train models show what they found when Regard was made, unless told to --train.
+    Studies that train models show stored results, unless --train is given.
     """
     from regard.studies.pages import write_book
 
@@ -120,8 +128,8 @@ def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> N
 
 @study.command()
 def index() -> None:
-    """Print as Markdown what the courses ask, and which study answers what, as Regard found it."""
-    from regard.studies.catalogue import all_studies
+    """Print a Markdown table of the courses' questions, with study, claim and verdict."""
+    from regard.studies.registry import all_studies
 
     click.echo("| asked in | question | study | claim | verdict |\n|---|---|---|---|---|")
     asked = sorted(
@@ -129,24 +137,30 @@ def index() -> None:
         key=lambda pair: [part.zfill(3) for part in re.split(r"(\d+)", pair[0])],
     )
     for place, study in asked:
-        cells = (place, study.question, f"`{study.name}`", study.claim, study.shipped().verdict)
+        cells = (
+            place,
+            study.question,
+            f"`{study.name}`",
+            study.claim,
+            study.stored_result().verdict,
+        )
         click.echo(f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |")
 
 
 def _chapters(only: tuple[str, ...], *, train: bool) -> "list[Chapter]":
-    """The findings of the themes asked for, with a progress bar."""
-    from regard.studies.catalogue import choose_themes
+    """Run or load the studies of some themes, with a progress bar."""
     from regard.studies.pages import Chapter
+    from regard.studies.registry import choose_themes
 
     themes = choose_themes(only)
     found = {}
     for study in _tracked([study for theme in themes for study in theme.studies]):
-        found[study.name] = study.shipped() if study.trains and not train else study()
+        found[study.name] = study.stored_result() if study.trains and not train else study()
     return [Chapter(theme, tuple(found[study.name] for study in theme.studies)) for theme in themes]
 
 
 def _tracked(studies: "list[Study[Any]]") -> "Iterable[Study[Any]]":
-    """The same, with a progress bar in a terminal."""
+    """Show a progress bar in a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -168,7 +182,7 @@ def _described(theme: str, study: "Study[Any]") -> dict[str, object]:
 
 
 def _print_help(study: "Study[Any]") -> None:
-    """What a study is about and may be told."""
+    """Print question, claim and parameters of a study."""
     lines = [
         f"Usage: regard study run {study.name} [PARAMETER=VALUE]... [--out FOLDER]",
         "",
@@ -181,7 +195,7 @@ def _print_help(study: "Study[Any]") -> None:
 
 
 def _print(finding: "Finding") -> None:
-    """What was found, for a terminal."""
+    """Print the result for a terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -193,9 +207,9 @@ def _print(finding: "Finding") -> None:
     shown.add_column("", justify="right")
     shown.add_column("claimed", justify="right")
     shown.add_column("")
-    for number in (*finding.numbers, *finding.evidence.beyond):
-        mark = ("✓" if number.holds else "✗") if number.wanted else ""
-        shown.add_row(number.name, f"{number.measured:.6g}", number.wanted, mark)
+    for number in (*finding.numbers, *finding.evidence.outside_condition):
+        mark = ("✓" if number.holds else "✗") if number.expected else ""
+        shown.add_row(number.name, f"{number.measured:.6g}", number.expected, mark)
     console.print(shown)
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)

@@ -9,19 +9,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.sampling import Sampling
-from regard.text.batches import pad_rows
+from regard.text.batches import lengths_of, pad_rows
 
 
 class Generator(Protocol):
-    """A model that scores the next token from a state."""
+    """A model that scores the next token from a state, which has a method `reorder(rows)`."""
 
-    def start(self, batch: int, capacity: int) -> Any: ...
+    def init_state(self, batch: int, capacity: int) -> Any: ...
 
     def extend(
-        self, ids: Int[Tensor, "b n"], states: Any, keep: Bool[Tensor, "b n"] | None = None
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: Any,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]: ...
-
-    def select(self, states: Any, rows: Int[Tensor, " rows"]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,11 @@ def prefill(
 
     The last new token needs no place: nothing comes after it.
     """
-    ids, keep = pad_rows(prompts), _real(prompts)
-    states = model.start(len(prompts), ids.shape[1] + max_new_tokens - 1)
-    return model.extend(ids.to(device), states, keep.to(device))
-
-
-def _real(prompts: Sequence[Sequence[int]]) -> Bool[Tensor, "rows longest"]:
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    return torch.arange(int(lengths.max())) < lengths[:, None]
+    capacity = max(map(len, prompts)) + max_new_tokens - 1
+    ids = pad_rows(prompts, limit=capacity)
+    attention_mask = torch.arange(ids.shape[1]) < lengths_of(prompts)[:, None]
+    states = model.init_state(len(prompts), capacity)
+    return model.extend(ids.to(device), states, attention_mask.to(device))
 
 
 def _until_stop(ids: list[int], scores: list[float], stop: int | None) -> Generated:

@@ -10,9 +10,9 @@ from torch import Tensor
 from regard.decoding import Generated, generate
 from regard.errors import UserError
 from regard.metrics import exact_match
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.questions import Question, encode_questions, subjects
+from regard.tasks.examples import Example, encode_questions, subjects
 from regard.text.batches import pad_rows
 from regard.text.vocabulary import MASK
 
@@ -41,8 +41,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_questions(
     run: Run,
-    questions: Sequence[Question],
-    machine: Machine,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
     *,
     paraphrases: Sequence[str] = (),
     max_new_tokens: int = 32,
@@ -69,19 +69,19 @@ def answer_questions(
             f"{questions[0].where}: paraphrases need several questions of one wording, which show "
             "what each is about"
         )
-    answers = _greedy(run, questions, machine, max_new_tokens, batch)
+    answers = _greedy(run, questions, environment, max_new_tokens, batch)
     decoded = [run.tokenizer.decode(answer.ids).strip() for answer in answers]
-    familiarity = name_log_probabilities(run, about, machine, batch)
+    familiarity = name_log_probabilities(run, about, environment, batch)
     others = []
     for wording in paraphrases:
         asked = [
-            Question(text=wording.replace("{}", subject), where=question.where)
+            Example(text=wording.replace("{}", subject), where=question.where)
             for subject, question in zip(about, questions, strict=True)
         ]
         others.append(
             [
                 run.tokenizer.decode(answer.ids).strip()
-                for answer in _greedy(run, asked, machine, max_new_tokens, batch)
+                for answer in _greedy(run, asked, environment, max_new_tokens, batch)
             ]
         )
     result = []
@@ -107,7 +107,7 @@ def answer_questions(
 
 @torch.inference_mode()
 def name_log_probabilities(
-    run: Run, names: Sequence[str], machine: Machine, batch: int = 256
+    run: Run, names: Sequence[str], environment: ExecutionEnvironment, batch: int = 256
 ) -> list[float]:
     """log P(name) at the start of a text: would the model write it?
 
@@ -116,12 +116,12 @@ def name_log_probabilities(
     result: list[float] = []
     for start in range(0, len(names), batch):
         chosen = names[start : start + batch]
-        rows = [run.prefix + run.tokenizer.encode(name)[: run.room] for name in chosen]
-        ids, lengths = pad_rows(rows).to(machine.device), [len(row) for row in rows]
-        with machine.autocast():
+        rows = [run.prefix + run.tokenizer.encode(name)[: run.max_prompt_tokens] for name in chosen]
+        ids = pad_rows(rows, limit=run.recipe.model.context_length).to(environment.device)
+        with environment.autocast():
             logits = run.language_model(ids)
         scores = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-        result += [_sum_first(row, n - 1) for row, n in zip(scores, lengths, strict=True)]
+        result += [_sum_first(s, len(row) - 1) for s, row in zip(scores, rows, strict=True)]
     return result
 
 
@@ -130,24 +130,29 @@ def _sum_first(row: Tensor, n: int) -> float:
 
 
 def _greedy(
-    run: Run, questions: Sequence[Question], machine: Machine, max_new_tokens: int, batch: int
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    max_new_tokens: int,
+    batch: int,
 ) -> list[Generated]:
     """Answers, generated until the second ⁇."""
-    block = run.recipe.model.block
+    block = run.recipe.model.context_length
     prompts = [
-        [*run.prefix, *ids, MASK] for ids in encode_questions(run.tokenizer, questions, run.room)
+        [*run.prefix, *ids, MASK]
+        for ids in encode_questions(run.tokenizer, questions, run.max_prompt_tokens)
     ]
     answers: list[Generated] = []
     for start in range(0, len(prompts), batch):
         rows = prompts[start : start + batch]
         room = block + 1 - max(map(len, rows))
-        with machine.autocast():
+        with environment.autocast():
             answers += generate(
                 run.language_model,
                 rows,
                 max_new_tokens=min(max_new_tokens, room),
                 stop=MASK,
-                device=machine.device,
+                device=environment.device,
             )
     return answers
 

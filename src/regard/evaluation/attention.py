@@ -1,32 +1,33 @@
-"""The attention of one answer, to be looked at."""
+"""Attention of one answer."""
 
 import torch
 
 from regard.evaluation.answers import Answer
-from regard.explorer.capture import capture_attention
-from regard.explorer.maps import Side, end_of, gather_maps
-from regard.explorer.page import in_notebook
-from regard.explorer.payload import payload
-from regard.runs.machine import Machine
+from regard.explorer.attention_maps import Panel, end_of, gather_maps
+from regard.explorer.intercept import capture_attention
+from regard.explorer.page import embedded
+from regard.explorer.serialize import serialize
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK
 
 LONGEST = 48
-"""Tokens shown; a longer question keeps its end."""
+"""Most tokens to show; of a longer question, the last ones."""
 
 
-def attention_frame(run: Run, answer: Answer, machine: Machine) -> str:
-    """All heads while the model reads a question and begins its answer, as a frame of a page.
+def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) -> str:
+    """Return the attention of all heads to a question, as a part of a page.
 
-    Empty where the model has no attention.
+    Empty if the model has no attention.
     """
-    side = attention_of(run, answer, machine)
-    return in_notebook(payload(f"While answering: {answer.question}", [side])) if side.maps else ""
+    panel = attention_of(run, answer, environment)
+    title = f"While answering: {answer.question}"
+    return embedded(serialize(title, [panel])) if panel.maps else ""
 
 
-def attention_of(run: Run, answer: Answer, machine: Machine) -> Side:
-    """All heads while the model reads a question and begins its answer."""
+def attention_of(run: Run, answer: Answer, environment: ExecutionEnvironment) -> Panel:
+    """Return the attention of all heads to a question and the start of its answer."""
     ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK]
-    captured = capture_attention(run.model, torch.tensor([ids], device=machine.device))
-    maps = gather_maps(captured, [run.tokenizer.show(i) for i in ids])
-    return Side(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)
+    records = capture_attention(run.model, torch.tensor([ids], device=environment.device))
+    maps = gather_maps(records, [run.tokenizer.show(i) for i in ids])
+    return Panel(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)

@@ -3,19 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from regard.config import to_toml
 from regard.errors import UserError
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.attention import attention_frame
+from regard.evaluation.attention import attention_view
 from regard.evaluation.confidence import Chosen, choose_signal
 from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.files import write_file
 from regard.metrics import Interval, accuracy, exact_match, risk_coverage
-from regard.runs.files import write_file
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.runs.toml import to_toml
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 
 SHOWN = 12
 """Answers of each kind in a report."""
@@ -31,11 +32,40 @@ class Evaluation:
     confidence: Chosen | None
     """Which signal tells right from wrong answers; None where there are too few of a kind."""
 
+    def lines(self) -> list[str]:
+        """Return the scores as text."""
+        lines = []
+        if self.accuracy:
+            lines += [f"accuracy: {self.accuracy.percent()} of {len(self.answers)} questions"]
+        return lines + [
+            f"AUROC right against wrong, by {name}: {area:.3f}"
+            for name, area in (self.confidence.all_aurocs.items() if self.confidence else ())
+        ]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the scores for a JSON file."""
+        figures: dict[str, Any] = {"questions": len(self.answers)}
+        if self.accuracy:
+            figures |= {
+                "accuracy": self.accuracy.value,
+                "low": self.accuracy.low,
+                "high": self.accuracy.high,
+                "correct": sum(answer.correct for answer in self.answers),
+            }
+        if self.confidence:
+            figures["auroc"] = self.confidence.all_aurocs
+        return figures
+
+    @property
+    def answered(self) -> list[str]:
+        """The predicted answers."""
+        return [answer.answered for answer in self.answers]
+
 
 def evaluate(
     run: Run,
-    questions: Sequence[Question],
-    machine: Machine,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
     *,
     paraphrases: Sequence[str] = (),
     seed: int = 0,
@@ -47,7 +77,7 @@ def evaluate(
     Raises:
         UserError: a question can't be encoded or is too long.
     """
-    answers = answer_questions(run, questions, machine, paraphrases=paraphrases)
+    answers = answer_questions(run, questions, environment, paraphrases=paraphrases)
     if questions[0].answer is None:
         return Evaluation(answers=answers, accuracy=None, confidence=None)
     right = [answer for answer in answers if answer.correct]
@@ -60,7 +90,7 @@ def evaluate(
     )
 
 
-def baseline_accuracy(questions: Sequence[Question], guess: str) -> Interval:
+def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
     """The accuracy of giving always the same answer.
 
     Raises:
@@ -77,7 +107,12 @@ def save_predictions(answers: Sequence[str], path: Path) -> None:
 
 
 def evaluation_report(
-    run: Run, evaluation: Evaluation, machine: Machine, *, source: str, seconds: float
+    run: Run,
+    evaluation: Evaluation,
+    environment: ExecutionEnvironment,
+    *,
+    source: str,
+    seconds: float,
 ) -> Report:
     """The report of an evaluation."""
     answers = evaluation.answers
@@ -96,9 +131,9 @@ def evaluation_report(
         signal=signal,
         results=results,
         figures=shown,
-        attention=attention_frame(run, answers[0], machine),
+        attention=attention_view(run, answers[0], environment),
         tables=answer_tables(answers, signal, {}),
-        facts=machine.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
+        facts=environment.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
         configuration=to_toml(run.recipe),
     )
 

@@ -1,10 +1,10 @@
-"""Figures as SVG that suit a light and a dark page: lines and text take the page's colour."""
+"""Figures as SVG that suit a light and a dark page: lines and text take the page's color."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from regard.drawing import COLOURS, INK, panels, to_svg
+from regard.drawing import COLORS, INK, panels, to_svg
 from regard.metrics import Interval
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -30,7 +30,7 @@ def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str
     """A bar with its interval for each name, the first on top."""
     with panels(height=0.5 + 0.42 * len(values)) as (figure, (axes,)):
         for row, interval in enumerate(values.values()):
-            axes.barh(row, interval.value, color=COLOURS[row % len(COLOURS)], height=0.6)
+            axes.barh(row, interval.value, color=COLORS[row % len(COLORS)], height=0.6)
             axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.2)
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()

@@ -7,7 +7,8 @@ from pathlib import Path
 import jinja2
 
 from regard.evaluation.answers import SIGNALS, Answer
-from regard.runs.files import write_file
+from regard.explorer.page import embedding_policy
+from regard.files import write_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class Report:
     """Name → figure with its interval."""
     figures: Sequence[Figure] = ()
     attention: str = ""
-    """A frame that shows what the model looked at while it answered, if it has attention."""
+    """The attention of all heads to one question, as a part of a page; empty without attention."""
     tables: Sequence[AnswerTable] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     """Versions, seed, hardware, time."""
@@ -81,4 +82,6 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        return environment.get_template("report.html").render(report=self, signals=SIGNALS)
+        return environment.get_template("report.html").render(
+            report=self, signals=SIGNALS, policy=embedding_policy()
+        )

@@ -1,7 +1,7 @@
 """A run on its task: what it answers, and how that scores beside the baselines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import exp
 from typing import Any, TypeAlias
 
@@ -12,22 +12,21 @@ from jaxtyping import Float
 from regard.decoding import Generated, generate
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
-from regard.models.config_heads import ClassesConfig, TokenClassesConfig
-from regard.models.families import (
+from regard.models.builders import (
     Classifier,
     Embedder,
     LanguageModel,
     SequenceToSequence,
     TokenClassifier,
 )
-from regard.runs.config_tasks import ProbeConfig, TextTask
-from regard.runs.machine import Machine
+from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.bags import tf_idf
-from regard.tasks.catalogue import Scores, check_examples, make_split, task_of
+from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, text_room
-from regard.tasks.probes import probe_rows
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
+from regard.tasks.probes import ProbeConfig, probe_rows
+from regard.tasks.registry import Scores, TextTask, check_examples, make_split, task_of
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.objectives import IGNORE
 from regard.text.vocabulary import MASK
@@ -55,11 +54,37 @@ class TaskScore:
     baselines: dict[str, Scores] = field(default_factory=dict)
     predictions: list[Prediction] = field(default_factory=list)
     cut: int = 0
-    """Texts that were too long for the model, and lost their ends."""
+    """Number of texts truncated to fit the model."""
+
+    def lines(self) -> list[str]:
+        """Return the scores as text, a line for the run and for each baseline."""
+        lines = [f"{self.cut} texts don't fit the model and were truncated"] if self.cut else []
+        if not self.scores:
+            return [*lines, f"{len(self.predictions)} answers; --predictions FILE writes them"]
+        return lines + [
+            f"{name}: " + ", ".join(f"{score} {interval}" for score, interval in scores.items())
+            for name, scores in self._rows.items()
+        ]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the scores for a JSON file."""
+        return {
+            name: {score: asdict(interval) for score, interval in scores.items()}
+            for name, scores in (self._rows.items() if self.scores else ())
+        }
+
+    @property
+    def answered(self) -> list[str]:
+        """The predicted answers."""
+        return [prediction.text for prediction in self.predictions]
+
+    @property
+    def _rows(self) -> dict[str, Scores]:
+        return {"this run": self.scores, **self.baselines}
 
 
 def score_task(
-    run: Run, machine: Machine, questions: Sequence[Question] | None = None
+    run: Run, environment: ExecutionEnvironment, questions: Sequence[Example] | None = None
 ) -> TaskScore:
     """A run on its task: on these questions, or on the task's own ones for testing.
 
@@ -74,7 +99,7 @@ def score_task(
     if isinstance(task, ProbeConfig):
         if questions is not None:
             raise UserError(f"{run.path}: was trained on a probe, which makes its own rows")
-        return score_probe(run, task, machine, rows=PROBE_ROWS, seed=run.recipe.seed + 1)
+        return score_probe(run, task, environment, rows=PROBE_ROWS, seed=run.recipe.seed + 1)
     split = None
     if questions is None:
         split = make_split(task, run.recipe.seed)
@@ -85,16 +110,16 @@ def score_task(
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
             raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
-        return score_ranks(run, questions, machine)
-    return score_answers(run, task, questions, machine, split.training if split else ())
+        return score_ranks(run, questions, environment)
+    return score_answers(run, task, questions, environment, split.training if split else ())
 
 
 def score_answers(
     run: Run,
     task: TextTask,
-    questions: Sequence[Question],
-    machine: Machine,
-    training: Sequence[Question] = (),
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    training: Sequence[Example] = (),
 ) -> TaskScore:
     """A run's answers, scored; and those of the baselines, where there are examples for them.
 
@@ -102,7 +127,7 @@ def score_answers(
         UserError: a question can't be encoded, or the model doesn't answer.
     """
     seed, chosen = run.recipe.seed, task_of(task)
-    predictions, cut = predict(run, questions, machine)
+    predictions, cut = predict(run, questions, environment)
     right = [question.answer for question in questions if question.answer is not None]
     if not right:
         return TaskScore(scores={}, predictions=predictions, cut=cut)
@@ -116,7 +141,7 @@ def score_answers(
 
 
 def predict(
-    run: Run, questions: Sequence[Question], machine: Machine
+    run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
 ) -> tuple[list[Prediction], int]:
     """The answer to each question, and how many questions lost their ends.
 
@@ -124,23 +149,24 @@ def predict(
         UserError: a question can't be encoded, or the model doesn't answer.
     """
     if isinstance(run.model, TokenClassifier):
-        words = encode_words(run.tokenizer, questions, run.room)
+        words = encode_words(run.tokenizer, questions, run.max_prompt_tokens)
         rows, cut = list(zip(words.rows, words.ends, strict=True)), words.cut
     else:
         texts = encode_texts(run.tokenizer, questions, _room(run))
         rows, cut = list(zip(texts.rows, texts.segments, strict=True)), texts.cut
     predictions: list[Prediction] = []
     for start in range(0, len(rows), BATCH):
-        with machine.autocast():
-            predictions += _answer(run, rows[start : start + BATCH], machine.device)
+        with environment.autocast():
+            predictions += _answer(run, rows[start : start + BATCH], environment.device)
     return predictions, cut
 
 
 def _room(run: Run) -> int:
     """The longest text that the model answers."""
     if isinstance(run.model, SequenceToSequence):
-        return run.source_room
-    return text_room(run.room) if isinstance(run.model, LanguageModel) else run.room
+        return run.max_source_tokens
+    most = run.max_prompt_tokens
+    return text_room(most) if isinstance(run.model, LanguageModel) else most
 
 
 Row: TypeAlias = tuple[list[int], list[int]]
@@ -153,12 +179,12 @@ def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Predict
     match run.model:
         case LanguageModel():
             asked = [[*run.prefix, *text, MASK] for text in texts]
-            return _decoded(run, _greedy(run.model, asked, run.recipe.model.block, device))
+            return _decoded(run, _greedy(run.model, asked, run.recipe.model.context_length, device))
         case SequenceToSequence():
-            sources, lengths = pad_rows(texts).to(device), lengths_of(texts).to(device)
-            writer = run.model.about(sources, lengths)
+            sources = pad_rows(texts, limit=run.max_source_tokens).to(device)
+            writer = run.model.condition(sources, lengths_of(texts).to(device))
             starts = [[MASK]] * len(texts)
-            return _decoded(run, _greedy(writer, starts, run.recipe.model.block, device))
+            return _decoded(run, _greedy(writer, starts, run.recipe.model.context_length, device))
         case Classifier():
             return _labels(run, run.model, rows, device)
         case TokenClassifier():
@@ -199,12 +225,13 @@ def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:
 def _labels(
     run: Run, model: Classifier, rows: Sequence[Row], device: torch.device
 ) -> list[Prediction]:
-    assert isinstance(run.recipe.head, ClassesConfig)
+    assert isinstance(run.recipe.head, ClassificationHeadConfig)
     ids = [[*run.prefix, *text] for text, _ in rows]
-    inputs = [pad_rows(ids).to(device), lengths_of(ids).to(device)]
-    if run.recipe.tells_segments:
+    limit = run.recipe.model.context_length
+    inputs = [pad_rows(ids, limit=limit).to(device), lengths_of(ids).to(device)]
+    if run.recipe.uses_token_types:
         parts = [[*[0] * len(run.prefix), *segments] for _, segments in rows]
-        inputs.append(pad_rows(parts, 0).to(device))
+        inputs.append(pad_rows(parts, 0, limit=limit).to(device))
     logits = model(*inputs)
     best, label = logits.float().softmax(-1).max(-1)
     names = run.recipe.head.labels
@@ -218,9 +245,10 @@ def _tags(
     run: Run, model: TokenClassifier, rows: Sequence[Row], device: torch.device
 ) -> list[Prediction]:
     """A tag for each word, by its last token; all of them are as probable as their product."""
-    assert isinstance(run.recipe.head, TokenClassesConfig)
+    assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     ids = [[*run.prefix, *text] for text, _ in rows]
-    logits = model(pad_rows(ids).to(device), lengths_of(ids).to(device))
+    padded = pad_rows(ids, limit=run.recipe.model.context_length).to(device)
+    logits = model(padded, lengths_of(ids).to(device))
     best, label = logits.float().log_softmax(-1).max(-1)
     names, begins = run.recipe.head.labels, len(run.prefix)
     return [
@@ -235,7 +263,9 @@ def _tags(
 # Retrieval
 
 
-def score_ranks(run: Run, questions: Sequence[Question], machine: Machine) -> TaskScore:
+def score_ranks(
+    run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
+) -> TaskScore:
     """Where each question's document stands among those of all questions.
 
     Raises:
@@ -244,8 +274,8 @@ def score_ranks(run: Run, questions: Sequence[Question], machine: Machine) -> Ta
     texts = [question.text for question in questions]
     documents = list(dict.fromkeys(question.answer or "" for question in questions))
     right = np.array([documents.index(question.answer or "") for question in questions])
-    asked, cut = embed(run, questions, machine)
-    told, cut_too = embed(run, [Question(text=text) for text in documents], machine)
+    asked, cut = embed(run, questions, environment)
+    told, cut_too = embed(run, [Example(text=text) for text in documents], environment)
     seed = run.recipe.seed
     return TaskScore(
         scores=_rank_scores(asked @ told.T, right, seed),
@@ -262,7 +292,7 @@ def _rank_scores(similarity: Float[np.ndarray, "n m"], right: np.ndarray, seed: 
 
 @torch.inference_mode()
 def embed(
-    run: Run, questions: Sequence[Question], machine: Machine
+    run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
 ) -> tuple[Float[np.ndarray, "texts width"], int]:
     """A vector of length 1 for each text, and how many texts lost their ends.
 
@@ -273,12 +303,13 @@ def embed(
         raise UserError(
             f"{run.path}: makes no vectors of texts; train one with head.kind=embedding"
         )
-    texts = encode_texts(run.tokenizer, questions, run.room)
+    texts = encode_texts(run.tokenizer, questions, run.max_prompt_tokens)
     vectors = []
     for start in range(0, len(texts.rows), BATCH):
         rows = [[*run.prefix, *text] for text in texts.rows[start : start + BATCH]]
-        with machine.autocast():
-            made = run.model(pad_rows(rows).to(machine.device), lengths_of(rows).to(machine.device))
+        padded = pad_rows(rows, limit=run.recipe.model.context_length).to(environment.device)
+        with environment.autocast():
+            made = run.model(padded, lengths_of(rows).to(environment.device))
         vectors.append(made.float().cpu().numpy())
     return np.concatenate(vectors), texts.cut
 
@@ -288,7 +319,7 @@ def embed(
 
 @torch.inference_mode()
 def score_probe(
-    run: Run, task: ProbeConfig, machine: Machine, *, rows: int, seed: int
+    run: Run, task: ProbeConfig, environment: ExecutionEnvironment, *, rows: int, seed: int
 ) -> TaskScore:
     """The share of targets of new rows that the model predicts, and of rows with all of them."""
     ids, labels = (torch.from_numpy(x) for x in probe_rows(task, run.tokenizer, seed, rows))
@@ -296,8 +327,8 @@ def score_probe(
     whole: list[bool] = []
     for start in range(0, rows, BATCH):
         part = slice(start, start + BATCH)
-        with machine.autocast():
-            logits = run.language_model(ids[part].to(machine.device))
+        with environment.autocast():
+            logits = run.language_model(ids[part].to(environment.device))
         predicted, wanted = logits.argmax(-1).cpu(), labels[part]
         hits = predicted == wanted
         right += hits[wanted != IGNORE].tolist()

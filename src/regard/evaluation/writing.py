@@ -12,9 +12,9 @@ import torch
 
 from regard.decoding.generate import Generator
 from regard.errors import UserError
-from regard.models.families import SequenceToSequence
-from regard.runs.config_tasks import ProbeConfig
+from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
+from regard.tasks.probes import ProbeConfig
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents
@@ -57,12 +57,12 @@ def writer(
     for number, text in enumerate(texts, 1):
         if not text:
             raise UserError(f"prompt {number}: is empty; a model needs a beginning")
-    wanted, block = max_new_tokens or 1, run.recipe.model.block
+    wanted, block = max_new_tokens or 1, run.recipe.model.context_length
     if isinstance(run.model, SequenceToSequence):
-        _require_room(texts, 0, run.source_room)
+        _require_room(texts, 0, run.max_source_tokens)
         starts = [[MASK]] * len(texts)
-        sources, lengths = pad_rows(texts).to(device), lengths_of(texts).to(device)
-        model: Generator = run.model.about(sources, lengths)
+        sources = pad_rows(texts, limit=run.max_source_tokens).to(device)
+        model: Generator = run.model.condition(sources, lengths_of(texts).to(device))
         shown: list[list[int]] = [[]] * len(texts)
     else:
         model = run.language_model
@@ -87,5 +87,5 @@ def _require_room(rows: Sequence[Sequence[int]], new: int, block: int) -> None:
             with_new = f", and with {new + 1} new ones that" if new else ", which"
             raise UserError(
                 f"prompt {number}: takes {len(row)} tokens{with_new} is more than the model's "
-                f"block of {block}; shorten it or ask for fewer"
+                f"context length of {block}; shorten it or ask for fewer"
             )

@@ -1,98 +1,159 @@
-"""Look at the attention of a model while it reads a text."""
+"""Views of a model's attention, as pages and pictures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.explorer.looked_run import untrained_run
-from regard.explorer.maps import Side, choose
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention import Attention, Mask
+from regard.explorer.adapters import HUGGING_FACE, Adapter, hugging_face_hint
+from regard.explorer.attention_maps import AttentionMap, Layer, Panel, choose
+from regard.explorer.attention_record import AnyBias, make_record
 from regard.explorer.page import in_notebook, page
-from regard.explorer.payload import Chosen, payload
 from regard.explorer.pictures import draw_map
-from regard.explorer.subjects import Subject, subject_of
-from regard.runs.files import write_file
+from regard.explorer.run_adapter import RunAdapter, untrained_run
+from regard.explorer.serialize import HeadIndex, serialize
+from regard.files import write_file
+from regard.runs.recipe import require_run
 from regard.runs.run import Run
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class View:
-    """What models did while they read texts. Shows itself in a notebook."""
+    """Attention of one or more models; displays itself in a notebook."""
 
     title: str
-    sides: tuple[Side, ...]
-    detailed: Sequence[Chosen] = ((0, 0, 0),)
-    """The heads that are shown step by step: map, layer and head, from 0."""
+    panels: tuple[Panel, ...]
+    detail: Sequence[HeadIndex] = ((0, 0, 0),)
+    """Heads with exact scores: map, layer and head, from 0."""
     word: str | None = None
-    """The word that is compared between sides; by default the first that they share."""
+    """Word to compare between panels; by default the first that they share."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """What a page shows."""
-        return payload(self.title, self.sides, self.detailed, self.word)
+        """Data of the page."""
+        return serialize(self.title, self.panels, self.detail, self.word)
 
     def save(self, path: str | Path) -> Path:
-        """Write a page that works offline."""
+        """Write a self-contained page."""
         write_file(Path(path), page(self.data).encode())
         return Path(path)
 
     def png(
-        self, path: str | Path, *, layer: int = 0, head: int = 0, side: int = 0, map: int = 0
+        self, path: str | Path, *, layer: int = 0, head: int = 0, panel: int = 0, map: int = 0
     ) -> Path:
-        """Draw one head, without a browser; SVG where the name ends so."""
-        write_file(Path(path), draw_map(self.sides[side].maps[map], layer, head, Path(path).suffix))
-        return Path(path)
+        """Draw one head without a browser; the ending .svg writes SVG."""
+        place = Path(path)
+        write_file(place, draw_map(self.panels[panel].maps[map], layer, head, place.suffix))
+        return place
 
     def beside(self, other: "View") -> "View":
-        """Both in one page."""
+        """Return a view with the panels of both."""
         title = f"{self.title} ∣ {other.title}"
-        return replace(self, title=title, sides=(*self.sides, *other.sides))
+        return replace(self, title=title, panels=(*self.panels, *other.panels))
 
     def only(
         self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> "View":
-        """Some layers and heads, from 0, where all would be too much.
+        """Return a view of some layers and heads, from 0.
 
         Raises:
             UserError: there are no such layers or heads.
         """
-        sides = tuple(
-            replace(side, maps=tuple(choose(one, layers, heads) for one in side.maps))
-            for side in self.sides
+        panels = tuple(
+            replace(panel, maps=tuple(choose(one, layers, heads) for one in panel.maps))
+            for panel in self.panels
         )
-        return replace(self, sides=sides)
+        return replace(self, panels=panels)
 
-    def in_steps(self, chosen: Sequence[Chosen]) -> "View":
-        """The same with other heads step by step."""
-        return replace(self, detailed=tuple(chosen))
+    def with_detail(self, heads: Sequence[HeadIndex]) -> "View":
+        """Return a view with exact scores of other heads."""
+        return replace(self, detail=tuple(heads))
 
-    def about(self, word: str) -> "View":
-        """The same with another word compared between sides."""
+    def comparing(self, word: str) -> "View":
+        """Return a view that compares another word between panels."""
         return replace(self, word=word)
 
     def __repr__(self) -> str:
-        """Short: notebooks keep it beside the page."""
+        """Short, because notebooks store it beside the page."""
         return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:
         return in_notebook(self.data)
 
 
-def look(model: Run | Subject, text: str, second: str | None = None) -> View:
-    """The attention of each layer while a model, a run or another, reads a text.
+def look(model: Run | Adapter, text: str, second: str | None = None) -> View:
+    """Return the attention of each layer of a model to a text.
 
-    `second` is what an encoder–decoder writes about it (otherwise, what it writes by itself), and
-    the second sentence for other models.
+    `second` is the target of an encoder–decoder (generated by default), or the second sentence of
+    a pair for other models.
 
     Raises:
         UserError: a text is empty, can't be encoded or is too long, or the model has no attention.
     """
-    subject = subject_of(model)
-    maps = subject.read(text, second)
+    adapter = adapter_of(model)
+    maps = adapter.attention_maps(text, second)
     texts = " / ".join(one for one in (text, second) if one)
-    return View(f"{subject.name}: {texts}", (Side(subject.name, maps, texts),))
+    return View(f"{adapter.name}: {texts}", (Panel(adapter.name, maps, texts),))
 
 
-def untrained(model: Run | Subject) -> Run | Subject:
-    """The same model before its training."""
+@torch.inference_mode()
+def look_at_attention(
+    mechanism: Attention,
+    query: Float[Tensor, "1 heads queries d"],
+    key: Float[Tensor, "1 kv_heads keys d"],
+    value: Float[Tensor, "1 kv_heads keys e"],
+    *,
+    title: str,
+    queries: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    mask: Mask | None = None,
+    bias: AnyBias = None,
+) -> View:
+    """Return the attention of a mechanism to tensors, without a model.
+
+    `queries` and `keys` name the rows; the default is numbers from 1.
+
+    Raises:
+        MismatchError: weights · values isn't the output of the mechanism.
+    """
+    out = mechanism(query, key, value, mask=mask, bias=bias)
+    record = make_record("attention", mechanism, query, key, value, out, mask=mask, bias=bias)
+    shown = AttentionMap(
+        name="attention",
+        queries=tuple(queries) or _numbers(query),
+        keys=tuple(keys) or _numbers(key),
+        layers=(Layer("0", record, tuple(range(query.shape[1]))),),
+    )
+    return View(title, (Panel(title, (shown,)),))
+
+
+def open_model(name: str, *, device: torch.device, download: bool = False) -> Run | Adapter:
+    """Load a run folder, or with the prefix "hf:" a Hugging Face model from a folder or the cache.
+
+    Raises:
+        UserError: it doesn't exist or can't be loaded.
+    """
+    if not name.startswith(HUGGING_FACE):
+        return Run.load(require_run(Path(name), hugging_face_hint(name)), device=device)
+    from regard.explorer.huggingface.adapter import HuggingFaceModel
+
+    return HuggingFaceModel.load(name.removeprefix(HUGGING_FACE), device=device, download=download)
+
+
+def adapter_of(model: Run | Adapter) -> Adapter:
+    """Return the adapter of a run; return an adapter as it is."""
+    return RunAdapter(model) if isinstance(model, Run) else model
+
+
+def untrained(model: Run | Adapter) -> Run | Adapter:
+    """Return the same model before its training."""
     return untrained_run(model) if isinstance(model, Run) else model.untrained()
+
+
+def _numbers(x: Float[Tensor, "1 heads n d"]) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(1, x.shape[2] + 1))

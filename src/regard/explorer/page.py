@@ -1,4 +1,4 @@
-"""Pages that show attention: whole in themselves, offline, and safe to put any text on."""
+"""Self-contained attention pages: offline, and safe for any text."""
 
 import json
 from base64 import b64encode
@@ -36,11 +36,20 @@ render({ model: { get: () => data }, el: document.querySelector("main") });
 """
 
 
-_UNTRUSTED = "An interactive view of attention stands here: trust this notebook to see it."
+# The shadow root keeps the styles of the view and of the page apart.
+_EMBED = """
+const host = document.querySelector(".regard-view");
+const data = JSON.parse(host.querySelector("script").textContent);
+const el = host.attachShadow({ mode: "open" });
+el.append(host.querySelector("style"));
+render({ model: { get: () => data }, el });
+"""
+
+_UNTRUSTED = "Interactive attention view: trust this notebook to see it."
 
 
 def page(data: dict[str, Any]) -> str:
-    """A page that holds all that it shows."""
+    """Return a self-contained page."""
     script = module() + _START
     return _PAGE.format(
         policy=_policy(script),
@@ -52,10 +61,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _policy(script: str) -> str:
-    """What a page may do: run this script, and fetch nothing.
-
-    https://www.w3.org/TR/CSP3/
-    """
+    """Content Security Policy that allows this script and no requests (W3C CSP Level 3)."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
@@ -64,7 +70,7 @@ def _policy(script: str) -> str:
 
 
 def inert(data: dict[str, Any]) -> str:
-    """JSON in which no text can end the script that holds it."""
+    """Return JSON in which no text can end the script around it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -72,10 +78,9 @@ def inert(data: dict[str, Any]) -> str:
 
 
 def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
-    """The page in a frame of its own, as notebooks show it.
+    """Return the page in a sandboxed frame, for notebooks.
 
-    Its script sees nothing of the notebook. Where frames are taken out, as they are of notebooks
-    that aren't trusted, the text within remains.
+    Its script can't access the notebook. Untrusted notebooks show the text inside instead.
     """
     document = escape(page(data), quote=True)
     return (
@@ -85,13 +90,27 @@ def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
     )
 
 
+def embedded(data: dict[str, Any]) -> str:
+    """Return the view as part of another page: as high as its content, at most one a page."""
+    return (
+        f'<div class="regard-view"><style>{style()}</style>'
+        f'<script type="application/json">{inert(data)}</script></div>'
+        f'<script type="module">{module()}{_EMBED}</script>'
+    )
+
+
+def embedding_policy() -> str:
+    """Return the Content Security Policy of a page that embeds a view and has no other script."""
+    return _policy(module() + _EMBED)
+
+
 def module() -> str:
-    """The module that draws: render({model, el})."""
+    """Return the JavaScript module that exports render({model, el})."""
     return _static("look.js")
 
 
 def style() -> str:
-    """Its stylesheet."""
+    """Return the stylesheet of views."""
     return _static("look.css")
 
 

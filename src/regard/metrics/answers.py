@@ -5,7 +5,6 @@ from math import exp, log
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 from regard.metrics.intervals import Interval, bootstrap, wilson
 
@@ -41,6 +40,8 @@ def bits_per_character(
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
     """Probability that a positive scores above a negative, ties counting half (Mann–Whitney)."""
+    from scipy.stats import rankdata  # here, as it takes half a second to import
+
     if not len(positive) or not len(negative):
         raise ValueError("AUROC needs both positives and negatives")
     ranks = rankdata(np.concatenate([positive, negative]))

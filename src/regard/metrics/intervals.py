@@ -32,9 +32,9 @@ def wilson(successes: int, n: int) -> Interval:
     if n < 1:
         raise ValueError("a share needs at least one trial")
     share = successes / n
-    centre = (share + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
+    center = (share + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
     half = Z95 / (1 + Z95**2 / n) * sqrt(share * (1 - share) / n + Z95**2 / (4 * n**2))
-    return Interval(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
+    return Interval(share, max(0.0, min(share, center - half)), min(1.0, max(share, center + half)))
 
 
 def bootstrap(

@@ -4,13 +4,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 from unicodedata import category
 
 import numpy as np
-from sacrebleu import BLEU, CHRF
-from sacrebleu.metrics.base import Metric
 
 from regard.metrics.intervals import Interval, bootstrap
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 _MARKS = "".join(c for c in map(chr, range(0x2000)) if category(c).startswith("M"))
 """Accents and vowel signs of nearly all scripts, which \\w leaves out: हिन्दी is one word."""
@@ -71,6 +73,8 @@ def bleu(predicted: Sequence[str], references: Sequence[str], *, seed: int = 0) 
     Raises:
         ValueError: there are no texts, or not one reference for each.
     """
+    from sacrebleu import BLEU
+
     # Forced: that a corpus comes in words, like WikiText, calls for no warning.
     return _corpus_score(BLEU(effective_order=True, force=True), predicted, references, seed)
 
@@ -81,11 +85,13 @@ def chrf(predicted: Sequence[str], references: Sequence[str], *, seed: int = 0) 
     Raises:
         ValueError: there are no texts, or not one reference for each.
     """
+    from sacrebleu import CHRF
+
     return _corpus_score(CHRF(), predicted, references, seed)
 
 
 def _corpus_score(
-    metric: Metric, predicted: Sequence[str], references: Sequence[str], seed: int
+    metric: "Metric", predicted: Sequence[str], references: Sequence[str], seed: int
 ) -> Score:
     """The score from the sums of each example's counts; examples are drawn by their counts.
 

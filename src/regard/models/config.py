@@ -1,30 +1,114 @@
-"""What a model is made of, as data. Knows no torch, so that it loads in an instant."""
+"""Models as data: positions, bodies and heads. Knows no torch."""
 
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config_attention import AttentionConfig, SoftmaxConfig
-from regard.models.config_base import Config, Count, Positive, Probability
-from regard.models.config_positions import (
-    AbsoluteConfig,
-    LearnedConfig,
-    OneHotConfig,
-    PositionsConfig,
-    RotaryConfig,
-    SinusoidalConfig,
+from regard.attention.config import AttentionConfig, SoftmaxConfig
+from regard.config import Config, Count, Positive, Probability
+
+# Position encodings: a class for each of `regard.positions`
+
+
+class AbsoluteConfig(Config, frozen=True):
+    """Vectors of positions, beside or on the embeddings."""
+
+    combine: Literal["add", "concatenate"] = "add"
+    """Whether they are added to the embeddings, or make up a part of their width."""
+    width: Positive | None = None
+    """Width of the part if concatenated; half of d_model if not given."""
+
+    def __post_init__(self) -> None:
+        if self.width is not None and self.combine == "add":
+            raise ValueError(
+                f"width = {self.width} is for concatenated positions; added ones have d_model: "
+                "leave it out, or set combine to concatenate"
+            )
+
+
+class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"):
+    """One learned vector a position."""
+
+
+class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinusoidal"):
+    """Sines and cosines of positions."""
+
+    base: Annotated[float, Meta(gt=1)] = 10_000.0
+    """The longest wavelength is about 2π times this."""
+
+
+class OneHotConfig(Config, frozen=True, tag_field="kind", tag="one-hot"):
+    """One coordinate a position."""
+
+    combine: Literal["add", "concatenate"] = "add"
+    """Whether they are added to the embeddings or concatenated, one coordinate a position."""
+
+
+class RelativeBiasConfig(Config, frozen=True, tag_field="kind", tag="relative-bias"):
+    """A learned number a head and distance, added to scores."""
+
+    clip: Count | None = None
+    """The farthest distance with a number of its own; all have one if not given."""
+
+
+class ShawVectorsConfig(Config, frozen=True, tag_field="kind", tag="shaw-vectors"):
+    """Learned vectors a distance, added to keys and values."""
+
+    clip: Count = 16
+    """The farthest distance with vectors of its own."""
+
+
+class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
+    """A learned number a head and bucket of distances, added to scores."""
+
+    buckets: Annotated[int, Meta(ge=2)] = 32
+    """Buckets; the first half holds one distance each, the others ever more."""
+    max_distance: Annotated[int, Meta(ge=2)] = 128
+    """All beyond share the last bucket."""
+
+    def __post_init__(self) -> None:
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"max_distance = {self.max_distance} is among the {self.buckets // 2} distances "
+                f"with a bucket of their own: choose more than {self.buckets // 2}"
+            )
+
+
+class AlibiConfig(Config, frozen=True, tag_field="kind", tag="alibi"):
+    """Scores fall with distance, in each head at its own rate."""
+
+
+class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
+    """Queries and keys turned by their positions."""
+
+    base: Annotated[float, Meta(gt=1)] = 10_000.0
+    """The longest wavelength is about 2π times this."""
+
+
+class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
+    """No positions: only the causal mask tells the order."""
+
+
+PositionsConfig: TypeAlias = (
+    LearnedConfig
+    | SinusoidalConfig
+    | OneHotConfig
+    | RelativeBiasConfig
+    | ShawVectorsConfig
+    | T5BiasConfig
+    | AlibiConfig
+    | RotaryConfig
+    | NoPositionsConfig
 )
-from regard.models.config_recurrent import (
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
-    WindowConfig,
-)
+
+
+# Transformers
 
 
 class TransformerConfig(Config, frozen=True):
     """A stack of Transformer layers, and what goes into it."""
 
-    block: Annotated[int, Meta(ge=8)] = 128
+    context_length: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
     n_layers: Positive = 4
     """Number of layers."""
@@ -40,7 +124,7 @@ class TransformerConfig(Config, frozen=True):
     """Activation of the feed-forward layer; gelu-tanh is GPT-2's approximation of gelu, relu2 is
     relu squared."""
     norm: Literal["pre", "post"] = "pre"
-    """Whether each branch reads what is normalised, or its sum with the stream is normalised."""
+    """Whether each branch reads what is normalized, or its sum with the stream is normalized."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     """What is added to the variance that a norm divides by."""
     dropout: Probability = 0.1
@@ -49,7 +133,7 @@ class TransformerConfig(Config, frozen=True):
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
-    convolution: Annotated[int, Meta(ge=0, le=16)] = 0
+    short_conv: Annotated[int, Meta(ge=0, le=16)] = 0
     """Tokens that a causal convolution of queries, keys and values spans; 0: none; 4 is usual."""
 
     def __post_init__(self) -> None:
@@ -74,10 +158,11 @@ class TransformerConfig(Config, frozen=True):
         own_width = width or self.d_model
         if isinstance(self.positions, SinusoidalConfig) and own_width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {own_width}")
-        if isinstance(self.positions, OneHotConfig) and self.block > self.d_model:
+        if isinstance(self.positions, OneHotConfig) and self.context_length > self.d_model:
             raise ValueError(
-                f"one-hot positions of a block of {self.block} don't fit d_model = {self.d_model}: "
-                "take a wider model, or a shorter block"
+                f"one-hot positions of a context of {self.context_length} don't fit "
+                f"d_model = {self.d_model}: "
+                "take a wider model, or a shorter context"
             )
         if width >= self.d_model:
             raise ValueError(
@@ -90,7 +175,7 @@ class TransformerConfig(Config, frozen=True):
         """Its sizes, in words."""
         return (
             f"{self.n_layers} layers, {self.n_heads} heads, width {self.d_model}, "
-            f"block {self.block}"
+            f"context length {self.context_length}"
         )
 
     @property
@@ -106,7 +191,7 @@ class TransformerConfig(Config, frozen=True):
         """Width of the part of the embeddings that is positions; 0 if they are added."""
         match self.positions:
             case OneHotConfig(combine="concatenate"):
-                return self.block
+                return self.context_length
             case AbsoluteConfig(combine="concatenate", width=width):
                 return width or self.d_model // 2
         return 0
@@ -134,8 +219,8 @@ class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
 class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
     """An encoder-only Transformer (BERT): all tokens look at one another."""
 
-    segments: Count = 0
-    """Kinds of segments that have an embedding each; 0: none."""
+    n_token_types: Count = 0
+    """Number of token types with an embedding each; 0: none."""
 
 
 class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-decoder"):
@@ -147,14 +232,93 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
     """The side that writes."""
 
     @property
-    def block(self) -> int:
+    def context_length(self) -> int:
         """Longest target, in tokens."""
-        return self.decoder.block
+        return self.decoder.context_length
 
     @property
     def summary(self) -> str:
         """Its sizes, in words."""
         return f"encoder: {self.encoder.summary}; decoder: {self.decoder.summary}"
+
+
+# Other models
+
+
+class RecurrentLayersConfig(Config, frozen=True):
+    """What all recurrent networks have."""
+
+    context_length: Annotated[int, Meta(ge=8)] = 128
+    """Longest sequence, in tokens."""
+    cell: Literal["vanilla", "gru", "lstm"] = "gru"
+    """How a state follows from the one before: without gates, or by one of the gated cells."""
+    activation: Literal["tanh", "identity"] = "tanh"
+    """Activation of vanilla cells; with the identity, states are linear in those before."""
+    n_layers: Positive = 2
+    """Number of layers."""
+    d_model: Positive = 256
+    """Width of the embeddings, and of the states of a layer in one direction."""
+    dropout: Probability = 0.1
+    """Dropout of embeddings, between layers, and of a softmax's attention weights."""
+    bidirectional: bool = False
+    """Whether the tokens are read from the end too; not for what predicts the next one."""
+
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        ways = ", both ways" if self.bidirectional else ""
+        return (
+            f"{self.n_layers} layers of {self.cell} cells{ways}, width {self.d_model}, "
+            f"context length {self.context_length}"
+        )
+
+    def __post_init__(self) -> None:
+        if self.activation != "tanh" and self.cell != "vanilla":
+            raise ValueError(
+                f"activation = {self.activation} is for vanilla cells, and cell = {self.cell}: "
+                "set cell to vanilla, or leave activation out"
+            )
+
+
+class RecurrentConfig(RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn"):
+    """A recurrent network that reads one sequence."""
+
+    tie_head: bool = False
+    """Whether the head uses the embedding matrix."""
+
+
+class RecurrentEncoderDecoderConfig(
+    RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn-encoder-decoder"
+):
+    """A recurrent network that reads one sequence, and another that continues from its states.
+
+    `bidirectional` is of the encoder; a decoder never looks ahead.
+    """
+
+    attention: AttentionConfig | None = None
+    """How the decoder looks at the encoder's states; not given, it begins with the last alone."""
+
+
+class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
+    """A language model that sees a fixed number of tokens (Bengio et al., 2003)."""
+
+    context_length: Annotated[int, Meta(ge=8)] = 128
+    """Longest sequence, in tokens."""
+    size: Positive = 8
+    """Tokens that it sees, the newest among them."""
+    d_model: Positive = 256
+    """Width of the embeddings and of the output."""
+    d_hidden: Positive = 512
+    """Width of the hidden layer."""
+    dropout: Probability = 0.1
+    """Dropout of embeddings and of the hidden layer."""
+    tie_head: bool = False
+    """Whether the head uses the embedding matrix."""
+
+    @property
+    def summary(self) -> str:
+        """Its sizes, in words."""
+        return f"{self.size} tokens, width {self.d_model}, context length {self.context_length}"
 
 
 ModelConfig: TypeAlias = (
@@ -163,9 +327,61 @@ ModelConfig: TypeAlias = (
     | EncoderDecoderConfig
     | RecurrentConfig
     | RecurrentEncoderDecoderConfig
-    | WindowConfig
+    | FixedWindowConfig
 )
 """What a model is made of, one class a family."""
 
-CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | WindowConfig
+CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
 """The families that see each token after those before, and none that follows."""
+
+
+# Heads
+
+Pool = Literal["first", "mean", "last"]
+"""Which hidden states stand for a whole text: the first, the mean of all, or the last."""
+
+
+class LMHeadConfig(Config, frozen=True, tag_field="kind", tag="lm"):
+    """Scores for the next token."""
+
+
+class MaskedLMHeadConfig(Config, frozen=True, tag_field="kind", tag="masked-lm"):
+    """Scores for the tokens that are masked, by a layer of their own (Devlin et al., 2019)."""
+
+
+class ClassificationHeadConfig(Config, frozen=True, tag_field="kind", tag="classification"):
+    """Scores for the label of a whole text."""
+
+    pool: Pool = "mean"
+    """Which hidden states stand for the text; a decoder's are told by its last."""
+    labels: tuple[str, ...] = ()
+    """The labels; those of the training data if not given."""
+
+
+class TokenClassificationHeadConfig(
+    Config, frozen=True, tag_field="kind", tag="token-classification"
+):
+    """Scores for a label of each token."""
+
+    labels: tuple[str, ...] = ()
+    """The labels; those of the training data if not given."""
+
+
+class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
+    """A vector of length 1 for a whole text, near those of texts that belong to it."""
+
+    pool: Pool = "mean"
+    """Which hidden states stand for the text."""
+    width: Positive = 128
+    """Width of the vector."""
+    temperature: Annotated[float, Meta(gt=0)] = 0.05
+    """What similarities are divided by in training."""
+
+
+HeadConfig: TypeAlias = (
+    LMHeadConfig
+    | MaskedLMHeadConfig
+    | ClassificationHeadConfig
+    | TokenClassificationHeadConfig
+    | EmbeddingHeadConfig
+)

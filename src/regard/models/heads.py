@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.config_heads import Pool
+from regard.models.config import Pool
 
 
-class MaskedLanguageHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """Scores for masked tokens, by a layer of their own (Devlin et al., 2019)."""
 
     def __init__(self, d: int, vocabulary: int, *, norm_eps: float) -> None:
@@ -25,7 +25,7 @@ class MaskedLanguageHead(nn.Module):
         return scores
 
 
-class ClassesHead(nn.Module):
+class ClassificationHead(nn.Module):
     """Scores for the labels of whole texts."""
 
     def __init__(self, d: int, labels: int, *, pool: Pool, dropout: float) -> None:

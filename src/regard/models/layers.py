@@ -1,26 +1,40 @@
 """The layers of a Transformer: attention around a mechanism, and a feed-forward layer.
 
-Shapes: b rows, n tokens, d = d_model.
+Shapes: b rows, n tokens, d = d_model, c channels of a convolution that reaches back by `reach`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Bias, Mask, RelativeVectors, State
-from regard.models.attention import make_attention
+from regard.attention import Attention, Bias, LayerShape, Mask, RelativeVectors, State
 from regard.models.config import TransformerConfig
-from regard.models.convolution import ConvolvedState, ShortConvolution
 from regard.positions import rotate
 
-Turn: TypeAlias = tuple[Tensor, Tensor]
+Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
 AnyBias: TypeAlias = Bias | RelativeVectors
 """What relative positions add to scores, or to keys and values."""
+
+
+def build_attention(config: TransformerConfig, layer: int) -> Attention:
+    """Build the mechanism of a layer, whose draws torch's seed decides."""
+    shape = LayerShape(
+        n_heads=config.n_heads,
+        n_kv_heads=config.kv_heads,
+        d_head=config.d_head,
+        context_length=config.context_length,
+        layer=layer,
+        seed=torch.initial_seed(),
+        dropout=config.dropout,
+    )
+    return config.attention.build(shape)
 
 
 class SelfAttention(nn.Module):
@@ -29,66 +43,125 @@ class SelfAttention(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
-        self.project_in = nn.Linear(
+        self.qkv_proj = nn.Linear(
             config.d_model, (config.n_heads + 2 * config.kv_heads) * config.d_head
         )
-        self.attention = make_attention(config, layer)
-        self.project_out = nn.Linear(config.n_heads * config.d_head, config.d_model)
+        self.attention = build_attention(config, layer)
+        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
     def forward(
         self,
         x: Float[Tensor, "b n d"],
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         mask: Mask | None,
     ) -> Float[Tensor, "b n d"]:
         """Attention of whole rows to themselves."""
-        query, key, value = self._split(self._project(x), turn)
-        return _join(self.attention(query, key, value, mask=mask, bias=bias), self.project_out)
+        query, key, value = self._split(self._project(x), rope)
+        return _join(self.attention(query, key, value, mask=mask, bias=bias), self.o_proj)
 
-    def start(self, batch: int, capacity: int) -> State:
+    def init_state(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
-        weight = self.project_in.weight
+        weight = self.qkv_proj.weight
         d = self.d_head
-        return self.attention.start(
+        return self.attention.init_state(
             batch, self.kv_heads, d, d, capacity=capacity, device=weight.device, dtype=weight.dtype
         )
 
     def extend(
         self,
         x: Float[Tensor, "b n d"],
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        keep: Bool[Tensor, "b n"] | None,
+        attention_mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], State]:
         """Causal attention of new tokens to themselves and to all that came before."""
-        return self._grow(self._project(x), turn, bias, state, keep)
+        return self._grow(self._project(x), rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor) -> Tensor:
         """Queries, keys and values of all heads, side by side."""
-        projected: Tensor = self.project_in(x)
+        projected: Tensor = self.qkv_proj(x)
         return projected
 
     def _grow(
         self,
         projected: Tensor,
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        keep: Tensor | None,
+        attention_mask: Tensor | None,
     ) -> tuple[Tensor, State]:
-        query, key, value = self._split(projected, turn)
-        out, state = self.attention.extend(query, key, value, state, keep=keep, bias=bias)
-        return _join(out, self.project_out), state
+        query, key, value = self._split(projected, rope)
+        out, state = self.attention.extend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias
+        )
+        return _join(out, self.o_proj), state
 
-    def _split(self, projected: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _split(self, projected: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor, Tensor]:
         heads = _heads(projected, self.d_head)
         query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
-        if turn is not None:
-            query_key = rotate(query_key, turn)
+        if rope is not None:
+            query_key = rotate(query_key, rope)
         query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
         return query, key, value
+
+
+class ShortConvolution(nn.Conv1d):
+    """A causal convolution of each channel by itself, over a token and the few before it.
+
+    A head can look up what follows a token only if keys know what they follow: by a layer that
+    looks back by one, or by a short convolution (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora
+    et al., 2023, arXiv:2312.04927), with which one layer is enough.
+    """
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels, channels, width, groups=channels, bias=False)
+        self.reach = width - 1
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Whole rows; before them there is nothing."""
+        return self._over(F.pad(x, (0, 0, self.reach, 0)))
+
+    def extend(
+        self,
+        x: Float[Tensor, "b n c"],
+        before: Float[Tensor, "b reach c"],
+        attention_mask: Bool[Tensor, "b n"] | None,
+    ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
+        """New tokens, and what comes before the next ones."""
+        known = torch.cat([before, x], 1)
+        if attention_mask is None:
+            last = known[:, known.shape[1] - self.reach :]
+        else:
+            places = attention_mask.sum(1, keepdim=True) + torch.arange(self.reach, device=x.device)
+            last = known.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
+        return self._over(known), last
+
+    def _over(self, x: Tensor) -> Tensor:
+        return super().forward(x.mT).mT
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolvedState:
+    """The state of the attention, and the last channels before the convolution."""
+
+    attention: State
+    before: Float[Tensor, "b reach c"]
+
+    @property
+    def length(self) -> Int[Tensor, " b"]:
+        """How many tokens each row has seen."""
+        return self.attention.length
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return self.attention.bytes + self.before.nbytes
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "ConvolvedState":
+        """The state of the given rows, in that order; a row may be taken several times."""
+        return ConvolvedState(self.attention.reorder(rows), self.before[rows])
 
 
 class ConvolvedSelfAttention(SelfAttention):
@@ -96,30 +169,32 @@ class ConvolvedSelfAttention(SelfAttention):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.convolution = ShortConvolution(self.project_in.out_features, config.convolution)
+        self.short_conv = ShortConvolution(self.qkv_proj.out_features, config.short_conv)
 
     def _project(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.convolution(super()._project(x))
+        projected: Tensor = self.short_conv(super()._project(x))
         return projected
 
-    def start(self, batch: int, capacity: int) -> ConvolvedState:
+    def init_state(self, batch: int, capacity: int) -> ConvolvedState:
         """The state before the first token."""
-        weight = self.project_in.weight
-        before = weight.new_zeros(batch, self.convolution.reach, len(weight))
-        return ConvolvedState(super().start(batch, capacity), before)
+        weight = self.qkv_proj.weight
+        before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
+        return ConvolvedState(super().init_state(batch, capacity), before)
 
     def extend(
         self,
         x: Float[Tensor, "b n d"],
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        keep: Bool[Tensor, "b n"] | None,
+        attention_mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], ConvolvedState]:
         """Causal attention of new tokens to themselves and to all that came before."""
         assert isinstance(state, ConvolvedState)
-        convolved, before = self.convolution.extend(super()._project(x), state.before, keep)
-        out, attention = self._grow(convolved, turn, bias, state.attention, keep)
+        convolved, before = self.short_conv.extend(
+            super()._project(x), state.before, attention_mask
+        )
+        out, attention = self._grow(convolved, rope, bias, state.attention, attention_mask)
         return out, ConvolvedState(attention, before)
 
 
@@ -130,28 +205,28 @@ class CrossAttention(nn.Module):
         """The projections of a layer, and its mechanism.
 
         Raises:
-            UnsupportedError: the mechanism can't look at another sequence, or leave out padding.
+            UnsupportedError: the mechanism does not support cross-attention or padding masks.
         """
         super().__init__()
         self.kv_heads, self.d_head = config.kv_heads, config.d_head
-        self.project_query = nn.Linear(config.d_model, config.n_heads * config.d_head)
-        self.project_source = nn.Linear(d_source, 2 * config.kv_heads * config.d_head)
-        self.attention = make_attention(config, layer)
-        self.attention.require_abilities("cross", "key_lengths")
-        self.project_out = nn.Linear(config.n_heads * config.d_head, config.d_model)
+        self.q_proj = nn.Linear(config.d_model, config.n_heads * config.d_head)
+        self.kv_proj = nn.Linear(d_source, 2 * config.kv_heads * config.d_head)
+        self.attention = build_attention(config, layer)
+        self.attention.require_support("cross", "key_lengths")
+        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
-    def remember(
+    def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"] | None
     ) -> State:
         """The source as this layer looks at it."""
-        heads = _heads(self.project_source(source), self.d_head)
+        heads = _heads(self.kv_proj(source), self.d_head)
         key, value = heads.split(self.kv_heads, dim=1)
-        return self.attention.memory(key, value, mask=length_mask(lengths))
+        return self.attention.encode_memory(key, value, mask=length_mask(lengths))
 
     def forward(self, x: Float[Tensor, "b n d"], memory: State) -> Float[Tensor, "b n d"]:
         """Attention to a source that is remembered."""
-        query = _heads(self.project_query(x), self.d_head)
-        return _join(self.attention.read(query, memory), self.project_out)
+        query = _heads(self.q_proj(x), self.d_head)
+        return _join(self.attention.attend_memory(query, memory), self.o_proj)
 
 
 class FeedForward(nn.Module):
@@ -160,12 +235,12 @@ class FeedForward(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         d_ff = config.d_ff or 4 * config.d_model
-        self.widen = nn.Linear(config.d_model, d_ff)
+        self.up_proj = nn.Linear(config.d_model, d_ff)
         self.activation = _ACTIVATIONS[config.activation]
-        self.narrow = nn.Linear(d_ff, config.d_model)
+        self.down_proj = nn.Linear(d_ff, config.d_model)
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        narrowed: Tensor = self.narrow(self.activation(self.widen(x)))
+        narrowed: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return narrowed
 
 
@@ -198,7 +273,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_first = config.norm == "pre"
         self.norm_attention = _norm(config)
-        kind = ConvolvedSelfAttention if config.convolution else SelfAttention
+        kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
             self.norm_cross = _norm(config)
@@ -210,27 +285,27 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "b n d"],
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
     ) -> Float[Tensor, "b n d"]:
         """Whole rows; `memory` is what the layer's cross-attention looks at."""
-        attended = self.self_attention(self._before(self.norm_attention, x), turn, bias, mask)
+        attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
         return self._rest(self._add(self.norm_attention, x, attended), memory)
 
     def extend(
         self,
         x: Float[Tensor, "b n d"],
-        turn: Turn | None,
+        rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        keep: Bool[Tensor, "b n"] | None,
+        attention_mask: Bool[Tensor, "b n"] | None,
         memory: State | None = None,
     ) -> tuple[Float[Tensor, "b n d"], State]:
         """New tokens, after all that the state has seen."""
         attended, state = self.self_attention.extend(
-            self._before(self.norm_attention, x), turn, bias, state, keep
+            self._before(self.norm_attention, x), rope, bias, state, attention_mask
         )
         return self._rest(self._add(self.norm_attention, x, attended), memory), state
 

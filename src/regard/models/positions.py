@@ -1,8 +1,7 @@
 """From configuration to position encoding."""
 
 from regard.attention import Bias, RelativeVectors
-from regard.models.config import TransformerConfig
-from regard.models.config_positions import (
+from regard.models.config import (
     AlibiConfig,
     LearnedConfig,
     OneHotConfig,
@@ -11,6 +10,7 @@ from regard.models.config_positions import (
     ShawVectorsConfig,
     SinusoidalConfig,
     T5BiasConfig,
+    TransformerConfig,
 )
 from regard.positions import (
     Alibi,
@@ -29,18 +29,18 @@ def make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot | 
     d = config.d_positions or config.d_model
     match config.positions:
         case LearnedConfig():
-            return Learned(length=config.block, d=d)
+            return Learned(length=config.context_length, d=d)
         case SinusoidalConfig(base=base):
-            return Sinusoidal(length=config.block, d=d, base=base)
+            return Sinusoidal(length=config.context_length, d=d, base=base)
         case OneHotConfig():
-            return OneHot(length=config.block, d=d)
+            return OneHot(length=config.context_length, d=d)
     return None
 
 
 def make_rotary(config: TransformerConfig) -> Rotary | None:
     """What turns queries and keys."""
     if isinstance(config.positions, RotaryConfig):
-        return Rotary(length=config.block, d=config.d_head, base=config.positions.base)
+        return Rotary(length=config.context_length, d=config.d_head, base=config.positions.base)
     return None
 
 
@@ -48,7 +48,7 @@ def make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:
     """What is added to the scores, or to keys and values: one for all layers."""
     match config.positions:
         case RelativeBiasConfig(clip=None):
-            return RelativeBias(heads=config.n_heads, length=config.block)
+            return RelativeBias(heads=config.n_heads, length=config.context_length)
         case RelativeBiasConfig(clip=clip):
             return RelativeBias(heads=config.n_heads, clip=clip)
         case ShawVectorsConfig(clip=clip):

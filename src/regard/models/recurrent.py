@@ -1,17 +1,191 @@
-"""Recurrent models: a decoder that predicts the next token, and an encoder.
+"""Recurrent models: cells and their layers, a decoder that predicts the next token, and an encoder.
 
-Shapes: b rows, n tokens, d = d_model; d_out is d, or 2d where tokens are read both ways.
+Shapes: b rows, n tokens, d = d_model; d_out is d, or 2d where tokens are read both ways. A layer's
+state has one part, its last output h, or two where it is an LSTM: h and the cells c. Rows may be
+shorter than n: beyond their lengths stands padding, whose outputs mean nothing and which no state
+sees.
 """
 
 from dataclasses import dataclass
+from math import sqrt
+from typing import TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import UserError
-from regard.models.config_recurrent import RecurrentLayersConfig
-from regard.models.recurrence import Recurrence
+from regard.models.config import RecurrentLayersConfig
+
+Lengths: TypeAlias = Int[Tensor, " b"]
+"""How many tokens of each row are real."""
+
+
+class LinearRNN(nn.Module):
+    """h_t = W_ih x_t + b_ih + W_hh h_{t-1} + b_hh: a `torch.nn.RNN` without its tanh.
+
+    Its parameters have the names, shapes and first values of torch's, and states are as there.
+    """
+
+    def __init__(self, d_in: int, d: int) -> None:
+        super().__init__()
+        self.weight_ih_l0 = nn.Parameter(torch.empty(d, d_in))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(d, d))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(d))
+        self.bias_hh_l0 = nn.Parameter(torch.empty(d))
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -1 / sqrt(d), 1 / sqrt(d))
+
+    def forward(
+        self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"]
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "1 b d"]]:
+        """All states, and the last."""
+        inputs = F.linear(x, self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
+        h, states = state[0], []
+        for step in inputs.unbind(1):
+            h = step + F.linear(h, self.weight_hh_l0)
+            states.append(h)
+        return torch.stack(states, 1), h[None]
+
+
+class OutputLayer(nn.Module):
+    """A layer whose state is its last output, as of vanilla cells and gated recurrent units."""
+
+    def __init__(self, rnn: nn.RNN | nn.GRU | LinearRNN) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(
+        self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"], lengths: Lengths | None
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "1 b d"]]:
+        """Outputs, and the state after each row's last real token."""
+        out, last = self.rnn(x, state.contiguous())
+        if lengths is None:
+            return out, last
+        states = torch.cat([state[0][:, None], out], 1)
+        return out, states[torch.arange(len(x), device=x.device), lengths][None]
+
+
+class CellLayer(nn.Module):
+    """A layer of long short-term memory.
+
+    Its outputs don't show the cells, so that rows of unequal length must be run as such.
+    """
+
+    def __init__(self, rnn: nn.LSTM) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(
+        self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "2 b d"], lengths: Lengths | None
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "2 b d"]]:
+        """Outputs, and the state after each row's last real token."""
+        h, c = state.contiguous().split(1)
+        if lengths is None:
+            out, last = self.rnn(x, (h, c))
+            return out, torch.cat(last)
+        # torch packs no empty row: it gets a token, and keeps its state.
+        packed = pack_padded_sequence(
+            x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        packed, last = self.rnn(packed, (h, c))
+        out, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])
+        return out, torch.where(lengths[:, None] > 0, torch.cat(last), state)
+
+
+class BothDirections(nn.Module):
+    """Two layers side by side, of which one reads each row from its last real token.
+
+    Schuster & Paliwal, 1997. The outputs of both are concatenated, and so are their states.
+    """
+
+    def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
+        super().__init__()
+        self.ahead, self.back = ahead, back
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d_in"],
+        state: Float[Tensor, "parts b two_d"],
+        lengths: Lengths | None,
+    ) -> tuple[Float[Tensor, "b n two_d"], Float[Tensor, "parts b two_d"]]:
+        """Outputs, and the states after the last token that each direction reads."""
+        before, behind = state.chunk(2, -1)
+        ahead, last = self.ahead(x, before, lengths)
+        back, first = self.back(reverse(x, lengths), behind, lengths)
+        return torch.cat([ahead, reverse(back, lengths)], -1), torch.cat([last, first], -1)
+
+
+def reverse(x: Float[Tensor, "b n d"], lengths: Lengths | None) -> Float[Tensor, "b n d"]:
+    """The real tokens of each row the other way round, its padding where it was."""
+    if lengths is None:
+        return x.flip(1)
+    place = torch.arange(x.shape[1], device=x.device)
+    mirrored = lengths[:, None] - 1 - place
+    source = torch.where(mirrored < 0, place, mirrored)
+    return x[torch.arange(len(x), device=x.device)[:, None], source]
+
+
+class Recurrence(nn.Module):
+    """A stack of recurrent layers, with dropout between them.
+
+    Autocast doesn't reach them: a state is rounded at each step, and in bfloat16 what changes it a
+    little would never change it at all.
+    """
+
+    def __init__(self, config: RecurrentLayersConfig) -> None:
+        super().__init__()
+        self.d_out = config.d_model * (2 if config.bidirectional else 1)
+        self.parts = 2 if config.cell == "lstm" else 1
+        widths = [config.d_model] + [self.d_out] * (config.n_layers - 1)
+        self.layers = nn.ModuleList(_make_layer(config, width) for width in widths)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def init_state(self, batch: int) -> Float[Tensor, "layers parts b d_out"]:
+        """The states before the first token: zero."""
+        weight = next(self.parameters())
+        return weight.new_zeros(len(self.layers), self.parts, batch, self.d_out)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        states: Float[Tensor, "layers parts b d_out"],
+        lengths: Lengths | None = None,
+    ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
+        """The last layer's outputs, and all layers' states after each row's last real token.
+
+        Without `lengths`, all tokens are real.
+        """
+        lasts: list[Tensor] = []
+        with torch.autocast(x.device.type, enabled=False):
+            for layer, state in zip(self.layers, states.to(x.dtype), strict=True):
+                x, last = layer(self.dropout(x) if lasts else x, state, lengths)
+                lasts.append(last)
+        return x, torch.stack(lasts)
+
+
+def _make_layer(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
+    if config.bidirectional:
+        return BothDirections(_make_direction(config, d_in), _make_direction(config, d_in))
+    return _make_direction(config, d_in)
+
+
+def _make_direction(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
+    d = config.d_model
+    match config.cell, config.activation:
+        case "vanilla", "tanh":  # Elman, 1990
+            return OutputLayer(nn.RNN(d_in, d, batch_first=True))
+        case "vanilla", _:
+            return OutputLayer(LinearRNN(d_in, d))
+        case "gru", _:  # Cho et al., 2014
+            return OutputLayer(nn.GRU(d_in, d, batch_first=True))
+        case _:  # Hochreiter & Schmidhuber, 1997
+            return CellLayer(nn.LSTM(d_in, d, batch_first=True))
+
+
+# Models
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +201,7 @@ class RecurrentStates:
         """Size of all tensors."""
         return self.layers.nbytes + self.length.nbytes
 
-    def select(self, rows: Int[Tensor, " rows"]) -> "RecurrentStates":
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "RecurrentStates":
         """The states of the given rows, in that order; a row may be taken several times."""
         return RecurrentStates(self.layers[:, :, rows], self.length[rows])
 
@@ -46,50 +220,48 @@ class RecurrentDecoder(nn.Module):
             raise UserError(
                 "bidirectional = true: what predicts the next token must not see it; leave it out"
             )
-        self.block, self.width = config.block, config.d_model
+        self.context_length, self.width = config.context_length, config.d_model
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.recurrence = Recurrence(config)
 
     def forward(
-        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b n d"]:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
 
         Raises:
-            ValueError: the rows are longer than the block.
+            ValueError: the rows are longer than the context.
         """
-        hidden, _ = self.extend(ids, self.start(*ids.shape))
+        hidden, _ = self.extend(input_ids, self.init_state(*input_ids.shape))
         return hidden
 
-    def start(self, batch: int, capacity: int) -> RecurrentStates:
+    def init_state(self, batch: int, capacity: int) -> RecurrentStates:
         """The states before the first of at most `capacity` tokens.
 
         Raises:
-            ValueError: that is more than the block.
+            ValueError: that is more than the context length.
         """
-        require_fit(capacity, self.block)
-        layers = self.recurrence.start(batch)
+        require_fit(capacity, self.context_length)
+        layers = self.recurrence.init_state(batch)
         return RecurrentStates(layers, torch.zeros(batch, dtype=torch.long, device=layers.device))
 
     def extend(
         self,
-        ids: Int[Tensor, "b n"],
+        input_ids: Int[Tensor, "b n"],
         states: RecurrentStates,
-        keep: Bool[Tensor, "b n"] | None = None,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b n d"], RecurrentStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
-        `keep` says which new tokens are real; they come first in their row.
+        `attention_mask` is True for real new tokens, which come first in their row.
         """
-        new = None if keep is None else keep.sum(1)
-        hidden, layers = self.recurrence(self.dropout(self.embedding(ids)), states.layers, new)
-        length = states.length + (ids.shape[1] if new is None else new)
+        new = None if attention_mask is None else attention_mask.sum(1)
+        hidden, layers = self.recurrence(
+            self.dropout(self.embedding(input_ids)), states.layers, new
+        )
+        length = states.length + (input_ids.shape[1] if new is None else new)
         return hidden, RecurrentStates(layers, length)
-
-    def select(self, states: RecurrentStates, rows: Int[Tensor, " rows"]) -> RecurrentStates:
-        """The states of some rows, in their order; the given ones are used up."""
-        return states.select(rows)
 
 
 class RecurrentEncoder(nn.Module):
@@ -97,35 +269,35 @@ class RecurrentEncoder(nn.Module):
 
     def __init__(self, config: RecurrentLayersConfig, vocabulary: int) -> None:
         super().__init__()
-        self.block = config.block
+        self.context_length = config.context_length
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.recurrence = Recurrence(config)
         self.width = self.recurrence.d_out
 
     def forward(
-        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b n d_out"]:
         """Hidden states of each row's first `lengths` tokens.
 
         Raises:
-            ValueError: the rows are longer than the block.
+            ValueError: the rows are longer than the context.
         """
-        whole = torch.full((len(ids),), ids.shape[1], device=ids.device)
-        hidden, _ = self.encode(ids, whole if lengths is None else lengths)
+        whole = torch.full((len(input_ids),), input_ids.shape[1], device=input_ids.device)
+        hidden, _ = self.encode(input_ids, whole if lengths is None else lengths)
         return hidden
 
     def encode(
-        self, ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
     ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
         """Hidden states of each row's first `lengths` tokens, and the final states of all layers.
 
         Raises:
-            ValueError: the rows are longer than the block.
+            ValueError: the rows are longer than the context.
         """
-        require_fit(ids.shape[1], self.block)
-        x = self.dropout(self.embedding(ids))
-        hidden, last = self.recurrence(x, self.recurrence.start(len(ids)), lengths)
+        require_fit(input_ids.shape[1], self.context_length)
+        x = self.dropout(self.embedding(input_ids))
+        hidden, last = self.recurrence(x, self.recurrence.init_state(len(input_ids)), lengths)
         return hidden, last
 
 
@@ -136,4 +308,4 @@ def require_fit(tokens: int, block: int) -> None:
         ValueError: names both.
     """
     if tokens > block:
-        raise ValueError(f"{tokens} tokens don't fit the model's block of {block}")
+        raise ValueError(f"{tokens} tokens don't fit the model's context length of {block}")

@@ -1,4 +1,4 @@
-"""Transformers, from layers and positions: a decoder, an encoder, and both together.
+"""Transformers, from layers and positions: a decoder and an encoder.
 
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
@@ -12,36 +12,35 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Mask, RelativeVectors, State
-from regard.models.config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
-from regard.models.layers import Layer, Turn, length_mask
+from regard.models.config import EncoderConfig, TransformerConfig
+from regard.models.layers import Layer, Rope, length_mask
 from regard.models.positions import make_absolute, make_bias, make_rotary
-
-
-@dataclass(frozen=True, eq=False)
-class LayerState:
-    """What a decoder's layer remembers: the tokens so far, and the source if there is one."""
-
-    own: State
-    source: State | None = None
-
-    @property
-    def length(self) -> Int[Tensor, " b"]:
-        return self.own.length
-
-    @property
-    def bytes(self) -> int:
-        return self.own.bytes + (0 if self.source is None else self.source.bytes)
-
-    def select(self, rows: Int[Tensor, " rows"]) -> "LayerState":
-        source = None if self.source is None else self.source.select(rows)
-        return LayerState(self.own.select(rows), source)
-
-
-States: TypeAlias = list[LayerState]
-"""What a decoder remembers: one state a layer."""
 
 Memories: TypeAlias = Sequence[State]
 """A source as each layer of a decoder looks at it."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderStates:
+    """What a decoder remembers in each layer: the tokens so far, and the source if there is one."""
+
+    layers: Sequence[State]
+    memories: Memories | None = None
+
+    @property
+    def length(self) -> Int[Tensor, " b"]:
+        """How many tokens each row has seen."""
+        return self.layers[0].length
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return sum(state.bytes for state in (*self.layers, *(self.memories or ())))
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "DecoderStates":
+        """The states of the given rows, in that order; these here are used up."""
+        memories = self.memories and [memory.reorder(rows) for memory in self.memories]
+        return DecoderStates([state.reorder(rows) for state in self.layers], memories)
 
 
 class Transformer(nn.Module):
@@ -59,7 +58,7 @@ class Transformer(nn.Module):
             UnsupportedError: the mechanism can't take the position encoding, or look at a source.
         """
         super().__init__()
-        self.block, self.width = config.block, config.d_model
+        self.context_length, self.width = config.context_length, config.d_model
         self.norm_first = config.norm == "pre"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
         self.concatenated = config.d_positions > 0
@@ -77,19 +76,19 @@ class Transformer(nn.Module):
 
     def _require(self, *abilities: str) -> None:
         for layer in self._layers():
-            layer.self_attention.attention.require_abilities(*abilities)
+            layer.self_attention.attention.require_support(*abilities)
 
     def _embed(
-        self, ids: Tensor, positions: Tensor, added: Tensor | None = None
-    ) -> tuple[Tensor, Turn | None]:
-        x = self.embedding(ids)
+        self, input_ids: Tensor, positions: Tensor, added: Tensor | None = None
+    ) -> tuple[Tensor, Rope | None]:
+        x = self.embedding(input_ids)
         if self.absolute is not None:
             vectors = self.absolute(positions)
             x = _concatenated(x, vectors) if self.concatenated else x + vectors
         if added is not None:
             x = x + added
-        turn = None if self.rotary is None else self.rotary(positions, x.dtype)
-        return self.dropout(x if self.norm_first else self.norm(x)), turn
+        rope = None if self.rotary is None else self.rotary(positions, x.dtype)
+        return self.dropout(x if self.norm_first else self.norm(x)), rope
 
     def _finish(self, x: Tensor) -> Tensor:
         finished: Tensor = self.norm(x) if self.norm_first else x
@@ -105,62 +104,68 @@ class Decoder(Transformer):
         """A decoder, which looks at a source of width `d_source` if one is given.
 
         Raises:
-            UnsupportedError: the mechanism can't be causal, decode, or do what else is asked of it.
+            UnsupportedError: the mechanism lacks a feature that the configuration requires.
         """
         super().__init__(config, vocabulary, d_source)
         self._require("alignment", "decoding")
 
     def forward(
         self,
-        ids: Int[Tensor, "b n"],
+        input_ids: Int[Tensor, "b n"],
         lengths: Int[Tensor, " b"] | None = None,
         memories: Memories | None = None,
     ) -> Float[Tensor, "b n d"]:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding."""
-        x, turn = self._embed(ids, torch.arange(ids.shape[1], device=ids.device)[None])
+        x, rope = self._embed(
+            input_ids, torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        )
         for i, layer in enumerate(self.layers):
             memory = None if memories is None else memories[i]
-            x = layer(x, turn, self.bias, Mask.causal(), memory)
+            x = layer(x, rope, self.bias, Mask.causal(), memory)
         return self._finish(x)
 
-    def remember(
+    def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"] | None
     ) -> Memories:
         """A source as each layer looks at it."""
-        return [layer.cross_attention.remember(source, lengths) for layer in self._layers()]
+        return [layer.cross_attention.encode_memory(source, lengths) for layer in self._layers()]
 
-    def start(self, batch: int, capacity: int, memories: Memories | None = None) -> States:
+    def init_state(
+        self, batch: int, capacity: int, memories: Memories | None = None
+    ) -> DecoderStates:
         """The states before the first of at most `capacity` tokens."""
-        if capacity > self.block:
-            raise ValueError(f"{capacity} tokens don't fit the model's block of {self.block}")
-        own = [layer.self_attention.start(batch, capacity) for layer in self._layers()]
-        if memories is None:
-            return [LayerState(state) for state in own]
-        return [LayerState(*pair) for pair in zip(own, memories, strict=True)]
+        if capacity > self.context_length:
+            raise ValueError(
+                f"{capacity} tokens don't fit the model's context length of {self.context_length}"
+            )
+        layers = [layer.self_attention.init_state(batch, capacity) for layer in self._layers()]
+        return DecoderStates(layers, memories)
 
     def extend(
-        self, ids: Int[Tensor, "b n"], states: States, keep: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], States]:
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: DecoderStates,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], DecoderStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
-        `keep` says which new tokens are real; they come first in their row.
+        `attention_mask` is True for real new tokens, which come first in their row.
 
         Raises:
-            IndexError: a real token stands beyond the model's block, where it has no position.
+            IndexError: a real token stands beyond the context length, where it has no position.
         """
-        positions = states[0].length[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        if keep is not None:
-            positions = positions.masked_fill(~keep, 0)
-        x, turn = self._embed(ids, positions)
+        positions = states.length[:, None] + torch.arange(
+            input_ids.shape[1], device=input_ids.device
+        )
+        if attention_mask is not None:
+            positions = positions.masked_fill(~attention_mask, 0)
+        x, rope = self._embed(input_ids, positions)
         grown = []
-        for layer, state in zip(self._layers(), states, strict=True):
-            x, own = layer.extend(x, turn, self.bias, state.own, keep, state.source)
-            grown.append(LayerState(own, state.source))
-        return self._finish(x), grown
-
-    def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
-        """The states of some rows, in their order; the given ones are used up."""
-        return [state.select(rows) for state in states]
+        for i, layer in enumerate(self._layers()):
+            memory = None if states.memories is None else states.memories[i]
+            x, state = layer.extend(x, rope, self.bias, states.layers[i], attention_mask, memory)
+            grown.append(state)
+        return self._finish(x), DecoderStates(grown, states.memories)
 
 
 class Encoder(Transformer):
@@ -170,78 +175,44 @@ class Encoder(Transformer):
         """An encoder.
 
         Raises:
-            UnsupportedError: the mechanism can't leave out padding, or take the positions.
+            UnsupportedError: the mechanism does not support padding masks or the positions.
         """
         super().__init__(config, vocabulary)
         self._require("key_lengths")
-        kinds = config.segments if isinstance(config, EncoderConfig) else 0
-        self.segments = nn.Embedding(kinds, config.d_model) if kinds else None
+        kinds = config.n_token_types if isinstance(config, EncoderConfig) else 0
+        self.token_type_embedding = nn.Embedding(kinds, config.d_model) if kinds else None
 
     def forward(
         self,
-        ids: Int[Tensor, "b n"],
+        input_ids: Int[Tensor, "b n"],
         lengths: Int[Tensor, " b"] | None = None,
-        segments: Int[Tensor, "b n"] | None = None,
+        token_type_ids: Int[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b n d"]:
         """Hidden states of rows of these lengths; those of padding mean nothing.
 
-        Where the model has segments and none are given, all is the first segment.
+        Without token types, all tokens are of the first.
 
         Raises:
-            ValueError: segments are given, and the model has no embeddings of them.
+            ValueError: token types are given, and the model has no embeddings of them.
         """
-        positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        x, turn = self._embed(ids, positions, self._segment_vectors(ids, segments))
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        x, rope = self._embed(
+            input_ids, positions, self._embed_token_types(input_ids, token_type_ids)
+        )
         mask = length_mask(lengths)
         for layer in self.layers:
-            x = layer(x, turn, self.bias, mask)
+            x = layer(x, rope, self.bias, mask)
         return self._finish(x)
 
-    def _segment_vectors(self, ids: Tensor, segments: Tensor | None) -> Tensor | None:
-        if self.segments is None:
-            if segments is not None:
-                raise ValueError("the encoder has no segments: set model.segments=2")
+    def _embed_token_types(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor | None:
+        if self.token_type_embedding is None:
+            if token_type_ids is not None:
+                raise ValueError("the encoder has no token types: set model.n_token_types=2")
             return None
-        vectors: Tensor = self.segments(torch.zeros_like(ids) if segments is None else segments)
+        vectors: Tensor = self.token_type_embedding(
+            torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        )
         return vectors
-
-
-class EncoderDecoder(nn.Module):
-    """A source and the beginning of a target → hidden states of the target."""
-
-    def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
-        super().__init__()
-        self.encoder = Encoder(config.encoder, vocabulary)
-        self.decoder = Decoder(config.decoder, vocabulary, d_source=config.encoder.d_model)
-        self.block, self.width = config.block, config.decoder.d_model
-
-    def forward(
-        self,
-        source: Int[Tensor, "b m"],
-        lengths: Int[Tensor, " b"] | None,
-        ids: Int[Tensor, "b n"],
-    ) -> Float[Tensor, "b n d"]:
-        """Hidden states of whole targets. Their padding belongs at the end."""
-        hidden: Tensor = self.decoder(ids, memories=self.encode(source, lengths))
-        return hidden
-
-    def encode(self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"] | None) -> Memories:
-        """Sources as the decoder's layers look at them."""
-        return self.decoder.remember(self.encoder(source, lengths), lengths)
-
-    def start(self, batch: int, capacity: int, memories: Memories) -> States:
-        """The states before the first of at most `capacity` tokens of a target."""
-        return self.decoder.start(batch, capacity, memories)
-
-    def extend(
-        self, ids: Int[Tensor, "b n"], states: States, keep: Bool[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b n d"], States]:
-        """Hidden states of new tokens of the target."""
-        return self.decoder.extend(ids, states, keep)
-
-    def select(self, states: States, rows: Int[Tensor, " rows"]) -> States:
-        """The states of some rows, in their order; the given ones are used up."""
-        return self.decoder.select(states, rows)
 
 
 def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -> Tensor:

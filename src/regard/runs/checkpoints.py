@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.runs.files import write_folder
+from regard.files import write_folder
 from regard.runs.run import Run, load_weights, pack_tensors, pack_weights, read_tensors
 
 KEPT = 2

@@ -14,8 +14,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import UserError
-from regard.models.config import ModelConfig
-from regard.models.config_heads import HeadConfig, LanguageConfig, MaskedLanguageConfig
+from regard.models.config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig, ModelConfig
 from regard.runs.hugging_face_tokenizer import read_tokenizer
 from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
@@ -65,8 +64,8 @@ class _Family:
 
 
 _FAMILIES = {
-    "gpt2": _Family(gpt2_config, gpt2_weights, LanguageConfig()),
-    "bert": _Family(bert_config, bert_weights, MaskedLanguageConfig()),
+    "gpt2": _Family(gpt2_config, gpt2_weights, LMHeadConfig()),
+    "bert": _Family(bert_config, bert_weights, MaskedLMHeadConfig()),
 }
 
 _PER_TOKEN = ("body.embedding.weight", "head.weight", "head.scores.weight", "head.scores.bias")

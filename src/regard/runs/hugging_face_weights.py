@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from regard.config import convert
 from regard.errors import UserError
+from regard.models.builders import LanguageModel, MaskedLanguageModel
 from regard.models.config import DecoderConfig, EncoderConfig
-from regard.models.families import LanguageModel, MaskedLanguageModel
-from regard.runs.toml import convert
 
 Names: TypeAlias = dict[str, list[str]]
 """For each tensor of ours, the tensors of theirs that it consists of, one below the other."""
@@ -39,7 +39,7 @@ def gpt2_config(hf: Mapping[str, Any]) -> DecoderConfig:
         pruned_heads={},
     )
     values = {
-        "block": _given(hf, "n_positions"),
+        "context_length": _given(hf, "n_positions"),
         "n_layers": _given(hf, "n_layer"),
         "n_heads": _given(hf, "n_head"),
         "d_model": _given(hf, "n_embd"),
@@ -70,7 +70,7 @@ def bert_config(hf: Mapping[str, Any]) -> EncoderConfig:
         pruned_heads={},
     )
     values = {
-        "block": _given(hf, "max_position_embeddings"),
+        "context_length": _given(hf, "max_position_embeddings"),
         "n_layers": _given(hf, "num_hidden_layers"),
         "n_heads": _given(hf, "num_attention_heads"),
         "d_model": _given(hf, "hidden_size"),
@@ -83,7 +83,7 @@ def bert_config(hf: Mapping[str, Any]) -> EncoderConfig:
         "attention": {"kind": "softmax"},
         "positions": {"kind": "learned"},
         "tie_head": hf.get("tie_word_embeddings", True),
-        "segments": hf.get("type_vocab_size", 2),
+        "n_token_types": hf.get("type_vocab_size", 2),
     }
     return convert(values, EncoderConfig, where=_WHERE)
 
@@ -174,11 +174,11 @@ _GPT2: Names = {
 _GPT2_MODULES: Names = {"body.norm": ["ln_f"]}
 _GPT2_LAYER: Names = {
     "norm_attention": ["ln_1"],
-    "self_attention.project_in": ["attn.c_attn"],
-    "self_attention.project_out": ["attn.c_proj"],
+    "self_attention.qkv_proj": ["attn.c_attn"],
+    "self_attention.o_proj": ["attn.c_proj"],
     "norm_feed_forward": ["ln_2"],
-    "feed_forward.widen": ["mlp.c_fc"],
-    "feed_forward.narrow": ["mlp.c_proj"],
+    "feed_forward.up_proj": ["mlp.c_fc"],
+    "feed_forward.down_proj": ["mlp.c_proj"],
 }
 _GPT2_UNUSED = r"h\.\d+\.attn\.(bias|masked_bias)"
 """The causal mask, which older files hold."""
@@ -187,7 +187,7 @@ _BERT_WORDS = "embeddings.word_embeddings.weight"
 _BERT: Names = {
     "body.embedding.weight": [_BERT_WORDS],
     "body.absolute.vectors": ["embeddings.position_embeddings.weight"],
-    "body.segments.weight": ["embeddings.token_type_embeddings.weight"],
+    "body.token_type_embedding.weight": ["embeddings.token_type_embeddings.weight"],
 }
 _BERT_MODULES: Names = {
     "body.norm": ["embeddings.LayerNorm"],
@@ -196,15 +196,15 @@ _BERT_MODULES: Names = {
     "head.scores": ["cls.predictions.decoder"],
 }
 _BERT_LAYER: Names = {
-    "self_attention.project_in": [
+    "self_attention.qkv_proj": [
         "attention.self.query",
         "attention.self.key",
         "attention.self.value",
     ],
-    "self_attention.project_out": ["attention.output.dense"],
+    "self_attention.o_proj": ["attention.output.dense"],
     "norm_attention": ["attention.output.LayerNorm"],
-    "feed_forward.widen": ["intermediate.dense"],
-    "feed_forward.narrow": ["output.dense"],
+    "feed_forward.up_proj": ["intermediate.dense"],
+    "feed_forward.down_proj": ["output.dense"],
     "norm_feed_forward": ["output.LayerNorm"],
 }
 _BERT_UNUSED = r"embeddings\.position_ids|pooler\.dense\..*|cls\.seq_relationship\..*"

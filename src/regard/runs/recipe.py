@@ -1,26 +1,48 @@
 """The configuration of a run: everything that a recipe decides. Knows no torch."""
 
-from typing import Annotated, Literal, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta
 
-from regard.models.config import CausalConfig, DecoderConfig, EncoderConfig, ModelConfig
-from regard.models.config_base import Config, Positive, Probability, Seed
-from regard.models.config_heads import HeadConfig, LanguageConfig
-from regard.runs.config_tasks import TaskConfig
+from regard.config import (
+    Config,
+    Count,
+    Fraction,
+    Positive,
+    Probability,
+    Seed,
+    convert,
+    parse_toml,
+    to_toml,
+)
+from regard.errors import UserError, suggestion
+from regard.models.config import (
+    CausalConfig,
+    DecoderConfig,
+    EncoderConfig,
+    HeadConfig,
+    LMHeadConfig,
+    ModelConfig,
+)
+from regard.runs.code import check_code, locate_code
+from regard.tasks.registry import TaskConfig
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
+from regard.text.corpus import read_text
 from regard.text.vocabulary import MASK
 
+FORMAT = 1
+"""Version of the configuration in run folders; incremented when older ones can't be read."""
+
 Rate = Annotated[float, Meta(gt=0, le=1000)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=0)]
 
 
 class DataConfig(Config, frozen=True):
     """How the corpus is read."""
 
     documents: Literal["lines", "files"] = "lines"
-    """What is one document: a line of a file, or a whole file, read in windows of a block."""
+    """What is one document: a line of a file, or a whole file, read in context-length windows."""
     blank_lines: bool = False
     """Whether a blank line is a document too, as is what follows the last line end."""
     ascii_questions: bool = False
@@ -48,7 +70,7 @@ class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
 class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
     """Muon for the matrices of the layers (Jordan et al., 2024), AdamW for all else."""
 
-    matrix_lr: Rate = 0.02
+    muon_lr: Rate = 0.02
     """Learning rate of the matrices, whose updates are orthogonal; lr is that of all else."""
     momentum: Probability = 0.95
     """Decay of the running sum of gradients."""
@@ -88,6 +110,8 @@ ScheduleConfig: TypeAlias = CosineConfig | MinGPTConfig
 class TrainingConfig(Config, frozen=True):
     """One stage of training."""
 
+    alternatives: ClassVar = frozenset({"epochs", "steps"})
+
     epochs: Positive | None = None
     """Passes over the data; not with steps."""
     steps: Positive | None = None
@@ -102,7 +126,7 @@ class TrainingConfig(Config, frozen=True):
     """Highest learning rate."""
     schedule: ScheduleConfig = CosineConfig()
     """How the learning rate changes."""
-    clip: Annotated[float, Meta(gt=0)] = 1.0
+    max_grad_norm: Annotated[float, Meta(gt=0)] = 1.0
     """Largest norm of the gradient; inf: no limit."""
     optimizer: OptimizerConfig = AdamWConfig()
     """The optimiser."""
@@ -131,7 +155,7 @@ class Recipe(Config, frozen=True):
     """How text becomes tokens."""
     model: ModelConfig = DecoderConfig()
     """What the model's body is made of."""
-    head: HeadConfig = LanguageConfig()
+    head: HeadConfig = LMHeadConfig()
     """What the model gives."""
     objective: ObjectiveConfig = ObjectiveConfig()
     """What pretraining predicts."""
@@ -145,14 +169,76 @@ class Recipe(Config, frozen=True):
     @property
     def continues_texts(self) -> bool:
         """Whether the model predicts each token from those before."""
-        return isinstance(self.model, CausalConfig) and isinstance(self.head, LanguageConfig)
+        return isinstance(self.model, CausalConfig) and isinstance(self.head, LMHeadConfig)
 
     @property
-    def tells_segments(self) -> bool:
+    def uses_token_types(self) -> bool:
         """Whether the model is told which of two texts each token belongs to."""
-        return isinstance(self.model, EncoderConfig) and self.model.segments > 1
+        return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
 
     @property
-    def room(self) -> int:
+    def max_prompt_tokens(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
-        return self.model.block - len(self.data.prefix)
+        return self.model.context_length - len(self.data.prefix)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe written by a user; `format` may be absent.
+
+    Raises:
+        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible.
+    """
+    values = {"format": FORMAT} | parse_toml(read_text(path), where=str(path))
+    if (path.parent / "origin.json").is_file():  # a run's, with its code
+        values = _with_code(values, path.parent)
+    return _recipe(values, path)
+
+
+def load_recipe(run: Path) -> Recipe:
+    """Read the recipe of a run folder.
+
+    Raises:
+        UserError: it is missing, of another format, or damaged; or its code isn't trusted.
+    """
+    path = require_run(run) / "config.toml"
+    return _recipe(_with_code(parse_toml(read_text(path), where=str(path)), run), path)
+
+
+def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
+    """The values of a run, whose files of code are its own, unchanged and trusted."""
+    try:
+        origin = msgspec.json.decode((run / "origin.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        origin = {}
+    located: dict[str, Any] = locate_code(values, run)
+    check_code(located, origin.get("code", {}))
+    return located
+
+
+def require_run(run: Path, hint: str = "") -> Path:
+    """Return the path of a run folder.
+
+    Raises:
+        UserError: it isn't one; suggests the nearest run, then the hint.
+    """
+    if not (run / "config.toml").is_file():
+        known = [str(config.parent) for config in run.parent.glob("*/config.toml")]
+        near = suggestion(str(run), known)
+        raise UserError(f"{run}: is not a run folder: it has no config.toml{near}{hint}")
+    return run
+
+
+def recipe_to_toml(recipe: Recipe) -> str:
+    """Return the content of a run's config.toml."""
+    return f"format = {FORMAT}\n{to_toml(recipe)}"
+
+
+def _recipe(values: dict[str, Any], path: Path) -> Recipe:
+    if (found := values.pop("format", None)) != FORMAT:
+        shown = "missing" if found is None else found
+        raise UserError(
+            f"{path}: format is {shown}, expected {FORMAT}: written by another version of Regard"
+        )
+    if isinstance(model := values.get("model"), dict):
+        model.setdefault("kind", "decoder")
+    return convert(values, Recipe, where=str(path))

@@ -1,37 +1,25 @@
 """The recipes that come with Regard."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from regard.config import override
+from regard.errors import UserError, alternatives
 from regard.models.config import (
+    ClassificationHeadConfig,
     DecoderConfig,
+    EmbeddingHeadConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    LearnedConfig,
+    MaskedLMHeadConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    TokenClassificationHeadConfig,
     TransformerConfig,
-)
-from regard.models.config_heads import (
-    ClassesConfig,
-    EmbeddingConfig,
-    MaskedLanguageConfig,
-    TokenClassesConfig,
-)
-from regard.models.config_positions import LearnedConfig, RotaryConfig, SinusoidalConfig
-from regard.runs.config_tasks import (
-    CasingConfig,
-    ClassificationConfig,
-    CopyConfig,
-    EntailmentConfig,
-    InductionConfig,
-    MqarConfig,
-    RetrievalConfig,
-    ReverseConfig,
-    SelectiveCopyConfig,
-    SortConfig,
-    SummariesConfig,
-    TaggingConfig,
-    TaskConfig,
-    TranslationConfig,
 )
 from regard.runs.recipe import (
     CosineConfig,
@@ -40,12 +28,29 @@ from regard.runs.recipe import (
     MuonConfig,
     Recipe,
     TrainingConfig,
+    read_recipe,
 )
+from regard.tasks.casing import CasingConfig
+from regard.tasks.classification import ClassificationConfig
+from regard.tasks.entailment import EntailmentConfig
+from regard.tasks.probes import (
+    CopyConfig,
+    InductionConfig,
+    MqarConfig,
+    ReverseConfig,
+    SelectiveCopyConfig,
+    SortConfig,
+)
+from regard.tasks.registry import TaskConfig
+from regard.tasks.retrieval import RetrievalConfig
+from regard.tasks.summaries import SummariesConfig
+from regard.tasks.tagging import TaggingConfig
+from regard.tasks.translation import TranslationConfig
 from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
 
 T = TypeVar("T", bound=TransformerConfig)
 
-_PLAIN = Recipe(
+_DEFAULT = Recipe(
     tokenizer=BytePairsConfig(size=2048),
     model=DecoderConfig(dropout=0.0, positions=RotaryConfig()),
     pretraining=TrainingConfig(epochs=40, lr=2e-3, optimizer=MuonConfig()),
@@ -64,9 +69,7 @@ def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
 _COURSE = Recipe(
     data=DataConfig(blank_lines=True, ascii_questions=True, begin_mark=False, validation=0.0),
     tokenizer=CharactersConfig(newline=True),
-    model=DecoderConfig(
-        block=128, n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()
-    ),
+    model=DecoderConfig(n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()),
     objective=ObjectiveConfig(next_token=0.0, span_corruption=1.0),
     pretraining=_course_stage(epochs=650, batch=128, lr=6e-3),
     finetuning=_course_stage(epochs=10, batch=256, lr=6e-4),
@@ -75,7 +78,7 @@ _COURSE = Recipe(
 """Assignment 5 of Stanford's CS224N (2021–23), on the birth places of people in Wikipedia."""
 
 _MODERN = msgspec.structs.replace(
-    _PLAIN,
+    _DEFAULT,
     data=DataConfig(validation=0.0),
     objective=ObjectiveConfig(next_token=0.1, clozes=0.65, questions=0.25, question_batch=256),
     pretraining=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
@@ -85,7 +88,7 @@ _MODERN = msgspec.structs.replace(
 _DEMO = Recipe(
     tokenizer=WordsConfig(),
     model=DecoderConfig(
-        block=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
+        context_length=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
     ),
     objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
     pretraining=TrainingConfig(
@@ -102,16 +105,14 @@ _DEMO = Recipe(
 _TEXT = Recipe(
     data=DataConfig(documents="files", validation=0.0),
     tokenizer=CharactersConfig(),
-    model=DecoderConfig(
-        block=128, n_layers=4, n_heads=4, d_model=128, dropout=0.0, positions=LearnedConfig()
-    ),
+    model=DecoderConfig(n_layers=4, n_heads=4, d_model=128, dropout=0.0, positions=LearnedConfig()),
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),
 )
 
 
 def _small(kind: type[T], **settings: Any) -> T:
     """One small stack."""
-    sizes = {"block": 128, "n_layers": 2, "n_heads": 4, "d_model": 128, "dropout": 0.0}
+    sizes = {"context_length": 128, "n_layers": 2, "n_heads": 4, "d_model": 128, "dropout": 0.0}
     return kind(**sizes | {"positions": RotaryConfig()} | settings)
 
 
@@ -146,9 +147,9 @@ def _for_probe(task: TaskConfig, **model: Any) -> Recipe:
 
 
 _MASKED = msgspec.structs.replace(
-    _PLAIN,
+    _DEFAULT,
     model=_small(EncoderConfig, d_model=256, n_heads=8, n_layers=4),
-    head=MaskedLanguageConfig(),
+    head=MaskedLMHeadConfig(),
     objective=ObjectiveConfig(next_token=0.0, masked_tokens=1.0),
 )
 """An encoder that is pretrained by masked tokens (BERT)."""
@@ -164,36 +165,38 @@ TASKS = {
     "summaries": _for_task(SummariesConfig(), training=_steps(1000, lr=2e-3, batch=32)),
     "translation": _for_task(TranslationConfig()),
     "classification": _for_task(
-        ClassificationConfig(), model=_small(EncoderConfig), head=ClassesConfig()
+        ClassificationConfig(), model=_small(EncoderConfig), head=ClassificationHeadConfig()
     ),
     "tagging": _for_task(
         TaggingConfig(),
         # Few pairs, so that new names are made of pieces that are known.
         tokenizer=BytePairsConfig(size=512),
         model=_small(EncoderConfig),
-        head=TokenClassesConfig(),
+        head=TokenClassificationHeadConfig(),
         training=_steps(300, lr=2e-3),
     ),
     "entailment": _for_task(
         EntailmentConfig(training=24_000),
-        model=_small(EncoderConfig, segments=2),
-        head=ClassesConfig(),
+        model=_small(EncoderConfig, n_token_types=2),
+        head=ClassificationHeadConfig(),
         # Many small steps: it takes hundreds of them until the two texts are compared at all.
         training=_steps(2000, lr=2e-3, batch=32),
     ),
-    "retrieval": _for_task(RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingConfig()),
+    "retrieval": _for_task(
+        RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingHeadConfig()
+    ),
     # Keys must know what they follow; a short convolution spares the layer that finds out.
-    "mqar": _for_probe(MqarConfig(), convolution=4),
+    "mqar": _for_probe(MqarConfig(), short_conv=4),
     "copy": _for_probe(CopyConfig()),
     "selective-copy": _for_probe(SelectiveCopyConfig()),
-    "induction": _for_probe(InductionConfig(), convolution=4),
+    "induction": _for_probe(InductionConfig(), short_conv=4),
     "sort": _for_probe(SortConfig()),
     "reverse": _for_probe(ReverseConfig()),
 }
 """By the kind of their task."""
 
 RECIPES: dict[str, Recipe] = {
-    "plain": _PLAIN,
+    "default": _DEFAULT,
     "course": _COURSE,
     "modern": _MODERN,
     "demo": _DEMO,
@@ -201,3 +204,21 @@ RECIPES: dict[str, Recipe] = {
     "masked": _MASKED,
     **TASKS,
 }
+
+
+def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
+    """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
+
+    Raises:
+        UserError: there is no such recipe, or a setting is invalid.
+    """
+    if isinstance(recipe, str):
+        if recipe in RECIPES:
+            recipe = RECIPES[recipe]
+        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
+            recipe = read_recipe(Path(recipe))
+        else:
+            raise UserError(
+                f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
+            )
+    return override(recipe, settings)

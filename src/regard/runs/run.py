@@ -3,6 +3,7 @@
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
 tokenizer.json     text ↔ ids
+code/              the files of custom mechanisms
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
 checkpoints/N/     the state after N steps, for resuming
@@ -22,13 +23,13 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
+from regard.config import file_name, map_kinds
 from regard.errors import UserError
-from regard.models.config import EncoderDecoderConfig, ModelConfig
-from regard.models.config_heads import HeadConfig
-from regard.models.families import LanguageModel, Model, make_model
-from regard.runs.files import write_file
-from regard.runs.recipe import Recipe
-from regard.runs.toml import read_recipe, to_toml
+from regard.files import write_file
+from regard.models.builders import LanguageModel, Model, make_model
+from regard.models.config import EncoderDecoderConfig
+from regard.runs.code import code_hashes, copy_code
+from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
 from regard.text.corpus import read_text
 from regard.text.tokenizer import Tokenizer, tokenizer_from_json
 
@@ -49,7 +50,8 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             model = make_model(recipe.model, recipe.head, tokenizer.size)
-        return Run(path, recipe, tokenizer, model, origin)
+        code = code_hashes(recipe)
+        return Run(path, recipe, tokenizer, model, origin | ({"code": code} if code else {}))
 
     @staticmethod
     def load(path: Path, *, device: torch.device | None = None) -> "Run":
@@ -58,15 +60,12 @@ class Run:
         Raises:
             UserError: something is missing, damaged, or doesn't belong to the rest.
         """
-        if not (path / "config.toml").is_file():
-            raise UserError(f"{path}: is no run: it has no config.toml")
+        recipe = load_recipe(path)
         if not (path / "model.safetensors").is_file():
             raise UserError(
                 f"{path}: has no weights yet; train it on: repeat its command with --resume"
             )
-        run = Run.new(
-            path, read_recipe(path / "config.toml"), load_tokenizer(path), load_origin(path)
-        )
+        run = Run.new(path, recipe, load_tokenizer(path), load_origin(path))
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
@@ -94,23 +93,25 @@ class Run:
         return self.recipe.data.prefix
 
     @property
-    def room(self) -> int:
+    def max_prompt_tokens(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
-        return self.recipe.room
+        return self.recipe.max_prompt_tokens
 
     @property
-    def source_room(self) -> int:
+    def max_source_tokens(self) -> int:
         """The longest source that the model reads, in tokens, where it writes a target."""
         model = self.recipe.model
-        return model.encoder.block if isinstance(model, EncoderDecoderConfig) else model.block
+        reader = model.encoder if isinstance(model, EncoderDecoderConfig) else model
+        return reader.context_length
 
     def save_description(self) -> None:
         """Write all but the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
+        copy_code(self.recipe, self.path)
         write_file(self.path / "tokenizer.json", self.tokenizer.to_json().encode())
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
-        write_file(self.path / "config.toml", to_toml(self.recipe).encode())
+        write_file(self.path / "config.toml", recipe_to_toml(self.recipe).encode())
 
     def save_weights(self) -> None:
         """Write the weights."""
@@ -163,10 +164,10 @@ def load_weights(path: Path, run: Run) -> None:
     """
     tensors = read_tensors(path)
     trained, here = _metadata(path), _made_for(run)
-    if trained.tokenizer != here.tokenizer:
+    if trained["tokenizer"] != here["tokenizer"]:
         raise UserError(
-            f"{path}: was trained with tokenizer {trained.tokenizer}, but "
-            f"{run.path / 'tokenizer.json'} is tokenizer {here.tokenizer}; "
+            f"{path}: was trained with tokenizer {trained['tokenizer']}, but "
+            f"{run.path / 'tokenizer.json'} is tokenizer {here['tokenizer']}; "
             "put back the tokenizer of these weights"
         )
     parameters = saved_tensors(run.model)
@@ -226,26 +227,25 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
-class _MadeFor(msgspec.Struct, frozen=True):
-    """All that decides what weights mean."""
-
-    tokenizer: str
-    """The tokenizer's fingerprint."""
-    prefix: list[int]
-    model: ModelConfig
-    head: HeadConfig
-
-
-def _made_for(run: Run) -> _MadeFor:
-    return _MadeFor(run.tokenizer.fingerprint, run.prefix, run.recipe.model, run.recipe.head)
+def _made_for(run: Run) -> dict[str, Any]:
+    """All that decides what weights mean, as plain values."""
+    model, head = run.recipe.model, run.recipe.head
+    code = code_hashes(run.recipe)
+    return {
+        "tokenizer": run.tokenizer.fingerprint,
+        "prefix": run.prefix,
+        "model": map_kinds(msgspec.to_builtins(model), file_name),
+        "head": msgspec.json.decode(msgspec.json.encode(head)),
+    } | ({"code": code} if code else {})
 
 
-def _metadata(path: Path) -> _MadeFor:
+def _metadata(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
     try:
-        return msgspec.json.decode(metadata.get("made_for", ""), type=_MadeFor)
-    except msgspec.DecodeError:
+        made_for = json.loads(metadata.get("made_for", ""))
+        return {name: made_for[name] for name in made_for if made_for["tokenizer"]}
+    except (json.JSONDecodeError, KeyError, TypeError):
         raise UserError(
             f"{path}: doesn't say what it was made for; only weights of a run can be loaded"
         ) from None

@@ -1,1 +1,1 @@
-"""A local page on which models are looked at while they read and write."""
+"""A local web page: attention of models while they read and generate."""

@@ -1,4 +1,4 @@
-"""The application: a page, its parts, and what it asks for."""
+"""The application: static files of the page, and its JSON endpoints."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from importlib.resources import files
@@ -15,108 +15,120 @@ from starlette.types import ASGIApp
 
 from regard.errors import RegardError, UserError
 from regard.explorer import page
-from regard.explorer.subjects import Subject
+from regard.explorer.adapters import Adapter
 from regard.runs.run import Run
-from regard.serve import answers
-from regard.serve.about import describe
-from regard.serve.failures import BusyError, FailedError, StoppedError
-from regard.serve.guard import Guard
-from regard.serve.models import Models, Which
-from regard.serve.offers import Offer
-from regard.serve.wishes import Look, Reading, Steps, Write, read
+from regard.serve import handlers
+from regard.serve.available_models import AvailableModel, model_info
+from regard.serve.errors import BusyError, ModelFailedError, ShutdownError
+from regard.serve.models import ModelCache, ModelKey
+from regard.serve.schemas import (
+    DetailRequest,
+    GenerateRequest,
+    LookRequest,
+    ModelInput,
+    parse_request,
+)
+from regard.serve.security import SameOriginMiddleware
 from regard.serve.worker import Worker
 
 T = TypeVar("T")
 STATUS: dict[type[Exception], int] = {
     UserError: 422,
-    FailedError: 500,
+    ModelFailedError: 500,
     BusyError: 503,
-    StoppedError: 503,
+    ShutdownError: 503,
 }
 
 
 class Endpoints:
-    """What the page asks for."""
+    """The JSON endpoints of the page."""
 
-    def __init__(self, offers: Sequence[Offer], models: Models, worker: Worker) -> None:
-        self._offers, self._models, self._worker = offers, models, worker
+    def __init__(
+        self, available: Sequence[AvailableModel], cache: ModelCache, worker: Worker
+    ) -> None:
+        self._available, self._cache, self._worker = available, cache, worker
 
     def models(self, _: Request) -> Response:
-        """The models on offer; not asynchronous, so that it reads their files in a thread."""
-        return _json([describe(one) for one in self._offers])
+        """List the models. Not asynchronous, so that files are read in a thread."""
+        return _json([model_info(model) for model in self._available])
 
     async def look(self, request: Request) -> Response:
-        wish = await read(request, Look)
-        with self._worker.place():
-            return await self._worker.do(lambda: _json(self._view(wish)))
+        """Return attention maps."""
+        body = await parse_request(request, LookRequest)
+        with self._worker.slot():
+            return await self._worker.run(lambda: _json(self._look(body)))
 
-    async def steps(self, request: Request) -> Response:
-        wish = await read(request, Steps)
-        with self._worker.place():
-            return await self._worker.do(
-                lambda: _json(self._ask(wish, lambda model: answers.steps(model, wish)))
+    async def detail(self, request: Request) -> Response:
+        """Return exact values of one head."""
+        body = await parse_request(request, DetailRequest)
+        with self._worker.slot():
+            return await self._worker.run(
+                lambda: _json(self._use(body, lambda model: handlers.detail_data(model, body)))
             )
 
-    async def write(self, request: Request) -> Response:
-        wish = await read(request, Write)
-        with self._worker.place():
-            lines = await self._worker.do(
-                lambda: self._models.use(Which(wish.model), lambda m: answers.write(m, wish))
+    async def generate(self, request: Request) -> Response:
+        """Stream generated tokens as lines of JSON."""
+        body = await parse_request(request, GenerateRequest)
+        key = ModelKey(body.model)
+        with self._worker.slot():
+            lines = await self._worker.run(
+                lambda: self._cache.use(key, lambda model: handlers.generate_lines(model, body))
             )
-        return StreamingResponse(self._lines(wish.model, lines), media_type="application/x-ndjson")
+        return StreamingResponse(self._stream(body.model, lines), media_type="application/x-ndjson")
 
-    def _view(self, wish: Look) -> dict[str, Any]:
-        sides = [self._ask(wish, lambda model: answers.read(model, wish))]
-        if (beside := wish.beside) is not None:
+    def _look(self, body: LookRequest) -> dict[str, Any]:
+        sides = [self._use(body, lambda model: handlers.capture_view(model, body))]
+        if (other := body.compare) is not None:
             try:
-                sides.append(self._ask(beside, lambda model: answers.read(model, beside)))
+                sides.append(self._use(other, lambda model: handlers.capture_view(model, other)))
             except UserError as error:
-                raise UserError(f"beside it: {error}") from None
-        with self._models.told(wish.model):
-            return answers.view(sides, wish)
+                raise UserError(f"other side: {error}") from None
+        with self._cache.public_errors(body.model):
+            return handlers.look_data(sides, body)
 
-    def _ask(self, wish: Reading, job: Callable[[Run | Subject], T]) -> T:
-        return self._models.use(Which(wish.model, wish.untrained), job)
+    def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
+        return self._cache.use(ModelKey(inputs.model, inputs.untrained), job)
 
-    async def _lines(self, model: int, lines: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-        """A line of JSON a token; between two of them, others have their turn."""
+    async def _stream(self, model: int, lines: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+        """Yield a line of JSON per token; other requests get their turn in between."""
 
         def advance() -> dict[str, Any] | None:
-            with self._models.told(model):
+            with self._cache.public_errors(model):
                 return next(lines, None)
 
         try:
-            with self._worker.place():
-                while (line := await self._worker.do(advance)) is not None:
+            with self._worker.slot():
+                while (line := await self._worker.run(advance)) is not None:
                     yield msgspec.json.encode(line) + b"\n"
         except RegardError as error:
             yield msgspec.json.encode({"error": str(error)}) + b"\n"
 
 
-def make_app(offers: Sequence[Offer], worker: Worker, device: torch.device, port: int) -> ASGIApp:
-    """The application that serves these models."""
-    ends = Endpoints(offers, Models(offers, device), worker)
+def make_app(
+    available: Sequence[AvailableModel], worker: Worker, device: torch.device, port: int
+) -> ASGIApp:
+    """Build the application for these models."""
+    endpoints = Endpoints(available, ModelCache(available, device), worker)
     routes = [
-        Route("/", _fixed(_own("serve.html"), "text/html")),
-        Route("/serve.js", _fixed(_own("serve.js"), "text/javascript")),
-        Route("/serve.css", _fixed(_own("serve.css"), "text/css")),
-        Route("/look.js", _fixed(page.module(), "text/javascript")),
-        Route("/look.css", _fixed(page.style(), "text/css")),
-        Route("/models", ends.models),
-        Route("/look", ends.look, methods=["POST"]),
-        Route("/steps", ends.steps, methods=["POST"]),
-        Route("/write", ends.write, methods=["POST"]),
+        Route("/", _static(_read("serve.html"), "text/html")),
+        Route("/serve.js", _static(_read("serve.js"), "text/javascript")),
+        Route("/serve.css", _static(_read("serve.css"), "text/css")),
+        Route("/look.js", _static(page.module(), "text/javascript")),
+        Route("/look.css", _static(page.style(), "text/css")),
+        Route("/models", endpoints.models),
+        Route("/look", endpoints.look, methods=["POST"]),
+        Route("/detail", endpoints.detail, methods=["POST"]),
+        Route("/generate", endpoints.generate, methods=["POST"]),
     ]
-    handlers: dict[Any, Any] = {RegardError: _explain, HTTPException: _refuse}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
+    handled: dict[Any, Any] = {RegardError: _regard_error, HTTPException: _http_error}
+    return SameOriginMiddleware(Starlette(routes=routes, exception_handlers=handled), port)
 
 
-def _fixed(text: str, kind: str) -> Any:
-    """An endpoint that always answers the same."""
-    return lambda _: Response(text, media_type=kind)
+def _static(text: str, media_type: str) -> Any:
+    return lambda _: Response(text, media_type=media_type)
 
 
-def _own(name: str) -> str:
+def _read(name: str) -> str:
     return (files("regard.serve") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -124,10 +136,10 @@ def _json(data: Any) -> Response:
     return Response(msgspec.json.encode(data), media_type="application/json")
 
 
-def _explain(_: Request, error: Exception) -> Response:
+def _regard_error(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, STATUS.get(type(error), 500))
 
 
-def _refuse(_: Request, error: Exception) -> Response:
+def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code)

@@ -1,90 +1,92 @@
-"""Models in memory: loaded once, and the ones used last are kept."""
+"""Models in memory: each loaded once, the least recently used evicted."""
 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
 from regard.errors import UserError
+from regard.explorer.adapters import Adapter
 from regard.explorer.look import untrained
-from regard.explorer.subjects import Subject
 from regard.runs.run import Run
-from regard.serve.failures import FailedError, reason
-from regard.serve.offers import HuggingFaceOffer, Offer
+from regard.serve.available_models import AvailableHuggingFaceModel, AvailableModel
+from regard.serve.errors import ModelFailedError, public_message
 
 T = TypeVar("T")
-KEPT = 4
+CACHED = 4
 """Models in memory at once."""
 log = logging.getLogger(__name__)
 
 
-class Which(NamedTuple):
-    """A model, by its number among those on offer."""
+@dataclass(frozen=True)
+class ModelKey:
+    """An index into the available models, trained or untrained."""
 
-    number: int
+    index: int
     untrained: bool = False
-    """As it was before its training."""
 
 
-class Models:
-    """The models on offer. For one thread: looking hooks into a model."""
+class ModelCache:
+    """The most recently used models. For one thread: capturing attention hooks into a model."""
 
-    def __init__(self, offers: Sequence[Offer], device: torch.device, kept: int = KEPT) -> None:
-        self._offers, self._device, self._kept = offers, device, kept
-        self._loaded: OrderedDict[Which, Run | Subject] = OrderedDict()
+    def __init__(
+        self, available: Sequence[AvailableModel], device: torch.device, size: int = CACHED
+    ) -> None:
+        self._available, self._device, self._size = available, device, size
+        self._loaded: OrderedDict[ModelKey, Run | Adapter] = OrderedDict()
 
-    def use(self, which: Which, job: Callable[[Run | Subject], T]) -> T:
-        """What a job makes of a model.
+    def use(self, key: ModelKey, job: Callable[[Run | Adapter], T]) -> T:
+        """Call a function with a model.
 
         Raises:
-            UserError: there is no such model, or it can't do what is asked.
-            FailedError: the model fails.
+            UserError: the model doesn't exist or doesn't support the request.
+            ModelFailedError: the model failed.
         """
-        with self.told(which.number):
-            return job(self._model(which))
+        with self.public_errors(key.index):
+            return job(self._get(key))
 
     @contextmanager
-    def told(self, number: int) -> Iterator[None]:
-        """Whatever goes wrong with a model in the with block is told in one line.
+    def public_errors(self, index: int) -> Iterator[None]:
+        """Turn any error of a model into one line that the page may show.
 
         Raises:
-            UserError: there is no such model, or it can't do what is asked.
-            FailedError: the model fails.
+            UserError: the model doesn't exist or doesn't support the request.
+            ModelFailedError: the model failed.
         """
-        if number not in range(len(self._offers)):
-            raise UserError("there is no such model; load this page again")
-        one = self._offers[number]
+        if index not in range(len(self._available)):
+            raise UserError("no such model; reload this page")
+        model = self._available[index]
         try:
             yield
         except UserError as error:
-            raise UserError(reason(error, one)) from None
+            raise UserError(public_message(error, model)) from None
         except Exception as error:
-            log.warning("%s failed", one.name, exc_info=error)
-            raise FailedError(f"{one.name} failed: {reason(error, one)}") from None
+            log.warning("%s failed", model.name, exc_info=error)
+            message = public_message(error, model)
+            raise ModelFailedError(f"{model.name} failed: {message}") from None
 
-    def _model(self, which: Which) -> Run | Subject:
-        if which not in self._loaded:
-            number, fresh = which
-            self._loaded[which] = (
-                untrained(self._model(Which(number)))
-                if fresh
-                else _load(self._offers[number], self._device)
+    def _get(self, key: ModelKey) -> Run | Adapter:
+        if key not in self._loaded:
+            self._loaded[key] = (
+                untrained(self._get(ModelKey(key.index)))
+                if key.untrained
+                else _load(self._available[key.index], self._device)
             )
-        self._loaded.move_to_end(which)
-        while len(self._loaded) > self._kept:
+        self._loaded.move_to_end(key)
+        while len(self._loaded) > self._size:
             self._loaded.popitem(last=False)
-        return self._loaded[which]
+        return self._loaded[key]
 
 
-def _load(one: Offer, device: torch.device) -> Run | Subject:
-    """A model under its name, so that no title or message shows where it lies."""
-    if not isinstance(one, HuggingFaceOffer):
-        return replace(Run.load(one.path, device=device), path=Path(one.name))
-    from regard.explorer.hugging_face import HuggingFaceModel
+def _load(model: AvailableModel, device: torch.device) -> Run | Adapter:
+    """Load a model under its name, so that no title or message shows its path."""
+    if not isinstance(model, AvailableHuggingFaceModel):
+        return replace(Run.load(model.path, device=device), path=Path(model.name))
+    from regard.explorer.huggingface.adapter import HuggingFaceModel
 
-    return replace(HuggingFaceModel.load(one.path, device=device), name=one.name)
+    return replace(HuggingFaceModel.load(model.path, device=device), name=model.name)

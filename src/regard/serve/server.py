@@ -1,4 +1,4 @@
-"""The server: this machine's own address, a port, and an end by Ctrl-C."""
+"""The server: a socket on this machine's own address, stopped by Ctrl-C."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -9,18 +9,22 @@ import uvicorn
 
 from regard.errors import UserError
 from regard.serve.app import make_app
-from regard.serve.offers import Offer
+from regard.serve.available_models import AvailableModel
 from regard.serve.worker import Worker
 
 ADDRESS = "127.0.0.1"
-PATIENCE = 3
-"""Seconds that answers under way have when the server ends."""
+SHUTDOWN_SECONDS = 3
+"""Time for running requests to finish when the server stops."""
 
 
 def serve(
-    offers: Sequence[Offer], *, port: int, device: torch.device, ready: Callable[[str], None]
+    models: Sequence[AvailableModel],
+    *,
+    port: int,
+    device: torch.device,
+    ready: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C; `ready` is told the address. Port 0 stands for any that is free.
+    """Serve until Ctrl-C; `ready` is called with the URL. Port 0 stands for any free port.
 
     Raises:
         UserError: the port is taken.
@@ -29,7 +33,7 @@ def serve(
         chosen = listening.getsockname()[1]
         worker = Worker()
         config = uvicorn.Config(
-            make_app(offers, worker, device, chosen),
+            make_app(models, worker, device, chosen),
             http="h11",
             ws="none",
             lifespan="off",
@@ -37,29 +41,29 @@ def serve(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=PATIENCE,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         ready(f"http://{ADDRESS}:{chosen}/")
         _Server(config, worker).run([listening])
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that hears this machine alone.
+    """Open a socket that only this machine can reach.
 
     Raises:
-        UserError: the port is taken, or not to be had.
+        UserError: the port is taken or not permitted.
     """
     try:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"--port {port}: can't be used ({reason}); choose another, or 0 for any that is free"
+            f"--port {port}: can't be used ({reason}); choose another, or 0 for any free port"
         ) from None
 
 
 class _Server(uvicorn.Server):
-    """Drops what waits as soon as it is told to end, rather than working it off."""
+    """Drops waiting requests on exit instead of finishing them."""
 
     def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
         super().__init__(config)

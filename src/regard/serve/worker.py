@@ -1,7 +1,7 @@
-"""One thread for all work of models, first come, first served.
+"""One thread that runs all models, first come, first served.
 
-Torch spreads a single piece of work over all cores by itself; and a model that is looked at carries
-hooks, which must not see another request's work.
+Torch uses all cores for one request; and capturing attention hooks into a model, so that no other
+request may run it meanwhile.
 """
 
 from asyncio import wrap_future
@@ -10,49 +10,49 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from regard.serve.failures import BusyError, StoppedError
+from regard.serve.errors import BusyError, ShutdownError
 
 T = TypeVar("T")
-PLACES = 512
+QUEUE_SIZE = 512
 """Requests that may wait at once."""
 
 
 class Worker:
-    """Does one thing after another. To be asked from one event loop."""
+    """Runs one job after another. To be used from one event loop."""
 
-    def __init__(self, places: int = PLACES) -> None:
+    def __init__(self, queue_size: int = QUEUE_SIZE) -> None:
         self._thread = ThreadPoolExecutor(1, "models")
-        self._free = places
+        self._free = queue_size
         self._stopped = False
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place in the queue.
+    def slot(self) -> Iterator[None]:
+        """Hold a place in the queue.
 
         Raises:
-            BusyError: all are taken.
+            BusyError: the queue is full.
         """
         if self._free <= 0:
-            raise BusyError("too many requests wait already; try again in a moment")
+            raise BusyError("too many requests are waiting; try again in a moment")
         self._free -= 1
         try:
             yield
         finally:
             self._free += 1
 
-    async def do(self, job: Callable[[], T]) -> T:
-        """The job's result, when its turn has come.
+    async def run(self, job: Callable[[], T]) -> T:
+        """Return the job's result once its turn has come.
 
         Raises:
-            StoppedError: the server goes away.
+            ShutdownError: the server is shutting down.
         """
         return await wrap_future(self._thread.submit(self._unless_stopped, job))
 
     def stop(self) -> None:
-        """Let nothing more begin. A signal's handler may call this: it takes no lock."""
+        """Start no more jobs. Safe in a signal handler: it takes no lock."""
         self._stopped = True
 
     def _unless_stopped(self, job: Callable[[], T]) -> T:
         if self._stopped:
-            raise StoppedError("the server was stopped")
+            raise ShutdownError("the server was stopped")
         return job()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    from regard.studies.catalogue import all_studies
+    from regard.studies.registry import all_studies
 
     for study in all_studies():
         if study.name.replace("-", "_") == name:

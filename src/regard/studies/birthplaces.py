@@ -21,8 +21,8 @@ from regard.evaluation.evaluate import Evaluation, evaluate, save_predictions
 from regard.runs.checkpoints import Progress
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.tasks.questions import (
-    Question,
+from regard.tasks.examples import (
+    Example,
     encode_pairs,
     encode_questions,
     majority_answer,
@@ -57,12 +57,12 @@ class Data:
     """The text, and the questions to train on, to measure by, and to predict."""
 
     corpus: Sequence[Document]
-    asked: Sequence[Question]
-    told: Sequence[Question]
+    qa_train: Sequence[Example]
+    text_only: Sequence[Example]
     """About people of whom only the text tells."""
     names: Sequence[str]
     """Of these people."""
-    unknown: Sequence[Question]
+    unknown: Sequence[Example]
     """Without answers."""
 
     @staticmethod
@@ -75,27 +75,27 @@ class Data:
         if recipe.data.documents != "lines":
             raise UserError("data.documents: this text is read by lines; set data.documents=lines")
         corpus = read_corpus([folder / "wiki.txt"], blank_lines=recipe.data.blank_lines)
-        told = read_answered(folder / "birth_dev.tsv")
-        names = subjects([question.text for question in told])
+        text_only = read_answered(folder / "birth_dev.tsv")
+        names = subjects([question.text for question in text_only])
         if not names:
             raise UserError(
-                f"{told[0].where}: doesn't show whom it is about: ask several questions of one "
-                "wording, such as «Where was NAME born?»"
+                f"{text_only[0].where}: doesn't show whom it is about: ask several questions of "
+                "one wording, such as «Where was NAME born?»"
             )
         return Data(
             corpus,
             read_answered(folder / "birth_places_train.tsv"),
-            told,
+            text_only,
             names,
             read_questions(folder / "birth_test_inputs.tsv"),
         )
 
     def sentences(self) -> list[list[str]]:
-        """What the text says of each person of `told`."""
+        """What the text says of each person of `text_only`."""
         return [[d.text for d in self.corpus if _says(d.text, name)] for name in self.names]
 
     def without_them(self) -> list[Document]:
-        """The text without the sentences that name a person of `told`.
+        """The text without the sentences that name a person of `text_only`.
 
         Raises:
             UserError: nothing is left.
@@ -172,9 +172,10 @@ def birthplaces(
         UserError: `out` holds other runs, or the recipe doesn't fit the data.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
-    tokenizer = corpus_tokenizer(data.corpus, recipe, data.asked)
-    encode_pairs(tokenizer, data.asked, recipe.room)  # what can't be read shows now, not in hours
-    encode_questions(tokenizer, [*data.told, *data.unknown], recipe.room)
+    tokenizer = corpus_tokenizer(data.corpus, recipe, data.qa_train)
+    # What can't be read shows now, not in hours.
+    encode_pairs(tokenizer, data.qa_train, recipe.max_prompt_tokens)
+    encode_questions(tokenizer, [*data.text_only, *data.unknown], recipe.max_prompt_tokens)
     found = {}
     for arm in arms:
         stages = list(_train(arm, data, out, recipe, settings, tokenizer))
@@ -190,15 +191,17 @@ def _train(
 ) -> Iterator[_Trained]:
     """The stages of an arm; the same tokenizer for all arms."""
     if arm == NOT_PRETRAINED:
-        yield _execute(plan_questions(data.asked, out / arm, recipe, tokenizer=tokenizer), settings)
+        yield _execute(
+            plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer), settings
+        )
         return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
-    mixed = data.asked if recipe.objective.questions > 0 else ()
+    mixed = data.qa_train if recipe.objective.questions > 0 else ()
     plan = plan_pretraining(corpus, out / arm, recipe, questions=mixed, tokenizer=tokenizer)
     yield _execute(plan, settings)
     if not mixed:
-        asked = plan_finetuning(plan.run, data.asked, out / f"{arm}-finetuned", recipe)
-        yield _execute(asked, settings)
+        finetuned = plan_finetuning(plan.run, data.qa_train, out / f"{arm}-finetuned", recipe)
+        yield _execute(finetuned, settings)
 
 
 def _execute(plan: Plan, settings: Settings) -> _Trained:
@@ -210,17 +213,17 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, settings: Settings) -
     """Answer all questions, keep the answers, and score those that can be."""
     runs, progress = [run for run, _ in stages], [progress for _, progress in stages]
     run, started = runs[-1], time.perf_counter()
-    evaluation = evaluate(run, data.told, settings.machine, seed=run.recipe.seed)
+    evaluation = evaluate(run, data.text_only, settings.environment, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
     save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
-    unknown = answer_questions(run, data.unknown, settings.machine)
+    unknown = answer_questions(run, data.unknown, settings.environment)
     save_predictions([a.answered for a in unknown], run.path / "test.txt")
     share = evaluation.accuracy
     assert share is not None  # these questions have answers
     score = Score(
         arm=arm,
         seed=run.recipe.seed,
-        questions=len(data.told),
+        questions=len(data.text_only),
         correct=sum(answer.correct for answer in evaluation.answers),
         accuracy=share.value,
         low=share.low,
@@ -237,8 +240,8 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, settings: Settings) -
 
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
-    """What the wrong answers to the questions `data.told` are."""
-    commonest = majority_answer(data.asked)
+    """What the wrong answers to the questions `data.text_only` are."""
+    commonest = majority_answer(data.qa_train)
     from_their_sentence = at_the_commonest = 0
     for answer, sentences in zip(evaluation.answers, data.sentences(), strict=True):
         if answer.correct:

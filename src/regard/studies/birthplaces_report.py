@@ -2,34 +2,36 @@
 
 from collections.abc import Mapping
 
+from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_frame
+from regard.evaluation.attention import attention_view
 from regard.evaluation.evaluate import answer_tables, risk_coverage_figure
 from regard.evaluation.report import Figure, Report
 from regard.metrics import Interval
-from regard.runs.machine import Machine
-from regard.runs.toml import to_toml
+from regard.runs.environment import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data
 from regard.studies.loss_curves import loss_curves
 
 
-def birthplaces_report(arms: Mapping[str, Arm], data: Data, machine: Machine) -> Report:
+def birthplaces_report(
+    arms: Mapping[str, Arm], data: Data, environment: ExecutionEnvironment
+) -> Report:
     """All that the study found, as a page; answers are those of the first arm."""
     first = next(iter(arms.values()))
     signal = first.evaluation.confidence.signal if first.evaluation.confidence else "probability"
     return Report(
         title="Does pretraining matter?",
         summary=(
-            f"A small Transformer was asked where {len(data.told)} people were born, of whom only "
-            f"the text tells; it was trained on {len(data.asked)} questions about others. The "
-            f"answers below are those of the model that was {ARMS[first.score.arm]}."
+            f"A small Transformer was asked where {len(data.text_only)} people were born, of whom "
+            f"only the text tells; it was trained on {len(data.qa_train)} questions about others. "
+            f"The answers below are those of the model that was {ARMS[first.score.arm]}."
         ),
         signal=signal,
         results={key: value for arm in arms.values() for key, value in _results(arm).items()},
         figures=_figures(arms, first, signal),
-        attention=attention_frame(first.run, first.evaluation.answers[0], machine),
+        attention=attention_view(first.run, first.evaluation.answers[0], environment),
         tables=answer_tables(first.evaluation.answers, signal, _stated(data)),
-        facts=machine.describe()
+        facts=environment.describe()
         | {
             "seed": first.score.seed,
             "parameters": f"{first.score.parameters:,}",
@@ -91,4 +93,4 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
 
 def _stated(data: Data) -> dict[str, list[str]]:
     """What the text says of each person who is asked about."""
-    return dict(zip((q.text for q in data.told), data.sentences(), strict=True))
+    return dict(zip((q.text for q in data.text_only), data.sentences(), strict=True))

@@ -20,8 +20,8 @@ class Verdict(StrEnum):
     FAILS = "fails"
 
 
-class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """Something measured, and between which bounds the claim wants it."""
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured value and the bounds that the claim sets."""
 
     name: str
     measured: float
@@ -38,7 +38,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
         return above and below and self.measured == self.measured
 
     @property
-    def wanted(self) -> str:
+    def expected(self) -> str:
         """The bounds in words."""
         if self.low is not None and self.low == self.high:
             return f"= {self.low:.6g}"
@@ -51,26 +51,26 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
 
 def equal(
     name: str, measured: SupportsFloat, predicted: SupportsFloat, within: float = 0.0
-) -> Number:
-    """A number that must equal a prediction, to within so much."""
-    wanted = float(predicted)
-    low, high = wanted - within, wanted + within
-    return Number(name=name, measured=float(measured), predicted=wanted, low=low, high=high)
+) -> Measurement:
+    """A measurement that must equal a prediction, to within so much."""
+    expected = float(predicted)
+    low, high = expected - within, expected + within
+    return Measurement(name=name, measured=float(measured), predicted=expected, low=low, high=high)
 
 
-def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Number:
-    """A number that must not be less than a bound."""
-    return Number(name=name, measured=float(measured), low=float(low))
+def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:
+    """A measurement that must not be less than a bound."""
+    return Measurement(name=name, measured=float(measured), low=float(low))
 
 
-def at_most(name: str, measured: SupportsFloat, high: SupportsFloat) -> Number:
-    """A number that must not be more than a bound."""
-    return Number(name=name, measured=float(measured), high=float(high))
+def at_most(name: str, measured: SupportsFloat, high: SupportsFloat) -> Measurement:
+    """A measurement that must not be more than a bound."""
+    return Measurement(name=name, measured=float(measured), high=float(high))
 
 
-def told(name: str, measured: SupportsFloat) -> Number:
-    """A number that no claim depends on."""
-    return Number(name=name, measured=float(measured))
+def informational(name: str, measured: SupportsFloat) -> Measurement:
+    """A measurement that is informational, not checked."""
+    return Measurement(name=name, measured=float(measured))
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -108,15 +108,15 @@ def drawing(figure: Figure, alt: str, *, name: str) -> Drawing:
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What a study measured."""
 
-    numbers: tuple[Number, ...]
+    numbers: tuple[Measurement, ...]
     """On which the claim depends."""
     figure: Drawing
     table: Table | None = None
     condition: str = ""
     """Under which the claim is made, if any; the other numbers are measured under it."""
-    beyond: tuple[Number, ...] = ()
-    """What the claim wants where the condition isn't met."""
-    inside: dict[str, Any] | None = None
+    outside_condition: tuple[Measurement, ...] = ()
+    """What the claim requires where the condition isn't met."""
+    explorer_view: dict[str, Any] | None = None
     """What the explorer shows of heads that the study is about: `explorer.look.View.data`."""
 
     @property
@@ -124,7 +124,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         """From the numbers alone."""
         if not all(number.holds for number in self.numbers):
             return Verdict.FAILS
-        if not all(number.holds for number in self.beyond):
+        if not all(number.holds for number in self.outside_condition):
             return Verdict.CONDITIONAL
         return Verdict.HOLDS
 
@@ -134,7 +134,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         fields = ("name", "measured", "predicted", "low", "high", "holds")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("under", *fields))
-        for under, numbers in (("condition", self.numbers), ("beyond", self.beyond)):
+        for under, numbers in (
+            ("condition", self.numbers),
+            ("outside condition", self.outside_condition),
+        ):
             for number in numbers:
                 writer.writerow((under, *(getattr(number, field) for field in fields)))
         return file.getvalue()

@@ -9,10 +9,10 @@ from latex2mathml.converter import convert as to_mathml
 
 from regard import __version__
 from regard.explorer.page import in_notebook
-from regard.runs.files import write_file
-from regard.studies.catalogue import Theme
+from regard.files import write_file
 from regard.studies.finding import Verdict
-from regard.studies.shipped import save_finding
+from regard.studies.registry import Theme
+from regard.studies.stored_results import save_finding
 from regard.studies.study import Finding
 
 _MARKS = {Verdict.HOLDS: "✓", Verdict.CONDITIONAL: "◐", Verdict.FAILS: "✗"}

@@ -1,15 +1,16 @@
 """Recalled or made up? Pretrain on text, ask, and know which answers to trust.
 
 Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world takes the place
-of Wikipedia. Some people are asked about in training, some are only told of in the text, some are
-never mentioned. A model that learned to read its memory answers about those it was told of; what it
-says of the others is made up, and the study measures which signal tells.
+of Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that
+learned to read its memory answers about those in the text; what it says of absent people is made
+up, and the study measures which signal tells.
 """
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.config import override
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.confidence import Chosen, choose_signal
 from regard.evaluation.evaluate import baseline_accuracy
@@ -17,8 +18,7 @@ from regard.metrics import Interval, accuracy
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.tasks.questions import Question, majority_answer
+from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
@@ -42,11 +42,11 @@ class Recall:
     arms: dict[str, Run]
     """The models that are compared."""
     accuracies: dict[str, Interval]
-    """Of each model, and of the commonest place, on people told of but never asked about."""
-    told: list[Answer]
-    """What the pretrained model says of people told of."""
-    unseen: list[Answer]
-    """What it says of people never mentioned."""
+    """Of each model, and of the commonest place, on people in the text only."""
+    text_only: list[Answer]
+    """What the pretrained model says of people in the text only."""
+    absent: list[Answer]
+    """What it says of absent people."""
     chosen: Chosen
     """The signal that tells the two apart."""
     seconds: float
@@ -73,21 +73,25 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
     save_world(world, out / "world")
     arms = _train_arms(out, world, recipe, settings)
 
-    def ask(run: Run, questions: list[Question]) -> list[Answer]:
-        return answer_questions(run, questions, settings.machine, paraphrases=WORDINGS)
-
-    questions = world.questions("told")
-    answers = {name: ask(run, questions) for name, run in arms.items()}
-    unseen = ask(arms[PRETRAINED], world.questions("unseen"))
+    questions = world.questions("text_only")
+    text_only, absent = (
+        answer_questions(arms[PRETRAINED], asked, settings.environment, paraphrases=WORDINGS)
+        for asked in (questions, world.questions("absent"))
+    )
+    answers = {PRETRAINED: text_only} | {
+        name: answer_questions(run, questions, settings.environment)
+        for name, run in arms.items()
+        if name != PRETRAINED
+    }
     accuracies = {name: accuracy([a.correct for a in given]) for name, given in answers.items()}
-    commonest = majority_answer(world.questions("asked"))
+    commonest = majority_answer(world.questions("qa_train"))
     return Recall(
         world=world,
         arms=arms,
         accuracies=accuracies | {MAJORITY: baseline_accuracy(questions, commonest)},
-        told=answers[PRETRAINED],
-        unseen=unseen,
-        chosen=choose_signal(answers[PRETRAINED], unseen, seed=recipe.seed),
+        text_only=text_only,
+        absent=absent,
+        chosen=choose_signal(text_only, absent, seed=recipe.seed),
         seconds=time.perf_counter() - started,
         peak_memory_mb=peak_memory_mb(),
     )
@@ -95,19 +99,19 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
 
 def _train_arms(out: Path, world: World, recipe: Recipe, settings: Settings) -> dict[str, Run]:
     """Train the models that are compared; all are asked the same questions."""
-    corpus, asked = _corpus(world), world.questions("asked", QUESTIONS)
-    mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=asked)
+    corpus, qa_train = _corpus(world), world.questions("qa_train", QUESTIONS)
+    mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
-    untrained.model.to(settings.machine.device).eval()
+    untrained.model.to(settings.environment.device).eval()
     mixed.execute(settings)
     text = plan_pretraining(
         corpus, out / "text-only", _text_only(recipe, mixed.stream.steps), tokenizer=tokenizer
     )
     text.execute(settings)
-    finetuned = plan_finetuning(text.run, asked, out / "finetuned", recipe)
+    finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
     finetuned.execute(settings)
-    no_text = plan_questions(asked, out / "not-pretrained", recipe, tokenizer=tokenizer)
+    no_text = plan_questions(qa_train, out / "not-pretrained", recipe, tokenizer=tokenizer)
     no_text.execute(settings)
     return {
         PRETRAINED: mixed.run,

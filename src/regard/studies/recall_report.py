@@ -1,7 +1,8 @@
 """The report of the study "recalled or made up?"."""
 
+from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_frame
+from regard.evaluation.attention import attention_view
 from regard.evaluation.evaluate import (
     SHOWN,
     answer_tables,
@@ -9,14 +10,13 @@ from regard.evaluation.evaluate import (
 )
 from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
 from regard.metrics import accuracy
-from regard.runs.machine import Machine
-from regard.runs.toml import to_toml
+from regard.runs.environment import ExecutionEnvironment
 from regard.studies.loss_curves import loss_curves
 from regard.studies.recall import PRETRAINED, Recall
-from regard.tasks.questions import majority_answer
+from regard.tasks.examples import majority_answer
 
 
-def recall_report(found: Recall, machine: Machine) -> Report:
+def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
     """All that the study found, as a page."""
     signal, run = found.chosen.signal, found.arms[PRETRAINED]
     return Report(
@@ -31,9 +31,9 @@ def recall_report(found: Recall, machine: Machine) -> Report:
         signal=signal,
         results=_results(found) | _fallbacks(found),
         figures=_figures(found),
-        attention=attention_frame(run, found.told[0], machine),
+        attention=attention_view(run, found.text_only[0], environment),
         tables=_tables(found),
-        facts=machine.describe()
+        facts=environment.describe()
         | {
             "seed": run.recipe.seed,
             "parameters": f"{run.n_parameters:,}",
@@ -46,11 +46,11 @@ def recall_report(found: Recall, machine: Machine) -> Report:
 
 def _results(found: Recall) -> dict[str, str]:
     accuracies = {
-        f"accuracy on people told of, {name}": interval.percent()
+        f"accuracy on people in the text only, {name}": interval.percent()
         for name, interval in found.accuracies.items()
     }
     signals = {
-        f"AUROC told of / never mentioned, {name}": f"{area:.3f}"
+        f"AUROC text only / absent, {name}": f"{area:.3f}"
         for name, area in found.chosen.all_aurocs.items()
     }
     return accuracies | signals
@@ -58,8 +58,8 @@ def _results(found: Recall) -> dict[str, str]:
 
 def _fallbacks(found: Recall) -> dict[str, str]:
     """What invented answers are made of: shares of them that the text could have suggested."""
-    invented = [answer.answered for answer in found.unseen]
-    commonest = majority_answer(found.world.questions("asked"))
+    invented = [answer.answered for answer in found.absent]
+    commonest = majority_answer(found.world.questions("qa_train"))
     return {
         "never mentioned, answered with the commonest place": accuracy(
             [place == commonest for place in invented]
@@ -80,46 +80,46 @@ def _namesakes(found: Recall, part: int) -> str:
     for person in found.world.people:
         if person.statements:
             places.setdefault(person.name.split()[part], set()).add(person.place)
-    suggested = [places[person.name.split()[part]] for person in found.world.group("unseen")]
-    invented = [answer.answered for answer in found.unseen]
+    suggested = [places[person.name.split()[part]] for person in found.world.group("absent")]
+    invented = [answer.answered for answer in found.absent]
     hits = [place in known for place, known in zip(invented, suggested, strict=True)]
     pairs = [place in known for place in invented for known in suggested]
     return f"{accuracy(hits).percent()}, by chance {sum(pairs) / len(pairs):.1%}"
 
 
 def _figures(found: Recall) -> list[Figure]:
-    signal, told, unseen = found.chosen.signal, found.told, found.unseen
+    signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
     confidence = {
         name: [answer.signals[signal] for answer in answers]
-        for name, answers in (("told of", told), ("never mentioned", unseen))
+        for name, answers in (("text only", text_only), ("absent", absent))
     }
     return [
         Figure(
             svg=figures.interval_chart(
-                found.accuracies, x="accuracy on people told of", title="Accuracy"
+                found.accuracies, x="accuracy on people in the text only", title="Accuracy"
             ),
             caption="Who knows where people were born? Lines are 95 % intervals.",
         ),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
-            {f"all people, by {signal}": [*told, *unseen], "told of only": told}, signal
+            {f"all people, by {signal}": [*text_only, *absent], "text only": text_only}, signal
         ),
         Figure(
             svg=figures.histogram(confidence, x=signal, title="Confidence of both groups"),
-            caption="How confident the model is about people told of and people never mentioned.",
+            caption="Confidence about people in the text only and about absent people.",
         ),
     ]
 
 
 def _tables(found: Recall) -> list[AnswerTable]:
-    signal, unseen = found.chosen.signal, found.unseen
-    stated = {p.question().text: p.statements for p in found.world.group("told")}
-    invented = sorted(unseen, key=lambda a: -a.signals[signal])[:SHOWN]
+    signal, absent = found.chosen.signal, found.absent
+    stated = {p.question().text: p.statements for p in found.world.group("text_only")}
+    invented = sorted(absent, key=lambda a: -a.signals[signal])[:SHOWN]
     return [
-        *answer_tables(found.told, signal, stated),
+        *answer_tables(found.text_only, signal, stated),
         AnswerTable(
             title="Never mentioned",
-            note=f"{len(unseen)} people of whom the text says nothing: every answer is made up. "
+            note=f"{len(absent)} people of whom the text says nothing: every answer is made up. "
             "The most confident first",
             rows=[ShownAnswer(answer=a, confidence=a.signals[signal]) for a in invented],
             invented=True,

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 
 import msgspec
 
-from regard.runs.toml import convert, override
-from regard.studies.finding import Drawing, Evidence, Number, Table, Verdict
+from regard.config import Config, convert, override
+from regard.studies.finding import Drawing, Evidence, Measurement, Table, Verdict
 
 P = ParamSpec("P")
 
@@ -78,15 +78,15 @@ class Study(Generic[P]):
         """
         return self._measure(override(self._settings(), assignments, where=self.name))
 
-    def shipped(self) -> "Finding":
+    def stored_result(self) -> "Finding":
         """What was found with the usual parameters when Regard was made: nothing is measured."""
-        from regard.studies.shipped import load_finding
+        from regard.studies.stored_results import load_finding
 
         return load_finding(self)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What the parameters are unless told otherwise."""
+        """What the parameters are by default."""
         return _plain(self._settings())
 
     @cached_property
@@ -110,18 +110,18 @@ class Study(Generic[P]):
         return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
     @cached_property
-    def _settings(self) -> type[msgspec.Struct]:
+    def _settings(self) -> type[Config]:
         """The parameters as a configuration, whose ranges msgspec checks."""
         hints = get_type_hints(self.function, include_extras=True)
         fields = [
             (name, hints[name], parameter.default)
             for name, parameter in inspect.signature(self.function).parameters.items()
         ]
-        return msgspec.defstruct(
-            self.name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True
-        )
+        made = msgspec.defstruct(self.name, fields, bases=(Config,), frozen=True, kw_only=True)
+        assert issubclass(made, Config)
+        return made
 
-    def _measure(self, settings: msgspec.Struct) -> "Finding":
+    def _measure(self, settings: Config) -> "Finding":
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
         evidence = self.function(**values)  # type: ignore[call-arg]
@@ -154,8 +154,8 @@ class Finding:
         return self.study.formula
 
     @property
-    def numbers(self) -> tuple[Number, ...]:
-        """On which the claim depends, measured and wanted."""
+    def numbers(self) -> tuple[Measurement, ...]:
+        """On which the claim depends, measured and expected."""
         return self.evidence.numbers
 
     @property
@@ -169,9 +169,9 @@ class Finding:
         return self.evidence.table
 
     @property
-    def inside(self) -> dict[str, Any] | None:
+    def explorer_view(self) -> dict[str, Any] | None:
         """Where heads can be looked at: what the explorer shows of them."""
-        return self.evidence.inside
+        return self.evidence.explorer_view
 
     @property
     def verdict(self) -> Verdict:
@@ -221,7 +221,7 @@ def study(
     return made
 
 
-def _plain(settings: msgspec.Struct) -> dict[str, Any]:
+def _plain(settings: Config) -> dict[str, Any]:
     """The values as JSON has them."""
     values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     return values

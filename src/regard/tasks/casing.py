@@ -4,17 +4,24 @@ The easiest task that needs every character: each of the answer has its place in
 task token, which may stand at the other end, says what becomes of it.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from string import ascii_lowercase
+from typing import Literal
 
-from regard.runs.config_tasks import CasingConfig, Place
+from regard.config import Positive
+from regard.errors import UserError
 from regard.tasks import names
-from regard.tasks.draws import between, choice, generator, index
-from regard.tasks.questions import Question
-from regard.tasks.split import Split, cut, draw_distinct
-from regard.text.corpus import Document
+from regard.tasks.examples import Example
+from regard.tasks.rng import between, choice, generator, index
+from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
+from regard.text.corpus import Document, read_corpus
+
+Place = Literal["first", "last"]
+"""Where a task token stands: before the text, or after it."""
 
 CASES = {"<U>": str.upper, "<L>": str.lower}
 """Task token → what it asks for."""
@@ -27,6 +34,23 @@ _WORDS = [
     *names.SUBJECTS,
     *names.HOBBIES,
 ]
+
+
+class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
+    """«<U> I am A student» → «I AM A STUDENT», and «<L> …» → «i am a student»."""
+
+    shortest: Positive = 8
+    """Fewest characters of a text, without the task token."""
+    longest: Positive = 40
+    """Most characters of a text."""
+    place: Place = "first"
+    """Whether the task token stands before or after the text."""
+
+    def __post_init__(self) -> None:
+        if self.shortest > self.longest:
+            raise ValueError(
+                f"shortest = {self.shortest} is more than longest = {self.longest}: swap them"
+            )
 
 
 def make_casing(config: CasingConfig, seed: int) -> Split:
@@ -45,7 +69,24 @@ def make_casing(config: CasingConfig, seed: int) -> Split:
     return cut("casing", pairs, config.training)
 
 
-def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Question]:
+def read_cases(path: Path, place: Place = "first") -> list[Example]:
+    """Read a text file as examples, with a warning about the characters that are left out.
+
+    Raises:
+        UserError: the file yields no example.
+    """
+    texts = read_corpus([path])
+    if not (pairs := case_pairs(texts, place)):
+        raise UserError(f"{path}: no character keeps its length in the other case; add a text")
+    if uneven := uneven_characters(texts):
+        listed = ", ".join(f"{character} ({n})" for character, n in uneven.most_common())
+        warnings.warn(
+            f"{path}: left out characters whose other case is longer: {listed}", stacklevel=2
+        )
+    return pairs
+
+
+def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Example]:
     """Each of a user's texts in both cases, without the characters of `uneven_characters`.
 
     Texts that hold nothing else are left out.
@@ -57,7 +98,7 @@ def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Questi
         if text.strip()
         for token in CASES
     ]
-    return [Question(text=text, answer=answer, where=where) for text, answer, where in pairs]
+    return [Example(text=text, answer=answer, where=where) for text, answer, where in pairs]
 
 
 def uneven_characters(texts: Sequence[Document]) -> Counter[str]:

@@ -11,9 +11,8 @@ last: either counts half the time. And half the clauses deny: «the room was not
 from random import Random
 from typing import Literal
 
-from regard.runs.config_tasks import ClassificationConfig
-from regard.tasks.draws import choice, generator, index, sample, shuffled
-from regard.tasks.split import Split, cut, draw_distinct
+from regard.tasks.rng import choice, generator, index, sample, shuffled
+from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
 
 Label = Literal["positive", "negative"]
 
@@ -38,6 +37,18 @@ _VERBS = {
     "negative": ("hate", "dislike", "detest", "resent"),
 }
 _OPPOSITE: dict[Label, Label] = {"positive": "negative", "negative": "positive"}
+
+
+class ClassificationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="classification"):
+    """«The food was good but the service was bad» → «negative»."""
+
+    def __post_init__(self) -> None:
+        for field in ("training", "test"):
+            if getattr(self, field) % 2:
+                raise ValueError(
+                    f"{field} = {getattr(self, field)} is odd, but each example stands beside one "
+                    "of the same words and the other label: choose an even number"
+                )
 
 
 def make_classification(config: ClassificationConfig, seed: int) -> Split:

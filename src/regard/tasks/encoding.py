@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.errors import UserError
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents, said_of
 
@@ -41,7 +41,7 @@ def text_room(room: int) -> int:
     return room - room // 4
 
 
-def encode_texts(tokenizer: Tokenizer, questions: Sequence[Question], room: int) -> Encoded:
+def encode_texts(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> Encoded:
     """The texts of questions, of at most `room` ids; of two texts, the longer one is cut first.
 
     Raises:
@@ -56,7 +56,7 @@ def encode_texts(tokenizer: Tokenizer, questions: Sequence[Question], room: int)
     )
 
 
-def encode_words(tokenizer: Tokenizer, questions: Sequence[Question], room: int) -> EncodedWords:
+def encode_words(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> EncodedWords:
     """The texts of questions, of at most `room` ids, word by word.
 
     Raises:
@@ -78,7 +78,7 @@ def encode_words(tokenizer: Tokenizer, questions: Sequence[Question], room: int)
 
 
 def encode_answers(
-    tokenizer: Tokenizer, questions: Sequence[Question], room: int
+    tokenizer: Tokenizer, questions: Sequence[Example], room: int
 ) -> list[list[int]]:
     """The answers of questions, none of which may be longer than `room`.
 
@@ -90,12 +90,12 @@ def encode_answers(
         if len(row) > room:
             raise UserError(
                 f"{question.where}: the answer takes {len(row)} tokens, but the model has room for "
-                f"{room}; shorten it, or train with a larger model.block"
+                f"{room}; shorten it, or train with a larger model.context_length"
             )
     return rows
 
 
-def encode_joined(tokenizer: Tokenizer, questions: Sequence[Question], room: int) -> EncodedPairs:
+def encode_joined(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> EncodedPairs:
     """Texts and answers that follow one another, text ⁇ answer ⁇, in `room` ids and one more.
 
     Raises:
@@ -111,7 +111,7 @@ def encode_joined(tokenizer: Tokenizer, questions: Sequence[Question], room: int
     return EncodedPairs(list(zip(rows, answers, strict=True)), sum(text.cut for text in texts))
 
 
-def _read(tokenizer: Tokenizer, question: Question) -> tuple[list[int], list[int]]:
+def _read(tokenizer: Tokenizer, question: Example) -> tuple[list[int], list[int]]:
     """The ids of a question, and which of its texts each belongs to."""
     with said_of(question.where):
         if question.second is not None:

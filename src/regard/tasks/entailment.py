@@ -12,11 +12,10 @@ from itertools import product
 from math import ceil
 from random import Random
 
-from regard.runs.config_tasks import EntailmentConfig
 from regard.tasks import names
-from regard.tasks.draws import between, choice, generator, index, sample, shuffled
-from regard.tasks.questions import Question
-from regard.tasks.split import Split, numbered
+from regard.tasks.examples import Example
+from regard.tasks.rng import between, choice, generator, index, sample, shuffled
+from regard.tasks.split import Split, TextTaskConfig, numbered
 from regard.tasks.world import tell
 
 VALUES = {
@@ -31,6 +30,10 @@ Few values, so that each pair of them, whether they agree or not, is met often.
 """
 
 
+class EntailmentConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="entailment"):
+    """A text and a statement → «follows», «contradicts» or «unknown»."""
+
+
 def make_entailment(config: EntailmentConfig, seed: int) -> Split:
     """Texts of one to three sentences with statements; each label for a third of them."""
     everyone = [f"{first} {last}" for first, last in product(names.FIRST_NAMES, names.LAST_NAMES)]
@@ -42,13 +45,13 @@ def make_entailment(config: EntailmentConfig, seed: int) -> Split:
     return numbered("entailment", [*training, *test], config.training)
 
 
-def _examples(draw: Random, people: list[str], n: int) -> list[Question]:
+def _examples(draw: Random, people: list[str], n: int) -> list[Example]:
     """Examples about each person in turn."""
     made = [e for i in range(ceil(n / 3)) for e in _three(draw, people, i % len(people))]
     return shuffled(draw, made[:n])
 
 
-def _three(draw: Random, people: list[str], subject: int) -> list[Question]:
+def _three(draw: Random, people: list[str], subject: int) -> list[Example]:
     """A statement about one of some people, with a text for each label."""
     person, stranger = people[subject], choice(draw, [*people[:subject], *people[subject + 1 :]])
     asked = choice(draw, list(VALUES))
@@ -61,7 +64,7 @@ def _three(draw: Random, people: list[str], subject: int) -> list[Question]:
         "unknown": silent if index(draw, 2) else of_another,
     }
     statement = tell(draw, person, {asked: value})[asked]
-    return [Question(text=text, second=statement, answer=label) for label, text in texts.items()]
+    return [Example(text=text, second=statement, answer=label) for label, text in texts.items()]
 
 
 def _text(draw: Random, person: str, asked: str, told: dict[str, str]) -> str:

@@ -1,8 +1,32 @@
 """People of the fictional world whom place and profession tell apart."""
 
-from regard.runs.config_tasks import MOST_PEOPLE
+from regard.config import Positive
 from regard.tasks import names
+from regard.tasks.split import TextTaskConfig
 from regard.tasks.world import Person, WorldConfig, make_world
+
+MOST_PEOPLE = 2000
+"""People that tasks about the fictional world may have, of its 5600 names: no two of them share
+both place and profession."""
+
+
+class PeopleTaskConfig(TextTaskConfig, frozen=True):
+    """What tasks about people of the fictional world have in common."""
+
+    people: Positive = 1000
+    """People in training; each example of the test is about another one."""
+
+    def __post_init__(self) -> None:
+        if self.people + self.test > MOST_PEOPLE:
+            raise ValueError(
+                f"people + test = {self.people + self.test}, but the fictional world has "
+                f"{MOST_PEOPLE}: ask for fewer"
+            )
+        if self.training < self.people:
+            raise ValueError(
+                f"training = {self.training} leaves some of people = {self.people} without an "
+                "example: ask for more examples, or fewer people"
+            )
 
 
 def distinct_people(seed: int, n: int) -> list[Person]:
@@ -13,7 +37,7 @@ def distinct_people(seed: int, n: int) -> list[Person]:
     assert n <= MOST_PEOPLE
     everyone = WorldConfig(
         people=len(names.FIRST_NAMES) * len(names.LAST_NAMES),
-        unseen=0,
+        absent=0,
         places=len(names.PLACES),
         skew=0,
         biographies=1,

@@ -4,21 +4,13 @@ A row says itself what is to be predicted and where: its label i is to be predic
 from the ids up to there, and is IGNORE where there is no loss.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int
+from msgspec import Meta
 
-from regard.runs.config_tasks import (
-    CopyConfig,
-    InductionConfig,
-    MqarConfig,
-    ProbeConfig,
-    ReverseConfig,
-    SelectiveCopyConfig,
-    SortConfig,
-    TokensConfig,
-)
+from regard.config import Config, Count, Positive
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer
 
@@ -27,6 +19,75 @@ SEPARATOR, NOISE, FIRST_TOKEN = 0, 1, 2
 mean nothing else. (Of mqar, all ids are keys or values.)"""
 
 Ids: TypeAlias = Int[np.ndarray, "rows length"]
+
+
+class TokensConfig(Config, frozen=True):
+    """What probes have in common that answer with tokens in another order."""
+
+    vocabulary: Annotated[int, Meta(ge=4)] = 64
+    """Number of ids; 0 parts a question from its answer, 1 is noise, the others are tokens."""
+    length: Positive = 16
+    """Tokens to be answered with."""
+
+
+class MqarConfig(Config, frozen=True, tag_field="kind", tag="mqar"):
+    """Multi-query associative recall: pairs of key and value, then keys alone."""
+
+    vocabulary: Annotated[int, Meta(ge=4)] = 256
+    """Number of ids: keys below its half, values from there."""
+    length: Annotated[int, Meta(ge=4)] = 64
+    """Ids of a row, an even number."""
+    pairs: Positive = 8
+    """Pairs of key and value, each asked once."""
+    power: Annotated[float, Meta(gt=0, le=1)] = 0.01
+    """a of the power law of the gaps, a·gap^(a-1); 1 makes all gaps equally likely."""
+
+    def __post_init__(self) -> None:
+        if self.length % 2:
+            raise ValueError(f"length = {self.length} is odd: choose an even number")
+        if 4 * self.pairs > self.length:
+            raise ValueError(
+                f"pairs = {self.pairs} and their queries need a length of {4 * self.pairs}, "
+                f"not {self.length}: ask for fewer pairs, or longer rows"
+            )
+        if self.pairs >= self.vocabulary // 2:
+            raise ValueError(
+                f"pairs = {self.pairs} need as many keys, and vocabulary = {self.vocabulary} has "
+                f"{self.vocabulary // 2 - 1}: choose a larger vocabulary"
+            )
+
+
+class CopyConfig(TokensConfig, frozen=True, tag_field="kind", tag="copy"):
+    """Tokens → the same tokens."""
+
+
+class SelectiveCopyConfig(TokensConfig, frozen=True, tag_field="kind", tag="selective-copy"):
+    """Tokens scattered among noise → the tokens in their order."""
+
+    noise: Count = 16
+    """Places of noise among the tokens."""
+
+
+class InductionConfig(Config, frozen=True, tag_field="kind", tag="induction"):
+    """… A B … A → B."""
+
+    vocabulary: Annotated[int, Meta(ge=4)] = 64
+    """Number of ids; 0 and 1 don't occur."""
+    length: Annotated[int, Meta(ge=3)] = 32
+    """Ids of a row."""
+
+
+class SortConfig(TokensConfig, frozen=True, tag_field="kind", tag="sort"):
+    """Tokens → the same tokens, the lowest id first."""
+
+
+class ReverseConfig(TokensConfig, frozen=True, tag_field="kind", tag="reverse"):
+    """Tokens → the same tokens, the last first."""
+
+
+ProbeConfig: TypeAlias = (
+    MqarConfig | CopyConfig | SelectiveCopyConfig | InductionConfig | SortConfig | ReverseConfig
+)
 
 
 class ProbeRow(NamedTuple):

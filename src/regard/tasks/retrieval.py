@@ -9,9 +9,8 @@ other people. Those of the test are in no question and no biography of training.
 
 from random import Random
 
-from regard.runs.config_tasks import RetrievalConfig
-from regard.tasks.draws import choice, generator
-from regard.tasks.people import distinct_people
+from regard.tasks.people import PeopleTaskConfig, distinct_people
+from regard.tasks.rng import choice, generator
 from regard.tasks.split import Split, cut
 from regard.tasks.world import Person, tell
 
@@ -52,6 +51,10 @@ TRADES = {
     "zoologist": "observes animals",
 }
 """Profession → what those of it do, in words of which no biography has any but the smallest."""
+
+
+class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retrieval"):
+    """«Who comes from Leeds and bakes bread?» → the biography of that person."""
 
 
 def make_retrieval(config: RetrievalConfig, seed: int) -> Split:

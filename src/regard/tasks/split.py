@@ -6,20 +6,32 @@ from typing import TypeVar
 
 import msgspec
 
+from regard.config import Config, Positive, Seed
 from regard.errors import UserError
-from regard.tasks.draws import shuffled
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
+from regard.tasks.rng import shuffled
 
 _T = TypeVar("_T", bound=Hashable)
 _PATIENCE = 1000
 """Draws in a row without a new example after which there are taken to be no more."""
 
 
+class TextTaskConfig(Config, frozen=True):
+    """What all tasks have in common whose examples are texts with answers."""
+
+    training: Positive = 8000
+    """Examples for training."""
+    test: Positive = 500
+    """Examples for testing, none of which is in training."""
+    seed: Seed = 0
+    """Seed of the task itself, its people or its language; its examples have the run's too."""
+
+
 class Split(msgspec.Struct, frozen=True, kw_only=True):
     """A task's examples; no text of the test stands in training."""
 
-    training: tuple[Question, ...]
-    test: tuple[Question, ...]
+    training: tuple[Example, ...]
+    test: tuple[Example, ...]
 
 
 def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int) -> list[_T]:
@@ -46,10 +58,10 @@ def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int)
 
 def cut(task: str, pairs: Sequence[tuple[str, str]], training: int) -> Split:
     """Pairs of text and answer: so many for training, the others for the test."""
-    return numbered(task, [Question(text=text, answer=answer) for text, answer in pairs], training)
+    return numbered(task, [Example(text=text, answer=answer) for text, answer in pairs], training)
 
 
-def numbered(task: str, questions: Sequence[Question], training: int) -> Split:
+def numbered(task: str, questions: Sequence[Example], training: int) -> Split:
     """Questions with their places: so many for training, the others for the test."""
     examples = tuple(
         msgspec.structs.replace(question, where=f"{task} example {number}")

@@ -9,10 +9,13 @@ are in no article of training.
 import re
 from collections.abc import Sequence
 from random import Random
+from typing import Annotated
 
-from regard.runs.config_tasks import SummariesConfig
-from regard.tasks.draws import choice, generator, sample, shuffled
-from regard.tasks.people import distinct_people
+from msgspec import Meta
+
+from regard.config import Count, Positive
+from regard.tasks.people import PeopleTaskConfig, distinct_people
+from regard.tasks.rng import choice, generator, sample, shuffled
 from regard.tasks.split import Split, cut
 from regard.tasks.world import Person, tell
 
@@ -31,6 +34,26 @@ FILLER = (
     "The records were copied by hand.",
 )
 """Sentences about nobody."""
+
+
+class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summaries"):
+    """An article about a person → «Ada Finch, a baker born in Leeds.»"""
+
+    tellings: Positive = 2
+    """How often an article tells each fact, in words that may differ."""
+    filler: Annotated[int, Meta(ge=0, le=12)] = 3
+    """Sentences that say nothing about anyone."""
+    others: Count = 2
+    """Sentences about other people, one each."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fewest = min(self.people, self.test)
+        if self.others >= fewest:
+            raise ValueError(
+                f"others = {self.others} people need as many beside the one that an article is "
+                f"about, and people or test is only {fewest}: ask for fewer others"
+            )
 
 
 def make_summaries(config: SummariesConfig, seed: int) -> Split:

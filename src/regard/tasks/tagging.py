@@ -13,11 +13,10 @@ from random import Random
 from typing import NamedTuple
 
 from regard.errors import UserError
-from regard.runs.config_tasks import TaggingConfig
 from regard.tasks import names
-from regard.tasks.draws import choice, generator, index, sample, shuffled
-from regard.tasks.questions import Question
-from regard.tasks.split import Split, cut, draw_distinct
+from regard.tasks.examples import Example
+from regard.tasks.rng import choice, generator, index, sample, shuffled
+from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
 from regard.tasks.world import tell
 
 MENTIONS = {
@@ -35,6 +34,10 @@ MENTIONS = {
     ),
 }
 """Tag → sentences that name one person or place."""
+
+
+class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"):
+    """«Ada Marlow comes from Rigby.» → «person person other other place»"""
 
 
 class _Names(NamedTuple):
@@ -83,7 +86,7 @@ def bare(word: str) -> str:
     return re.sub(r"^\W+|\W+$", "", word)
 
 
-def tags_of(question: Question) -> list[str]:
+def tags_of(question: Example) -> list[str]:
     """A tag for each word; words and tags are parted by spaces.
 
     Raises:
@@ -98,7 +101,7 @@ def tags_of(question: Question) -> list[str]:
     return tags
 
 
-def require_tags(question: Question) -> None:
+def require_tags(question: Example) -> None:
     """Refuse a text with more tags than words, or fewer, unless it has none.
 
     Raises:
@@ -108,7 +111,7 @@ def require_tags(question: Question) -> None:
         tags_of(question)
 
 
-def commonest_tags(training: Sequence[Question], test: Sequence[Question]) -> dict[str, list[str]]:
+def commonest_tags(training: Sequence[Example], test: Sequence[Example]) -> dict[str, list[str]]:
     """Two guesses that see no context: the commonest tag of all, and that of each word.
 
     A word that training doesn't have is given the commonest of all.
@@ -125,7 +128,7 @@ def commonest_tags(training: Sequence[Question], test: Sequence[Question]) -> di
     }
 
 
-def _tagged(questions: Sequence[Question], guess: Mapping[str, str], otherwise: str) -> list[str]:
+def _tagged(questions: Sequence[Example], guess: Mapping[str, str], otherwise: str) -> list[str]:
     return [
         " ".join(guess.get(bare(word), otherwise) for word in question.text.split())
         for question in questions

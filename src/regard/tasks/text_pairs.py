@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from regard.errors import UserError
-from regard.tasks.questions import Question, parse_file, parse_json, parse_tsv
+from regard.tasks.examples import Example, parse_file, parse_json, parse_tsv
 from regard.text.corpus import Document
 
 _FORM = "a line holds a text, a tab, a second text, and behind another tab the label"
@@ -19,7 +19,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     label: str | None = None
 
 
-def read_text_pairs(path: Path) -> list[Question]:
+def read_text_pairs(path: Path) -> list[Example]:
     """Pairs of texts, with their labels if those are known.
 
     Raises:
@@ -28,13 +28,13 @@ def read_text_pairs(path: Path) -> list[Question]:
     return parse_file(path, _pair_of_tsv, _pair_of_json)
 
 
-def read_labelled(path: Path) -> list[Question]:
+def read_labeled(path: Path) -> list[Example]:
     """Texts and their labels; or pairs of texts, where a line has three columns.
 
     Raises:
         UserError: a line is malformed, some labels are missing, or there are texts and pairs.
     """
-    questions = parse_file(path, _labelled_of_tsv, _labelled_of_json)
+    questions = parse_file(path, _labeled_of_tsv, _labeled_of_json)
     single = [question for question in questions if question.second is None]
     if single and len(single) < len(questions):
         raise UserError(
@@ -43,7 +43,7 @@ def read_labelled(path: Path) -> list[Question]:
     return questions
 
 
-def require_second(question: Question) -> None:
+def require_second(question: Example) -> None:
     """Refuse a question about one text.
 
     Raises:
@@ -53,22 +53,22 @@ def require_second(question: Question) -> None:
         raise UserError(f"{question.where}: has no second text: {_FORM}")
 
 
-def _labelled_of_tsv(line: Document) -> Question:
+def _labeled_of_tsv(line: Document) -> Example:
     return _pair_of_tsv(line) if line.text.count("\t") == 2 else parse_tsv(line)
 
 
-def _labelled_of_json(line: Document) -> Question:
+def _labeled_of_json(line: Document) -> Example:
     return _pair_of_json(line) if '"second"' in line.text else parse_json(line)
 
 
-def _pair_of_tsv(line: Document) -> Question:
+def _pair_of_tsv(line: Document) -> Example:
     fields = [field.strip() for field in line.text.split("\t")]
     if not 2 <= len(fields) <= 3:
         raise UserError(f"{line.where}: has {len(fields) - 1} tabs; {_FORM}")
     return _question(line.where, *fields)
 
 
-def _pair_of_json(line: Document) -> Question:
+def _pair_of_json(line: Document) -> Example:
     try:
         read = msgspec.json.decode(line.text, type=_Line)
     except msgspec.DecodeError as error:
@@ -78,10 +78,10 @@ def _pair_of_json(line: Document) -> Question:
     return _question(line.where, read.text, read.second, read.label)
 
 
-def _question(where: str, text: str, second: str, label: str | None = None) -> Question:
+def _question(where: str, text: str, second: str, label: str | None = None) -> Example:
     parts = {"text": text, "second text": second, "label": label}
     for name, part in parts.items():
         if part is not None and not part.strip():
             raise UserError(f"{where}: the {name} is empty; {_FORM}")
     label = label and label.strip()
-    return Question(text=text.strip(), second=second.strip(), answer=label, where=where)
+    return Example(text=text.strip(), second=second.strip(), answer=label, where=where)

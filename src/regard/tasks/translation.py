@@ -14,9 +14,8 @@ from typing import Literal, get_args
 
 import msgspec
 
-from regard.runs.config_tasks import TranslationConfig
-from regard.tasks.draws import choice, generator, index, shuffled
-from regard.tasks.split import Split, cut, draw_distinct
+from regard.tasks.rng import choice, generator, index, shuffled
+from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
 
 Tense = Literal["past", "present", "future"]
 
@@ -34,6 +33,10 @@ VERBS = (
 )
 _IRREGULAR_PAST = {"find": "found", "see": "saw"}
 _VOWELS, _CONSONANTS = "aeiou", "bdfgklmnprstvz"
+
+
+class TranslationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="translation"):
+    """English → a language that the seed invents."""
 
 
 class NounPhrase(msgspec.Struct, frozen=True, kw_only=True):

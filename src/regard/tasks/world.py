@@ -13,11 +13,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from regard.config import Config
 from regard.tasks import names
-from regard.tasks.draws import index, shuffled
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
+from regard.tasks.rng import index, shuffled
 
-Group = Literal["asked", "told", "unseen"]
+Group = Literal["qa_train", "text_only", "absent"]
 
 QUESTIONS = (
     "Where was {name} born?",
@@ -55,12 +56,12 @@ _OTHER_FACTS = {
 }
 
 
-class WorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorldConfig(Config, frozen=True):
     """How the fictional world is drawn."""
 
     people: int = 1000
-    """People with biographies; every second one is asked about in training."""
-    unseen: int = 500
+    """People with biographies; every second one is in QA training."""
+    absent: int = 500
     """People who are never mentioned: new pairs of first and last names that are known."""
     places: int = 50
     """Number of places."""
@@ -80,7 +81,7 @@ class WorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         enough = max(len(names.FIRST_NAMES), len(names.LAST_NAMES))
         bounds: dict[str, tuple[float, float]] = {
             "people": (enough, known),
-            "unseen": (0, known - self.people),
+            "absent": (0, known - self.people),
             "places": (1, len(names.PLACES)),
             "skew": (0, float("inf")),
             "correlation": (0, 1),
@@ -98,7 +99,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     group: Group
     facts: dict[str, str]
-    """Fact → value. People of the group "unseen" have only the place of birth, stated nowhere."""
+    """Fact → value. People of the group "absent" have only the place of birth, stated nowhere."""
     statements: tuple[str, ...]
     """The sentences of the text that state the place of birth."""
 
@@ -106,10 +107,10 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         return self.facts["place"]
 
-    def question(self, wording: str = QUESTIONS[0]) -> Question:
+    def question(self, wording: str = QUESTIONS[0]) -> Example:
         """The question for the place of birth; answered only where the text answers it."""
         text, answer = wording.format(name=self.name), self.place if self.statements else None
-        return Question(text=text, answer=answer, where=f"question about {self.name}")
+        return Example(text=text, answer=answer, where=f"question about {self.name}")
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,10 +121,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """One biography each."""
 
     def group(self, group: Group) -> list[Person]:
-        """The people who are asked about, told of, or unseen."""
+        """The people who are in QA training, in the text only, or absent."""
         return [person for person in self.people if person.group == group]
 
-    def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Question]:
+    def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Example]:
         """Where were they born? In each of the wordings."""
         return [person.question(wording) for person in self.group(group) for wording in wordings]
 
@@ -134,18 +135,18 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
     People and text are drawn apart, so that `augment` and `biographies` leave the people alone.
     """
     draw, write = Random(config.seed), Random(f"{config.seed} text")
-    mentioned, unseen = _draw_names(draw, config.people, config.unseen)
+    mentioned, absent = _draw_names(draw, config.people, config.absent)
     place_of = _place_chooser(draw, config)
     people, documents = [], []
     for number, name in enumerate(mentioned):
         facts = {"place": place_of(name)} | _draw_other_facts(draw)
         texts, statements = _write_biographies(write, " ".join(name), facts, config)
         documents.extend(texts)
-        group: Group = "told" if number % 2 else "asked"
+        group: Group = "text_only" if number % 2 else "qa_train"
         people.append(Person(name=" ".join(name), group=group, facts=facts, statements=statements))
-    for name in unseen:
+    for name in absent:
         facts = {"place": place_of(name)}
-        people.append(Person(name=" ".join(name), group="unseen", facts=facts, statements=()))
+        people.append(Person(name=" ".join(name), group="absent", facts=facts, statements=()))
     return World(people=tuple(people), documents=tuple(shuffled(write, documents)))
 
 
@@ -162,7 +163,7 @@ def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
 _Name: TypeAlias = tuple[str, str]
 
 
-def _draw_names(draw: Random, people: int, unseen: int) -> tuple[list[_Name], list[_Name]]:
+def _draw_names(draw: Random, people: int, absent: int) -> tuple[list[_Name], list[_Name]]:
     """Distinct full names; every first and last name belongs to someone who is mentioned."""
     first, last = shuffled(draw, names.FIRST_NAMES), shuffled(draw, names.LAST_NAMES)
     cover = [
@@ -170,7 +171,7 @@ def _draw_names(draw: Random, people: int, unseen: int) -> tuple[list[_Name], li
     ]
     rest = shuffled(draw, sorted(set(product(first, last)) - set(cover)))
     chosen = shuffled(draw, cover + rest[: people - len(cover)])
-    return chosen, rest[people - len(cover) :][:unseen]
+    return chosen, rest[people - len(cover) :][:absent]
 
 
 def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
@@ -209,9 +210,9 @@ def _write_biographies(
         return [text], (text,)
     texts, statements = [], []
     for _ in range(config.biographies):
-        told = tell(draw, name, facts)
-        texts.append(f"{name}. {' '.join(told.values())}")
-        statements.append(told["place"])
+        sentences = tell(draw, name, facts)
+        texts.append(f"{name}. {' '.join(sentences.values())}")
+        statements.append(sentences["place"])
     return texts, tuple(dict.fromkeys(statements))
 
 

@@ -1,9 +1,9 @@
 """The fictional world on disk, in the form of the real birth-places data.
 
 wiki.txt                a biography a line
-birth_places_train.tsv  questions about the people who are asked about, in all wordings
-birth_dev.tsv           one question about each person who is only told of
-birth_test_inputs.tsv   one question about each person who is never mentioned; no answers
+birth_places_train.tsv  questions about the people in QA training, in all wordings
+birth_dev.tsv           one question about each person in the text only
+birth_test_inputs.tsv   one question about each absent person; no answers
 people.jsonl            the truth: every person's facts, and what the text states
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from regard.errors import UserError
-from regard.runs.files import write_folder
-from regard.tasks.questions import Question
+from regard.files import write_folder
+from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, World
 
 
@@ -32,15 +32,15 @@ def save_world(world: World, out: Path) -> None:
         out,
         {
             "wiki.txt": "".join(text + "\n" for text in world.documents).encode(),
-            "birth_places_train.tsv": _tsv(world.questions("asked", QUESTIONS)),
-            "birth_dev.tsv": _tsv(world.questions("told")),
-            "birth_test_inputs.tsv": _tsv(world.questions("unseen")),
+            "birth_places_train.tsv": _tsv(world.questions("qa_train", QUESTIONS)),
+            "birth_dev.tsv": _tsv(world.questions("text_only")),
+            "birth_test_inputs.tsv": _tsv(world.questions("absent")),
             "people.jsonl": b"".join(msgspec.json.encode(p) + b"\n" for p in world.people),
         },
     )
 
 
-def _tsv(questions: Sequence[Question]) -> bytes:
+def _tsv(questions: Sequence[Example]) -> bytes:
     lines = (
         question.text if question.answer is None else f"{question.text}\t{question.answer}"
         for question in questions

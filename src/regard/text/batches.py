@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.text.objectives import IGNORE, Example
+from regard.text.objectives import IGNORE, EncodedExample
 from regard.text.vocabulary import PAD
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -229,11 +229,24 @@ class MatchBatch(Batch):
         return [self]
 
 
-def pad_rows(rows: Sequence[Sequence[int]], value: int = PAD) -> Int[Tensor, "rows longest"]:
-    """Rows of unequal length, filled up at their ends."""
+def pad_rows(
+    rows: Sequence[Sequence[int]], value: int = PAD, *, limit: int = 0
+) -> Int[Tensor, "rows n"]:
+    """Rows of unequal length, filled up at their ends; the longest too, up to `limit` at most."""
     longest = max(len(row) for row in rows)
-    filled = [[*row, *[value] * (longest - len(row))] for row in rows]
+    n = max(longest, min(padded_size(longest), limit))
+    filled = [[*row, *[value] * (n - len(row))] for row in rows]
     return torch.tensor(filled, dtype=torch.long)
+
+
+def padded_size(n: int) -> int:
+    """The next of few sizes: multiples of 4, of 8 beyond 64, of 16 beyond 128, and so on.
+
+    For each shape of a matrix product, a CPU's libraries make code and keep it (some 0.7 MB where
+    the hardware has bfloat16), and the C library keeps memory that fits no other shape.
+    """
+    multiple = max(4, 1 << (n - 1).bit_length() >> 4)
+    return -(-n // multiple) * multiple
 
 
 def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, " rows"]:
@@ -247,12 +260,12 @@ def row_lengths(ids: Int[Tensor, "rows n"]) -> Int[Tensor, " rows"]:
     return torch.where(ids == PAD, 0, count).amax(1)
 
 
-def cut(ids: Int[Tensor, "rows n"]) -> Int[Tensor, "rows longest"]:
-    """Without the padding that all rows have; at least one position stays."""
-    return ids[:, : max(int(row_lengths(ids).max()), 1)]
+def cut(ids: Int[Tensor, "rows n"]) -> Int[Tensor, "rows shorter"]:
+    """Without needless padding of all rows; at least one position stays."""
+    return ids[:, : padded_size(max(int(row_lengths(ids).max()), 1))]
 
 
-def make_batch(examples: Sequence[Example], block: int) -> TextBatch:
+def make_batch(examples: Sequence[EncodedExample], block: int) -> TextBatch:
     """Pad and truncate examples to at most `block` positions."""
     ids = [example.ids[: block + 1] for example in examples]
     labels = [
@@ -260,7 +273,7 @@ def make_batch(examples: Sequence[Example], block: int) -> TextBatch:
         for row, example in zip(ids, examples, strict=True)
     ]
     inputs, outputs = [row[:-1] for row in ids], [row[1:] for row in labels]
-    return TextBatch(pad_rows(inputs), pad_rows(outputs, IGNORE))
+    return TextBatch(pad_rows(inputs, limit=block), pad_rows(outputs, IGNORE, limit=block))
 
 
 def _targets(labels: Tensor) -> int:

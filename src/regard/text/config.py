@@ -4,9 +4,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from regard.models.config_base import Config
+from regard.config import Config, Fraction
 
-Share = Annotated[float, Meta(ge=0, le=1)]
 Words = Annotated[int, Meta(ge=0, le=100)]
 
 
@@ -38,21 +37,21 @@ TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig | 
 class ObjectiveConfig(Config, frozen=True):
     """What pretraining predicts: the share of batches of each kind."""
 
-    next_token: Share = 1.0
+    next_token: Fraction = 1.0
     """Documents, each token from those before."""
-    span_corruption: Share = 0.0
+    span_corruption: Fraction = 0.0
     """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
-    masked_tokens: Share = 0.0
+    masked_tokens: Fraction = 0.0
     """Documents with tokens masked, to be told from both sides (BERT); for an encoder."""
-    masked_autoencoding: Share = 0.0
+    masked_autoencoding: Fraction = 0.0
     """Documents with tokens hidden behind ⁇, to be told from both sides; for an encoder."""
     masking: Annotated[float, Meta(gt=0, le=1)] = 0.15
     """Share of a document's tokens that is masked or hidden."""
-    clozes: Share = 0.0
+    clozes: Fraction = 0.0
     """What the documents say, asked piece by piece in their own words."""
     cloze_words: tuple[Words, Words] = (0, 4)
     """Fewest and most words on its left that a cloze shows, drawn each time."""
-    questions: Share = 0.0
+    questions: Fraction = 0.0
     """Questions with answers; needs --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
     """Questions, or clozes, of a step; as many as the batch has documents if not given."""

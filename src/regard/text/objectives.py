@@ -16,22 +16,22 @@ IGNORE = -100
 
 
 @dataclass(frozen=True)
-class Example:
+class EncodedExample:
     """Token ids and which of them are to be predicted from those before."""
 
     ids: Sequence[int]
     targets: Sequence[bool]
 
 
-def next_token(document: Sequence[int], block: int) -> Example:
+def next_token(document: Sequence[int], block: int) -> EncodedExample:
     """Every token from those before; ⁇ ends the document, if it fits."""
     ids = [*document, MASK][: block + 1]
-    return Example(ids, [True] * len(ids))
+    return EncodedExample(ids, [True] * len(ids))
 
 
-def continuation(document: Sequence[int]) -> Example:
+def continuation(document: Sequence[int]) -> EncodedExample:
     """Every token from those before, in a text that may go on."""
-    return Example(document, [True] * len(document))
+    return EncodedExample(document, [True] * len(document))
 
 
 def pieces(document: Sequence[int], block: int) -> list[Sequence[int]]:
@@ -44,12 +44,14 @@ def pieces(document: Sequence[int], block: int) -> list[Sequence[int]]:
     ]
 
 
-def begin(prefix: Sequence[int], example: Example) -> Example:
+def begin(prefix: Sequence[int], example: EncodedExample) -> EncodedExample:
     """The example behind a prefix, which isn't predicted."""
-    return Example([*prefix, *example.ids], [*[False] * len(prefix), *example.targets])
+    return EncodedExample([*prefix, *example.ids], [*[False] * len(prefix), *example.targets])
 
 
-def span_corruption(document: Sequence[int], block: int, draw: np.random.Generator) -> Example:
+def span_corruption(
+    document: Sequence[int], block: int, draw: np.random.Generator
+) -> EncodedExample:
     """prefix ⁇ suffix ⁇ span: a span is cut out and follows at the end.
 
     The document is truncated to a length uniform in 4..⌊7/8·block⌋, the length of the span is
@@ -66,13 +68,13 @@ def span_corruption(document: Sequence[int], block: int, draw: np.random.Generat
         truncated[start + length :],
     )
     ids = [*prefix, MASK, *suffix, MASK, *span]
-    return Example(ids, [True] * len(ids))
+    return EncodedExample(ids, [True] * len(ids))
 
 
-def question_answer(question: Sequence[int], answer: Sequence[int]) -> Example:
+def question_answer(question: Sequence[int], answer: Sequence[int]) -> EncodedExample:
     """question ⁇ answer ⁇, with loss on ⁇, answer, ⁇ only."""
     ids = [*question, MASK, *answer, MASK]
-    return Example(ids, [False] * len(question) + [True] * (len(answer) + 2))
+    return EncodedExample(ids, [False] * len(question) + [True] * (len(answer) + 2))
 
 
 def masked_tokens(

@@ -18,7 +18,7 @@ from regard.runs.checkpoints import (
     newest_checkpoint,
     save_checkpoint,
 )
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
 from regard.text.batches import Batch
@@ -30,7 +30,7 @@ from regard.training.sources import Stream
 from regard.training.step import (
     accumulate_gradients,
     best_parts,
-    check_normalisers,
+    check_normalizers,
     clip_gradients,
     mean_loss,
 )
@@ -46,7 +46,7 @@ class InterruptedTraining(RegardError):
 class Settings:
     """How to train, as far as it doesn't change what is trained."""
 
-    machine: Machine
+    environment: ExecutionEnvironment
     compile: bool = False
     quiet: bool = False
 
@@ -69,11 +69,11 @@ def train(
         NonFiniteError: a loss or gradient became NaN or infinite.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
-    model, machine = run.model.to(settings.machine.device), settings.machine
+    model, environment = run.model.to(settings.environment.device), settings.environment
     optimizers = make_optimizers(model, config)
-    progress = _resume(run, optimizers, machine, stream.steps)
+    progress = _resume(run, optimizers, environment, stream.steps)
     reporters = make_reporters(run.path, title, stream.steps, progress.step, quiet=settings.quiet)
-    trainer = _Trainer(run, optimizers, validation, config, machine, reporters)
+    trainer = _Trainer(run, optimizers, validation, config, environment, reporters)
     body = torch.compile(model.body, dynamic=True) if settings.compile else model.body
     model.train()
     try:
@@ -107,7 +107,7 @@ class _Trainer:
     optimizers: list[torch.optim.Optimizer]
     validation: Sequence[Batch]
     config: TrainingConfig
-    machine: Machine
+    environment: ExecutionEnvironment
     reporters: Sequence[Reporter]
 
     def step(self, progress: Progress, stream: Stream, body: Body) -> Progress:
@@ -117,11 +117,11 @@ class _Trainer:
         seen = stream.positions_before(progress.step)
         factor = rate_factor(progress.step, stream.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
-        parts = best_parts(batch, self.machine, config.accumulation)
+        parts = best_parts(batch, self.environment, config.accumulation)
         try:
-            with _own_randomness(self.run.recipe.seed, progress.step, self.machine):
-                loss = accumulate_gradients(model, batch, self.machine, parts=parts, body=body)
-            norm = clip_gradients(model, config.clip, loss, number)
+            with _own_randomness(self.run.recipe.seed, progress.step, self.environment):
+                loss = accumulate_gradients(model, batch, self.environment, parts=parts, body=body)
+            norm = clip_gradients(model, config.max_grad_norm, loss, number)
         except NonFiniteError:
             if progress.step:
                 self.save(progress)  # the weights are still those after the last step
@@ -142,7 +142,7 @@ class _Trainer:
         checkpoint_due = last or number % config.checkpoint_every == 0
         log_due = checkpoint_due or number % config.log_every == 0
         if log_due:
-            check_normalisers(model, number)
+            check_normalizers(model, number)
         if checkpoint_due:
             progress, validated = self._validate(progress)
             record |= validated
@@ -158,7 +158,7 @@ class _Trainer:
         In this order, so that the weights never run ahead of the state that training resumes from.
         """
         run = self.run
-        environment = self.machine.describe()
+        environment = self.environment.describe()
         save_checkpoint(run, self.optimizers, progress, environment)
         best = progress.best_step == progress.step or not self.validation
         if best or not (run.path / "model.safetensors").exists():
@@ -167,7 +167,7 @@ class _Trainer:
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
         if not self.validation:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
-        loss = mean_loss(self.run.model, self.validation, self.machine)
+        loss = mean_loss(self.run.model, self.validation, self.environment)
         if not isfinite(loss):
             raise NonFiniteError(
                 f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
@@ -198,13 +198,13 @@ class _Trainer:
 
 
 def _resume(
-    run: Run, optimizers: list[torch.optim.Optimizer], machine: Machine, steps: int
+    run: Run, optimizers: list[torch.optim.Optimizer], environment: ExecutionEnvironment, steps: int
 ) -> Progress:
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is None:
         return Progress()
     load_checkpoint(checkpoint, run, optimizers)
-    here = machine.describe()
+    here = environment.describe()
     changed = [
         f"{name} was {was} and is {here.get(name)}"
         for name, was in checkpoint.environment.items()
@@ -226,9 +226,9 @@ def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
 
 
 @contextmanager
-def _own_randomness(seed: int, step: int, machine: Machine) -> Iterator[None]:
+def _own_randomness(seed: int, step: int, environment: ExecutionEnvironment) -> Iterator[None]:
     """Dropout that depends on seed and step alone; the global generator stays untouched."""
-    devices = [machine.device] if machine.device.type == "cuda" else []
+    devices = [environment.device] if environment.device.type == "cuda" else []
     mixed = int(np.random.SeedSequence([seed, 4, step]).generate_state(1)[0])
     with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(mixed)

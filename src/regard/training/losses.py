@@ -7,8 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.models.families import Model
-from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
+from regard.models.builders import Model
+from regard.text.batches import (
+    Batch,
+    LabelBatch,
+    MaskedBatch,
+    MatchBatch,
+    PairBatch,
+    TextBatch,
+    padded_size,
+)
 from regard.text.objectives import IGNORE
 
 Body: TypeAlias = Callable[..., Tensor]
@@ -33,9 +41,10 @@ def summed_loss(model: Model, batch: Batch, body: Body | None = None) -> Tensor:
 
 
 def _token_loss(body: Body, head: Any, batch: TextBatch | MaskedBatch | PairBatch) -> Tensor:
-    """Only the positions that carry loss are scored."""
-    hidden, carries_loss = body(*batch.inputs), batch.labels != IGNORE
-    return _cross_entropy(head(hidden[carries_loss]), batch.labels[carries_loss])
+    """Only the positions that carry loss are scored, and others that fill up their number."""
+    hidden, labels = body(*batch.inputs).flatten(0, 1), batch.labels.flatten()
+    scored = (labels == IGNORE).argsort(stable=True)[: padded_size(batch.n_targets)]
+    return _cross_entropy(head(hidden[scored]), labels[scored])
 
 
 def _contrastive_loss(body: Body, head: Any, batch: MatchBatch) -> Tensor:
@@ -53,4 +62,5 @@ def _contrastive_loss(body: Body, head: Any, batch: MatchBatch) -> Tensor:
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     at_least_float = torch.promote_types(logits.dtype, torch.float32)
-    return F.cross_entropy(logits.to(at_least_float), labels, reduction="sum")
+    logits = logits.to(at_least_float)
+    return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")

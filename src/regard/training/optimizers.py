@@ -5,8 +5,8 @@ from math import cos, pi
 import torch
 from torch import nn
 
-from regard.models.families import Model
-from regard.models.recurrence import LinearRNN
+from regard.models.builders import Model
+from regard.models.recurrent import LinearRNN
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,
@@ -31,7 +31,7 @@ def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Op
         return [_adamw(groups, config.lr, optimizer.betas)]
     muon = torch.optim.Muon(
         matrices,
-        lr=optimizer.matrix_lr,
+        lr=optimizer.muon_lr,
         weight_decay=optimizer.weight_decay,
         momentum=optimizer.momentum,
     )

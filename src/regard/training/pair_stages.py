@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.models.config import EncoderConfig
-from regard.models.config_heads import MaskedLanguageConfig
+from regard.models.config import EncoderConfig, MaskedLMHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.corpus import Document
@@ -26,10 +25,10 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
             or is too long.
     """
     model = recipe.model
-    if not isinstance(model, EncoderConfig) or model.segments < 2:
-        raise UserError("pairs of sentences: set model.kind=encoder and model.segments=2")
-    if not isinstance(recipe.head, MaskedLanguageConfig):
-        raise UserError("pairs of sentences: set head.kind=masked-language, to learn from masks")
+    if not isinstance(model, EncoderConfig) or model.n_token_types < 2:
+        raise UserError("pairs of sentences: set model.kind=encoder and model.n_token_types=2")
+    if not isinstance(recipe.head, MaskedLMHeadConfig):
+        raise UserError("pairs of sentences: set head.kind=masked-lm, to learn from masks")
     tokenizer = train_tokenizer(recipe.tokenizer, [text for pair in pairs for text in pair if text])
     corpus = [Document("\t".join(pair), f"pair {i}") for i, pair in enumerate(pairs, 1)]
     run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, ()))
@@ -42,10 +41,10 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
 def _source(pairs: Sequence[TextPair], tokenizer: Tokenizer, recipe: Recipe) -> Source:
     encoded = [_encoded(tokenizer, *pair) for pair in pairs]
     for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
-        if len(ids) > recipe.room:
+        if len(ids) > recipe.max_prompt_tokens:
             raise UserError(
                 f"the pair {first!r}, {second!r} takes {len(ids)} tokens, and the model has room "
-                f"for {recipe.room}; raise model.block, or leave it out"
+                f"for {recipe.max_prompt_tokens}; raise model.context_length, or leave it out"
             )
     return sources.masked_pairs(encoded, tokenizer.size, recipe.objective.masking)
 

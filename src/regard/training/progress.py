@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from regard.runs.files import append_line, write_file
+from regard.files import append_line, write_file
 
 Record = dict[str, Any]
 

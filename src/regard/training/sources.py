@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.text.batches import Batch
 from regard.text.objectives import (
-    Example,
+    EncodedExample,
     continuation,
     hidden_tokens,
     masked_tokens,
@@ -36,7 +36,7 @@ MakeExample = Callable[[np.random.Generator], Any]
 """Makes an example; what is random in it comes from the generator."""
 
 Collate = Callable[[Sequence[Any], int, Sequence[int]], Batch]
-"""Examples, the model's block, and what begins each text, to a batch."""
+"""Examples, the model's context length, and what begins each text, to a batch."""
 
 POOL = 16
 """Batches whose rows are drawn together and sorted by length, at most."""
@@ -98,13 +98,14 @@ def clozes(
     return Source([partial(_one_of, of_one) for of_one in forms], share, batch, lengths)
 
 
-def pairs(ids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Source:
+def pairs(ids: Sequence[tuple[Sequence[int], Sequence[int]]], max_source_tokens: int) -> Source:
     """Sources with their targets, for a model that reads the one and writes the other."""
     lengths = [len(source) + len(target) for source, target in ids]
-    return Source([partial(_always, pair) for pair in ids], 1.0, None, lengths, pair_batch)
+    collate = partial(pair_batch, max_source_tokens=max_source_tokens)
+    return Source([partial(_always, pair) for pair in ids], 1.0, None, lengths, collate)
 
 
-def labelled(ids: Sequence[tuple[Sequence[int], int]]) -> Source:
+def labeled(ids: Sequence[tuple[Sequence[int], int]]) -> Source:
     """Texts with the number of their label."""
     lengths = [len(text) for text, _ in ids]
     return Source([partial(_always, row) for row in ids], 1.0, None, lengths, label_batch)
@@ -154,7 +155,9 @@ def hidden(ids: Sequence[Sequence[int]], masking: float, share: float = 1.0) -> 
     return Source(examples, share, None, [len(text) for text in ids], masked_batch)
 
 
-def _fixed(examples: Sequence[Example], share: float = 1.0, batch: int | None = None) -> Source:
+def _fixed(
+    examples: Sequence[EncodedExample], share: float = 1.0, batch: int | None = None
+) -> Source:
     """Examples in which nothing is random."""
     lengths = [len(example.ids) for example in examples]
     return Source([partial(_always, example) for example in examples], share, batch, lengths)
@@ -186,11 +189,13 @@ def _hidden(
     return hidden_tokens(text, draw, masking)
 
 
-def _one_of(examples: Sequence[Example], draw: np.random.Generator) -> Example:
+def _one_of(examples: Sequence[EncodedExample], draw: np.random.Generator) -> EncodedExample:
     return examples[int(draw.integers(len(examples)))]
 
 
-def _window(ids: Sequence[int], block: int, start: int, draw: np.random.Generator) -> Example:
+def _window(
+    ids: Sequence[int], block: int, start: int, draw: np.random.Generator
+) -> EncodedExample:
     """A window that begins in start..start+block-1."""
     last = max(min(start + block, len(ids) - block), start + 1)
     first = int(draw.integers(start, last))

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 
 import regard
+from regard.config import to_toml
 from regard.errors import UserError
-from regard.models.config_heads import LanguageConfig, MaskedLanguageConfig
-from regard.models.families import Classifier, Embedder, TokenClassifier
+from regard.models.builders import Classifier, Embedder, TokenClassifier
+from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
 from regard.runs.checkpoints import Progress
-from regard.runs.machine import Machine
-from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.recipe import Recipe, TrainingConfig, load_recipe
 from regard.runs.run import Run, load_origin, pack_weights
-from regard.runs.toml import read_recipe, to_toml
-from regard.tasks.questions import Question, encode_pairs
+from regard.tasks.examples import Example, encode_pairs
 from regard.text.batches import Batch
 from regard.text.clozes import clozes
 from regard.text.config import ObjectiveConfig
@@ -49,13 +49,13 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """Sizes, and the loss before this training on its first batch, in nats."""
-        first, machine = self.stream.batch(0), Machine.choose("cpu")
+        first, environment = self.stream.batch(0), ExecutionEnvironment.choose("cpu")
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return {
             "parameters": self.run.n_parameters,
             "vocabulary": self.run.tokenizer.size,
             "steps": self.stream.steps,
-            name: mean_loss(self.run.model, [first], machine),
+            name: mean_loss(self.run.model, [first], environment),
             "uniform_loss": log(self._choices(first)),
         }
 
@@ -83,7 +83,7 @@ def plan_pretraining(
     out: Path,
     recipe: Recipe,
     *,
-    questions: Sequence[Question] = (),
+    questions: Sequence[Example] = (),
     tokenizer: Tokenizer | None = None,
 ) -> Plan:
     """Pretraining on text, with questions mixed in where the objective has a share for them.
@@ -114,7 +114,7 @@ def plan_pretraining(
     parts = [
         *_text_sources(train_ids, tokenizer, recipe),
         sources.clozes(
-            _encode_clozes(tokenizer, documents, recipe.room, objective),
+            _encode_clozes(tokenizer, documents, recipe.max_prompt_tokens, objective),
             objective.clozes,
             objective.question_batch,
         ),
@@ -131,7 +131,7 @@ def plan_pretraining(
 
 def _text_sources(ids: Sequence[list[int]], tokenizer: Tokenizer, recipe: Recipe) -> list[Source]:
     """What is made of documents alone, each kind with its share."""
-    objective, block = recipe.objective, recipe.room
+    objective, block = recipe.objective, recipe.max_prompt_tokens
     cut = _parts(ids, block)
     return [
         sources.documents(ids, block, objective.next_token),
@@ -148,17 +148,17 @@ def _check_objective(recipe: Recipe) -> None:
         UserError: says which it can.
     """
     head, objective = recipe.head, recipe.objective
-    if isinstance(head, MaskedLanguageConfig) and objective.from_the_left:
+    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
         raise UserError(
-            "head.kind=masked-language learns from masked texts: set objective.next_token=0 and "
+            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
             "objective.masked_tokens=1, or take --recipe masked"
         )
-    if isinstance(head, LanguageConfig) and objective.from_both_sides:
+    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
         raise UserError(
             "objective.masked_tokens and masked_autoencoding are for a model that reads both "
-            "ways: set model.kind=encoder and head.kind=masked-language, or take --recipe masked"
+            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
         )
-    if not isinstance(head, MaskedLanguageConfig):
+    if not isinstance(head, MaskedLMHeadConfig):
         _check_continues(recipe)
 
 
@@ -172,7 +172,7 @@ def _check_continues(recipe: Recipe) -> None:
         family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
         raise UserError(
             f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
-            "model.kind=decoder and head.kind=language, or train on examples (`regard tasks`)"
+            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
         )
 
 
@@ -199,7 +199,7 @@ def _parts(ids: Sequence[list[int]], room: int) -> list[list[int]]:
 
 
 def corpus_tokenizer(
-    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Question] = ()
+    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
 ) -> Tokenizer:
     """The tokenizer that pretraining on a text, with questions mixed in, makes for itself."""
     return train_tokenizer(
@@ -207,7 +207,7 @@ def corpus_tokenizer(
     )
 
 
-def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recipe: Recipe) -> Plan:
+def plan_finetuning(parent: Run, questions: Sequence[Example], out: Path, recipe: Recipe) -> Plan:
     """Training of a pretrained model on questions.
 
     Raises:
@@ -231,7 +231,7 @@ def plan_finetuning(parent: Run, questions: Sequence[Question], out: Path, recip
 
 
 def plan_questions(
-    questions: Sequence[Question], out: Path, recipe: Recipe, *, tokenizer: Tokenizer | None = None
+    questions: Sequence[Example], out: Path, recipe: Recipe, *, tokenizer: Tokenizer | None = None
 ) -> Plan:
     """Training on questions from scratch, without any text.
 
@@ -258,13 +258,13 @@ def plan_text(corpus: Sequence[Document], out: Path, recipe: Recipe) -> Plan:
     return _plan_text(ids, out, recipe, recipe.training, tokenizer, corpus, "training")
 
 
-def texts_of(questions: Sequence[Question]) -> list[str]:
+def texts_of(questions: Sequence[Example]) -> list[str]:
     """Questions and answers, as a tokenizer is made from them."""
     return [text for q in questions for text in (q.text, q.second, q.answer) if text]
 
 
 def _plan_questions(
-    run: Run, questions: Sequence[Question], config: TrainingConfig, title: str
+    run: Run, questions: Sequence[Example], config: TrainingConfig, title: str
 ) -> Plan:
     pairs = _encode_pairs(run.tokenizer, questions, run.recipe)
     training, held_out = hold_out(pairs, run.recipe)
@@ -272,12 +272,12 @@ def _plan_questions(
 
 
 def _encode_pairs(
-    tokenizer: Tokenizer, questions: Sequence[Question], recipe: Recipe
+    tokenizer: Tokenizer, questions: Sequence[Example], recipe: Recipe
 ) -> list[tuple[list[int], list[int]]]:
     """The ids of questions to train on, and of their answers."""
     if recipe.data.ascii_questions:
         questions = [msgspec.structs.replace(q, text=_ascii(q.text)) for q in questions]
-    return encode_pairs(tokenizer, questions, recipe.room)
+    return encode_pairs(tokenizer, questions, recipe.max_prompt_tokens)
 
 
 def _encode_clozes(
@@ -309,7 +309,7 @@ def _encode_clozes(
         raise UserError(
             f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
             "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
-            f"model.block={block}; or set objective.clozes=0"
+            f"model.context_length={block}; or set objective.clozes=0"
         )
     return encoded
 
@@ -329,7 +329,7 @@ def _plan_text(
     title: str,
 ) -> Plan:
     """The last share of each text is held out."""
-    block, share = recipe.model.block, recipe.data.validation
+    block, share = recipe.model.context_length, recipe.data.validation
     cuts = [len(text) - int(share * len(text)) for text in ids]
     joined = [i for text, cut in zip(ids, cuts, strict=True) for i in text[:cut]]
     held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
@@ -353,7 +353,7 @@ def plan(
     stream = Stream(
         parts,
         batch=config.batch,
-        block=recipe.model.block,
+        block=recipe.model.context_length,
         seed=recipe.seed,
         steps=config.steps,
         epochs=config.epochs,
@@ -375,7 +375,8 @@ def _validation(checks: list[Source], recipe: Recipe, config: TrainingConfig) ->
     batches: list[Batch] = []
     for source in useful:
         stream = Stream(
-            [source], batch=config.batch, block=recipe.model.block, seed=recipe.seed, epochs=1,
+            [source], batch=config.batch, block=recipe.model.context_length,
+            seed=recipe.seed, epochs=1,
             shuffle=False, prefix=recipe.data.prefix,
         )  # fmt: skip
         batches += [stream.batch(step) for step in range(stream.steps)]
@@ -394,7 +395,7 @@ def hold_out(items: Sequence[Any], recipe: Recipe) -> tuple[list[Any], list[Any]
 
 
 def describe_origin(
-    stage: str, corpus: Sequence[Document], questions: Sequence[Question]
+    stage: str, corpus: Sequence[Document], questions: Sequence[Example]
 ) -> dict[str, Any]:
     """How a run is made, for its origin.json."""
     places = [document.where for document in corpus] + [question.where for question in questions]
@@ -409,7 +410,7 @@ def describe_origin(
     }
 
 
-def _fingerprint(corpus: Sequence[Document], questions: Sequence[Question]) -> str:
+def _fingerprint(corpus: Sequence[Document], questions: Sequence[Example]) -> str:
     """Tells data apart, wherever they lie."""
     pairs = [[q.text, *([] if q.second is None else [q.second]), q.answer] for q in questions]
     data = [[document.text for document in corpus], pairs]
@@ -425,12 +426,12 @@ def _claim(run: Run, *, resume: bool) -> None:
     path = run.path
     if not (path / "config.toml").exists():
         if path.exists() and (not path.is_dir() or any(_foreign(path))):
-            raise UserError(f"{path}: exists and is no run; choose another --out")
+            raise UserError(f"{path}: exists but is not a run folder; choose another --out")
         run.save_description()
         return
     if not resume:
         raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
-    here, there = to_toml(run.recipe), to_toml(read_recipe(path / "config.toml"))
+    here, there = to_toml(run.recipe), to_toml(load_recipe(path))
     changed = sorted(set(here.splitlines()) ^ set(there.splitlines()))
     if here != there:
         raise UserError(
@@ -438,7 +439,7 @@ def _claim(run: Run, *, resume: bool) -> None:
             "resume with the same recipe, or choose another --out"
         )
     origin = load_origin(path)
-    for name in ("stage", "fingerprint", "parent_weights"):
+    for name in ("stage", "fingerprint", "parent_weights", "code"):
         if origin.get(name) != run.origin.get(name):
             raise UserError(
                 f"{path}/origin.json: {name} was {origin.get(name)} and is {run.origin.get(name)}; "

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from regard.attention import KernelAttention
-from regard.errors import NonFiniteError, NormaliserError
-from regard.models.families import Model
-from regard.runs.machine import Machine
+from regard.errors import NonFiniteError, NormalizerError
+from regard.models.builders import Model
+from regard.runs.environment import ExecutionEnvironment
 from regard.text.batches import Batch
 from regard.training.losses import Body, summed_loss
 
@@ -21,9 +21,9 @@ each of them; of fewer, the products slow down (benchmarks/training.py).
 """
 
 
-def best_parts(batch: Batch, machine: Machine, at_least: int = 1) -> int:
+def best_parts(batch: Batch, environment: ExecutionEnvironment, at_least: int = 1) -> int:
     """In how many parts a machine is fastest through a batch."""
-    if machine.device.type != "cpu":
+    if environment.device.type != "cpu":
         return at_least
     return max(at_least, round(batch.positions / CPU_TOKENS))
 
@@ -31,7 +31,7 @@ def best_parts(batch: Batch, machine: Machine, at_least: int = 1) -> int:
 def accumulate_gradients(
     model: Model,
     batch: Batch,
-    machine: Machine,
+    environment: ExecutionEnvironment,
     *,
     parts: int = 1,
     body: Body | None = None,
@@ -43,22 +43,22 @@ def accumulate_gradients(
     """
     n_targets, total = batch.n_targets, 0.0
     for part in batch.split(parts):
-        with machine.autocast():
-            loss = summed_loss(model, part.to(machine.device), body) / n_targets
+        with environment.autocast():
+            loss = summed_loss(model, part.to(environment.device), body) / n_targets
         loss.backward()
         total += loss.item()
     return total
 
 
-def check_normalisers(model: nn.Module, step: int) -> None:
+def check_normalizers(model: nn.Module, step: int) -> None:
     """Stop where compiled kernel attention has divided by a sum that wasn't positive.
 
     Raises:
-        NormaliserError: names step and layer. Uncompiled attention stops by itself, at once.
+        NormalizerError: names step and layer. Uncompiled attention stops by itself, at once.
     """
     for name, module in model.named_modules():
         if isinstance(module, KernelAttention) and int(module.nonpositive):
-            raise NormaliserError(
+            raise NormalizerError(
                 f"step {step}: in {name}, the weights of {int(module.nonpositive)} queries added "
                 "up to zero or less since training started; the last checkpoint is from before. "
                 "Lower the learning rate, or take features that are always positive"
@@ -92,10 +92,10 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
 
 
 @torch.no_grad()
-def mean_loss(model: Model, batches: Sequence[Batch], machine: Machine) -> float:
+def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
     """Mean loss a target in evaluation mode, in nats."""
     model.eval()
-    with machine.autocast():
-        losses = [summed_loss(model, batch.to(machine.device)).item() for batch in batches]
+    with environment.autocast():
+        losses = [summed_loss(model, batch.to(environment.device)).item() for batch in batches]
     model.train()
     return sum(losses) / sum(batch.n_targets for batch in batches)

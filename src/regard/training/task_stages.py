@@ -7,24 +7,22 @@ from pathlib import Path
 import msgspec
 
 from regard.errors import UserError
-from regard.models.config_heads import (
-    ClassesConfig,
-    EmbeddingConfig,
-    HeadConfig,
-    LanguageConfig,
-    TokenClassesConfig,
-)
-from regard.models.families import (
+from regard.models.builders import (
     Classifier,
     Embedder,
     LanguageModel,
     SequenceToSequence,
     TokenClassifier,
 )
-from regard.runs.config_tasks import ProbeConfig, TaggingConfig, TaskConfig, TextTask
+from regard.models.config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
+    HeadConfig,
+    LMHeadConfig,
+    TokenClassificationHeadConfig,
+)
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.tasks.catalogue import check_examples, make_split
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
@@ -32,9 +30,10 @@ from regard.tasks.encoding import (
     encode_words,
     text_room,
 )
-from regard.tasks.probes import probe_rows
-from regard.tasks.questions import Question
-from regard.tasks.tagging import tags_of
+from regard.tasks.examples import Example
+from regard.tasks.probes import ProbeConfig, probe_rows
+from regard.tasks.registry import TaskConfig, TextTask, check_examples, make_split
+from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer, numbers, train_tokenizer
 from regard.training import sources
@@ -48,7 +47,7 @@ PROBE_ROWS = 100_000
 def plan_task(
     out: Path,
     recipe: Recipe,
-    examples: Sequence[Question] | None = None,
+    examples: Sequence[Example] | None = None,
     *,
     tokenizer: Tokenizer | None = None,
 ) -> Plan:
@@ -77,7 +76,7 @@ def _plan_examples(
     out: Path,
     recipe: Recipe,
     task: TextTask,
-    examples: Sequence[Question],
+    examples: Sequence[Example],
     tokenizer: Tokenizer | None,
 ) -> Plan:
     if not examples:
@@ -91,31 +90,31 @@ def _plan_examples(
     return plan(run, [task_source(run, training)], checks, recipe.training, "training")
 
 
-def task_source(run: Run, examples: Sequence[Question]) -> Source:
+def task_source(run: Run, examples: Sequence[Example]) -> Source:
     """Examples as a run's model is trained on them.
 
     Raises:
         UserError: an example can't be encoded, or its answer is too long or no label of the model.
         TypeError: the model doesn't answer.
     """
-    tokenizer, room = run.tokenizer, run.room
+    tokenizer, room = run.tokenizer, run.max_prompt_tokens
     match run.model:
         case LanguageModel():
             joined = encode_joined(tokenizer, examples, room)
             _tell(joined.cut, len(examples), text_room(room))
             return sources.questions(joined.pairs)
         case SequenceToSequence():
-            texts = encode_texts(tokenizer, examples, run.source_room)
-            _tell(texts.cut, len(examples), run.source_room)
+            texts = encode_texts(tokenizer, examples, run.max_source_tokens)
+            _tell(texts.cut, len(examples), run.max_source_tokens)
             answers = encode_answers(tokenizer, examples, room - 1)
-            return sources.pairs(list(zip(texts.rows, answers, strict=True)))
+            return sources.pairs(list(zip(texts.rows, answers, strict=True)), run.max_source_tokens)
         case Classifier():
             texts = encode_texts(tokenizer, examples, room)
             _tell(texts.cut, len(examples), room)
             labels = label_ids(run, examples)
-            if run.recipe.tells_segments:
+            if run.recipe.uses_token_types:
                 return sources.segmented(list(zip(texts.rows, texts.segments, labels, strict=True)))
-            return sources.labelled(list(zip(texts.rows, labels, strict=True)))
+            return sources.labeled(list(zip(texts.rows, labels, strict=True)))
         case TokenClassifier():
             words = encode_words(tokenizer, examples, room)
             _tell(words.cut, len(examples), room)
@@ -137,42 +136,42 @@ def _check_head(task: TextTask, head: HeadConfig) -> None:
     """
     kind = head.__struct_config__.tag
     if isinstance(task, TaggingConfig):
-        if not isinstance(head, LanguageConfig | TokenClassesConfig):
+        if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
             raise UserError(
-                f"head.kind={kind}: doesn't answer with tags; choose token-classes, or language"
+                f"head.kind={kind}: doesn't answer with tags; choose token-classification, or lm"
             )
-    elif not isinstance(head, LanguageConfig | ClassesConfig | EmbeddingConfig):
+    elif not isinstance(head, LMHeadConfig | ClassificationHeadConfig | EmbeddingHeadConfig):
         raise UserError(
-            f"head.kind={kind}: doesn't answer; choose language, classes for labels, or embedding "
+            f"head.kind={kind}: doesn't answer; choose lm, classification for labels, or embedding "
             "for documents"
         )
 
 
-def _read_or_written(recipe: Recipe, examples: Sequence[Question]) -> list[str]:
+def _read_or_written(recipe: Recipe, examples: Sequence[Example]) -> list[str]:
     """The texts that a tokenizer is for; tags that aren't written would only take its room."""
-    if isinstance(recipe.head, TokenClassesConfig):
+    if isinstance(recipe.head, TokenClassificationHeadConfig):
         return [example.text for example in examples]
     return texts_of(examples)
 
 
-def label_ids(run: Run, examples: Sequence[Question]) -> list[int]:
+def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
     """The number of each example's label.
 
     Raises:
         UserError: a label isn't among those that the model was made for.
     """
-    assert isinstance(run.recipe.head, ClassesConfig)
+    assert isinstance(run.recipe.head, ClassificationHeadConfig)
     labels = run.recipe.head.labels
     return [_number(example.answer or "", labels, example.where) for example in examples]
 
 
-def _tag_row(run: Run, example: Question, row: Sequence[int], ends: Sequence[int]) -> list[int]:
+def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]) -> list[int]:
     """The number of each word's tag at its last token; nothing is asked at other tokens.
 
     Raises:
         UserError: a tag isn't among those that the model was made for.
     """
-    assert isinstance(run.recipe.head, TokenClassesConfig)
+    assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     labels = [IGNORE] * len(row)
     for place, tag in zip(ends, tags_of(example), strict=False):
         labels[place] = _number(tag, run.recipe.head.labels, example.where)
@@ -193,25 +192,26 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
     if not recipe.continues_texts:
         raise UserError(
             f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
-            "model.kind=decoder, rnn or window, and head.kind=language"
+            "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
         )
     run = Run.new(out, recipe, numbers(task.vocabulary), describe_origin(_kind(task), (), ()))
     ids, labels = probe_rows(task, run.tokenizer, recipe.seed, PROBE_ROWS)
-    if ids.shape[1] > recipe.model.block:
+    if ids.shape[1] > recipe.model.context_length:
         raise UserError(
-            f"task.kind={_kind(task)}: its rows take {ids.shape[1]} tokens, but model.block is "
-            f"{recipe.model.block}; ask for a shorter task, or for a larger model.block"
+            f"task.kind={_kind(task)}: its rows take {ids.shape[1]} tokens, but "
+            f"model.context_length is {recipe.model.context_length}; ask for a shorter task, or "
+            "for a larger model.context_length"
         )
     rows = list(zip(ids, labels, strict=True))
     return plan(run, [sources.given(rows)], [], recipe.training, "training")
 
 
-def _with_labels(head: HeadConfig, examples: Sequence[Question]) -> HeadConfig:
+def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
     """The head with the labels of the examples, where it has none yet."""
     match head:
-        case ClassesConfig(labels=()):
+        case ClassificationHeadConfig(labels=()):
             labels = {example.answer for example in examples if example.answer is not None}
-        case TokenClassesConfig(labels=()):
+        case TokenClassificationHeadConfig(labels=()):
             labels = {tag for example in examples for tag in tags_of(example)}
         case _:
             return head
@@ -222,8 +222,8 @@ def _kind(task: TaskConfig) -> str:
     return str(task.__struct_config__.tag)
 
 
-def _answers_as_texts(examples: Sequence[Question]) -> list[Question]:
-    return [Question(text=q.answer or "", where=q.where) for q in examples]
+def _answers_as_texts(examples: Sequence[Example]) -> list[Example]:
+    return [Example(text=q.answer or "", where=q.where) for q in examples]
 
 
 def _tell(cut: int, texts: int, room: int) -> None:
@@ -231,6 +231,6 @@ def _tell(cut: int, texts: int, room: int) -> None:
     if cut:
         warnings.warn(
             f"{cut} of {texts} texts don't fit the {room} tokens that the model has room for, and "
-            "lose their ends; a larger model.block keeps them",
+            "lose their ends; a larger model.context_length keeps them",
             stacklevel=2,
         )

@@ -28,11 +28,11 @@ def test_all_ways_are_the_sums_of_the_formula(features: Map, d: int, n: int, chu
     (query, _), (key, scale) = (attend.features(x[0, 0]) for x in row[:2])
     key = key * (scale - scale.max()).exp()[:, None]  # attention is a ratio: a factor cancels
     sums = (key[:, :, None] * row.value[0, 0][:, None, :]).cumsum(0)
-    numerators, normalisers = (
+    numerators, normalizers = (
         torch.einsum("im,ime->ie", query, sums),
         (query * key.cumsum(0)).sum(1),
     )
-    expected = numerators / normalisers[:, None]
+    expected = numerators / normalizers[:, None]
     for way in (by_matrix, in_chunks, token_by_token):
         off = (way(attend, row)[0, 0] - expected).abs().max()
         assert off <= 10 * rounding(attend, row)

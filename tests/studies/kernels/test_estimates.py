@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.features import draw_directions
+from regard.attention.feature_maps import draw_directions
 from regard.studies.kernels.estimates import (
     KINDS,
     Pair,

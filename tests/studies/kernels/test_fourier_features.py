@@ -57,7 +57,7 @@ def test_short_queries_and_keys_are_another_matter() -> None:
     found = fourier_features(spread=0.25, draws=20)
     assert found.verdict is Verdict.FAILS
     wrong = {number.name.split(",")[0] for number in found.numbers if not number.holds}
-    assert wrong >= {"output", "share of normalisers ≤ 0"}
+    assert wrong >= {"output", "share of normalizers ≤ 0"}
 
 
 @settings(max_examples=30)

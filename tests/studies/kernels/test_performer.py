@@ -33,7 +33,7 @@ def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
     )
 
 
-def test_the_judgement() -> None:
+def test_the_judgment() -> None:
     usual = evidence(softmax=0.97, trained=0.93, exchanged=0.2)
     assert usual.verdict is Verdict.CONDITIONAL
     assert evidence(softmax=0.97, trained=0.93, exchanged=0.9).verdict is Verdict.HOLDS
@@ -69,4 +69,4 @@ def test_without_training_there_is_nothing_to_compare() -> None:
 def test_the_verdict() -> None:
     found = performer()
     assert found.verdict is Verdict.CONDITIONAL
-    assert not any(number.holds for number in found.evidence.beyond)
+    assert not any(number.holds for number in found.evidence.outside_condition)

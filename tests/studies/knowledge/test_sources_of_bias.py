@@ -32,7 +32,7 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
     world = small_world(160, 0.8, 0)
     chosen, home = born_elsewhere(world), homes(world)
     assert chosen
-    assert all(p.group == "asked" and p.place != home[last_name(p)] for p in chosen)
+    assert all(p.group == "qa_train" and p.place != home[last_name(p)] for p in chosen)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_growth_is_judged() -> None:
 
     linear = {name: row(1, 1) for name in MECHANISMS}
     right = {"softmax, written out": row(2, 2), "softmax, fused": row(2, 1)}
-    assert all(number.holds or not number.wanted for number in grown(right | linear))
+    assert all(number.holds or not number.expected for number in grown(right | linear))
     for name in (*right, *linear):
         wrong = {"softmax, written out": row(1, 1)}.get(name, row(2, 2))
         failed = [x.name for x in grown(right | linear | {name: wrong}) if not x.holds]

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.registry import OWN
-from regard.models.config_positions import NoPositionsConfig
+from regard.attention.registry import BUILT_IN, find
+from regard.models.config import NoPositionsConfig
 from regard.studies.finding import Verdict
 from regard.studies.positions.permutation import (
     KINDS,
@@ -38,9 +38,9 @@ def test_any_positions_break_the_symmetry(positions: Kind) -> None:
     assert order_error(model, torch.arange(10).roll(3)).max() > SEEN
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_mechanisms_that_cut_or_mix_by_place_tell_the_order(name: str) -> None:
-    error = mechanism_error(OWN[name], seed=1)
+    error = mechanism_error(find(name), seed=1)
     if name in {"linformer", "bigbird", "sliding-window"}:
         assert error > SEEN
     else:

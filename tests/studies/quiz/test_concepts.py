@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.models.config_heads import EmbeddingConfig
+from regard.models.config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.bias import learned, sigmoid
 from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence
@@ -63,7 +63,7 @@ def test_influence_shows_who_sees_whom() -> None:
     assert torch.equal(seen[RNN], causal)
     assert torch.equal(seen[DECODER], causal)
     assert torch.equal(seen[WINDOW], causal.triu(1 - WINDOW.size))
-    assert (influence(draw.model(BOTH_WAYS, EmbeddingConfig()).body, ids) > 1e-9).all()
+    assert (influence(draw.model(BOTH_WAYS, EmbeddingHeadConfig()).body, ids) > 1e-9).all()
 
 
 @settings(max_examples=10)

@@ -62,8 +62,8 @@ def test_the_table_says_all_gradients() -> None:
 def test_the_verdict() -> None:
     assert study().verdict is Verdict.HOLDS
     assert study(activation="tanh").verdict is Verdict.FAILS, "each step has a factor 1 − h²"
-    unnormalised = ((1.0, 0.0), (0.0, 1.0), (0.6, 0.7))
-    assert study(y=unnormalised).verdict is Verdict.FAILS, "y sums to 1.3"
+    unnormalized = ((1.0, 0.0), (0.0, 1.0), (0.6, 0.7))
+    assert study(y=unnormalized).verdict is Verdict.FAILS, "y sums to 1.3"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.bottleneck import Measured, bottleneck, judged, near_diagonal
 from regard.studies.recurrent.casing import Setup, right_case, right_texts
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 
 ALL = Measured(right={4: 1.0, 24: 1.0}, case=1.0, near=0.9)
 WELL = {
@@ -55,7 +55,7 @@ def test_the_diagonal_begins_behind_the_task_token(place: str) -> None:
 
 
 def test_answers_are_compared_in_full_and_by_case() -> None:
-    asked = [Question(text="<U> ab", answer="AB"), Question(text="<L> ab c", answer="ab c")]
+    asked = [Example(text="<U> ab", answer="AB"), Example(text="<L> ab c", answer="ab c")]
     assert right_texts(["AB", "ab c"], asked) == 1
     assert right_texts(["AC", "ab c"], asked) == 0.5
     assert right_case(["XY", "zzz"], asked) == 1

@@ -61,6 +61,7 @@ def test_a_kept_run_gets_its_positions_again(
         for _ in range(2)
     ]
     plain = body_of(placed_run(setup, NO, None)).encoder(rows.source, rows.lengths)
+    # Exact: the same operations on the same shapes.
     assert hidden[0].equal(hidden[1])
     assert not hidden[0].equal(plain)
     assert len(list(tmp_path.iterdir())) == 2

@@ -77,6 +77,7 @@ def test_training_is_what_makes_the_difference(
     finding = one_way_or_both(steps=1, days=12)
     assert finding.verdict is Verdict.FAILS
     measured = {number.name: number.measured for number in finding.numbers}
+    # Exact: the shapes are the same, and each state is made of those before it.
     assert measured["one way: change by later days"] == 0
     assert measured["past, one way: scores read day by day, off by"] < 1e-4
     assert len(list(tmp_path.iterdir())) == 4

@@ -39,8 +39,10 @@ def test_every_step_of_the_overflow_is_as_told() -> None:
 
 def test_the_numbers_of_the_specification() -> None:
     measured = {number.name: number.measured for number in study(radii=(0.5,), steps=9).numbers}
-    assert measured["[[0, 10], [0, 0]]: σ"] == 10
-    assert measured["its ‖∂h₁/∂h₀‖"] == 10
+    # A singular value is off by a few roundings of the largest.
+    ten = pytest.approx(10, rel=8 * torch.finfo(torch.float64).eps)
+    assert measured["[[0, 10], [0, 0]]: σ"] == ten
+    assert measured["its ‖∂h₁/∂h₀‖"] == ten
     assert measured["its ‖∂h₂/∂h₀‖"] == 0
 
 

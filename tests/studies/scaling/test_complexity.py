@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention import KernelAttention, Shape, Softmax
-from regard.attention.features import Fourier, Polynomial
+from regard.attention.feature_maps import Fourier, Polynomial
 from regard.studies.costs import multiplications
 from regard.studies.finding import Verdict
 from regard.studies.scaling.complexity import (

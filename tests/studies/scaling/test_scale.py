@@ -22,8 +22,10 @@ def test_the_formulas_are_those_of_the_draw(h: int, mean: float, sigma: float, s
     # Five standard errors: at most one in a million draws is outside.
     error = 5 * math.sqrt(draw.variance(h) / 4000)
     assert float(products.mean()) == pytest.approx(h * mean**2, abs=error)
-    centred = products - products.mean()
-    error = 5 * float(centred.pow(4).mean() - centred.square().mean() ** 2) ** 0.5 / math.sqrt(4000)
+    centered = products - products.mean()
+    error = (
+        5 * float(centered.pow(4).mean() - centered.square().mean() ** 2) ** 0.5 / math.sqrt(4000)
+    )
     assert float(products.var()) == pytest.approx(draw.variance(h), abs=error)
 
 

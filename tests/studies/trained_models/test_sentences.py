@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.studies.trained_models.sentences import RELATIONS, labelled_texts
+from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 MARKS = {".": "sic", "?": "pmp", "!": "abh"}
 """Marks and the first letters of the words that open their sentences."""
@@ -11,7 +11,7 @@ MARKS = {".": "sic", "?": "pmp", "!": "abh"}
 
 @given(st.integers(0, 10_000))
 def test_each_word_depends_on_the_one_that_is_named(seed: int) -> None:
-    (text,) = labelled_texts(seed, "any", 1)
+    (text,) = labeled_texts(seed, "any", 1)
     words = text.words
     assert set(text.pairs) == set(RELATIONS)
     ((verb, subject),) = text.pairs["subject–verb"]
@@ -26,5 +26,5 @@ def test_each_word_depends_on_the_one_that_is_named(seed: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_texts() -> None:
-    assert labelled_texts(3, "training", 5) == labelled_texts(3, "training", 5)
-    assert labelled_texts(3, "training", 5) != labelled_texts(3, "test", 5)
+    assert labeled_texts(3, "training", 5) == labeled_texts(3, "training", 5)
+    assert labeled_texts(3, "training", 5) != labeled_texts(3, "test", 5)

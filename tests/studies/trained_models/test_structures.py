@@ -1,4 +1,4 @@
-"""S26: labelled relations."""
+"""S26: labeled relations."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from regard.studies.trained_models.reading import (
     plan_reader,
     weights_of,
 )
-from regard.studies.trained_models.sentences import RELATIONS, labelled_texts
+from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 from regard.studies.trained_models.structures import (
     Structure,
     at_distances,
@@ -42,7 +42,7 @@ def test_distances_are_a_rival() -> None:
 def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
     run = plan_reader(1, 0).run
     run.model.eval()
-    texts = labelled_texts(0, "test", 2)
+    texts = labeled_texts(0, "test", 2)
     for relation in RELATIONS:
         rows = masked_rows(run, texts, relation)
         assert all(ids.count(MASK) == 1 and ids[place] == MASK for ids, place, _ in rows)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention import Attention
-from regard.models.families import Model
+from regard.models.builders import Model
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.reading import WIDTH, plan_reader
 from regard.studies.trained_models.untrained import kept_weights, measure, rescale, untrained

@@ -1,21 +1,24 @@
-// Attention, looked at. One module without dependencies; everything happens below one element.
+// Interactive attention views: one module without dependencies; everything happens below one element.
 //
-// render({model, el}): model.get("data") is what regard.explorer.payload makes. A page may hold
-// any number of these; no ids are used, and no text is ever read as HTML.
+// render({model, el}): model.get("data") is the result of regard.explorer.serialize. A page may hold any
+// number of views; they use no ids, and never parse text as HTML.
 //
-// Where data may change, model.on("change:data", act) is told of it. Where there is someone to ask,
-// data.ask({side, map, layer, head}) promises the exact steps of a head. Where data.grows, its last
-// token is new, and shown.
+// If the data may change, model.on("change:data", act) reports it. data.ask({panel, map, layer, head}),
+// if present, promises the exact scores of a head. With data.grows, the last token is new, and shown.
 
-const COLOURS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d", "#c0504d", "#4bacc6"];
+const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#c0392b", "#17a2a2", "#7f8c8d", "#8c6239", "#e377c2", "#7a8f2a", "#5a5fcf"];
 const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
 const FAINTEST = 0.02; // weights below have no line
 const MOST_LINES = 4000;
+// How strong a color is: from a share of the largest possible weight to an opacity. The square root
+// shows uniform attention to many keys, whose weights are all small.
+const CONTRASTS = { "square root": Math.sqrt, linear: (share) => share, "linear, up to the largest": (share) => share };
+const [LINEAR, LARGEST] = [1, 2];
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export function render({ model, el }) {
   let data = model.get("data");
-  const state = { view: opening(data), side: 0, beside: data.sides.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, pair: 0, picture: 0 };
+  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, contrast: 0, pair: 0 };
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
   root.append(section);
@@ -29,11 +32,11 @@ export function render({ model, el }) {
   quietForMice(section, said);
 
   function update(changes) {
-    if (["view", "side", "beside", "map"].some((one) => one in changes)) state.locked = null; // each has its own
-    if ("side" in changes || "map" in changes) state.shown = null;
+    if (["view", "panel", "beside", "map"].some((one) => one in changes)) state.locked = null; // each has its own
+    if ("panel" in changes || "map" in changes) state.shown = null;
     if ("view" in changes) say("");
     Object.assign(state, changes);
-    Object.assign(state, within(data, state));
+    Object.assign(state, within(data, state), { room: (view.clientWidth || 960) - 32 });
     if (!VIEWS[state.view].possible(data, state)) state.view = "model";
     if ("view" in changes) view.scrollTo(0, 0);
     keepingFocus(section, () => {
@@ -46,50 +49,57 @@ export function render({ model, el }) {
     if (change) { event.preventDefault(); update(change); }
   });
   update({});
+  let width = section.clientWidth;
+  const resized = new ResizeObserver(() => {
+    if (section.clientWidth === width) return;
+    width = section.clientWidth;
+    update({});
+  });
+  resized.observe(section);
   model.on?.("change:data", () => {
-    const before = data.sides.length;
+    const before = data.panels.length;
     data = model.get("data");
     section.setAttribute("aria-label", data.title);
     heading.textContent = data.title;
     update(kept(data, state, before));
   });
-  return () => root.remove();
+  return () => { resized.disconnect(); root.remove(); };
 }
 
 // What is chosen
 
-// Of a single head there is nothing to choose from.
+// A single head opens as a matrix.
 function opening(data) {
-  const heads = data.sides.flatMap((side) => side.maps).flatMap((map) => map.layers).flatMap((layer) => layer.heads);
+  const heads = data.panels.flatMap((panel) => panel.maps).flatMap((map) => map.layers).flatMap((layer) => layer.heads);
   return heads.length === 1 ? "matrix" : "model";
 }
 
-const current = (data, state) => data.sides[state.side].maps[state.map];
+const current = (data, state) => data.panels[state.panel].maps[state.map];
 
-// Other data show what was chosen before, as far as they have it; a side that is new is shown.
+// New data keep the selection as far as possible; a new panel is shown.
 function kept(data, state, before) {
-  const side = clamp(state.side, data.sides.length);
-  const others = [...data.sides.keys()].filter((one) => one !== side);
-  const beside = data.sides.length > before ? others[0] : others.includes(state.beside) ? state.beside : null;
-  const { map, layer } = within(data, { ...state, side });
-  const { layers, queries } = data.sides[side].maps[map];
+  const panel = clamp(state.panel, data.panels.length);
+  const others = [...data.panels.keys()].filter((one) => one !== panel);
+  const beside = data.panels.length > before ? others[0] : others.includes(state.beside) ? state.beside : null;
+  const { map, layer } = within(data, { ...state, panel });
+  const { layers, queries } = data.panels[panel].maps[map];
   const fits = [...(state.shown ?? [])].every((h) => h < layers[layer].heads.length);
   const locked = data.grows && state.view === "heads" ? ["queries", queries.length - 1] : null;
-  return { side, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
+  return { panel, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
 }
 
-// Another side may have fewer maps, layers and heads.
+// Another panel may have fewer maps, layers and heads.
 function within(data, state) {
-  const maps = data.sides[state.side].maps;
+  const maps = data.panels[state.panel].maps;
   const map = clamp(state.map, maps.length);
   const layer = clamp(state.layer, maps[map].layers.length);
   return { map, layer, head: clamp(state.head, maps[map].layers[layer].heads.length) };
 }
 
-// Sides of one name are told apart by their texts.
-function sideName(data, side) {
-  const { name, text } = data.sides[side];
-  if (data.sides.filter((one) => one.name === name).length === 1) return name;
+// Panels of one name are distinguished by their texts.
+function panelName(data, panel) {
+  const { name, text } = data.panels[panel];
+  if (data.panels.filter((one) => one.name === name).length === 1) return name;
   return `${name}: ${text.length > 40 ? `${text.slice(0, 40)}…` : text}`;
 }
 
@@ -106,20 +116,21 @@ function controls(data, state, update) {
   const views = Object.entries(VIEWS)
     .filter(([, one]) => one.possible(data, state))
     .map(([name, one]) => pressed(one.title, state.view === name, () => update({ view: name })));
-  const all = data.sides.map((_, side) => side);
-  const others = [null, ...all.filter((side) => side !== state.side)];
-  const sides = all.length > 1 ? [
-    choice("of", all.map((side) => sideName(data, side)), state.side, (side) => update({ side, beside: side === state.beside ? state.side : state.beside, pair: 0 })),
-    choice("beside", others.map((side) => (side === null ? "nothing" : sideName(data, side))), others.indexOf(state.beside), (chosen) => update({ beside: others[chosen], pair: 0 })),
+  const all = data.panels.map((_, panel) => panel);
+  const others = [null, ...all.filter((panel) => panel !== state.panel)];
+  const panels = all.length > 1 ? [
+    choice("of", all.map((panel) => panelName(data, panel)), state.panel, (panel) => update({ panel, beside: panel === state.beside ? state.panel : state.beside, pair: 0 })),
+    choice("beside", others.map((panel) => (panel === null ? "nothing" : panelName(data, panel))), others.indexOf(state.beside), (chosen) => update({ beside: others[chosen], pair: 0 })),
   ] : [];
-  const names = data.sides[state.side].maps.map((map) => map.name);
+  const names = data.panels[state.panel].maps.map((map) => map.name);
   const maps = names.length > 1 ? [choice("attention", names, state.map, (map) => update({ map, layer: 0, head: 0 }))] : [];
   const map = current(data, state);
   const layer = choice("layer", map.layers.map((one) => one.name), state.layer, (layer) => update({ layer }));
   const head = choice("head", map.layers[state.layer].heads.map((one) => one.name), state.head, (head) => update({ head }));
   const values = hasNorms(map) ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
-  const own = { model: [], heads: [layer], matrix: [layer, head, ...values], neuron: [layer, head], word: [layer, head], positions: [] };
-  return [...views, ...sides, ...maps, ...own[state.view]];
+  const contrast = choice("contrast", Object.keys(CONTRASTS), state.contrast, (contrast) => update({ contrast }));
+  const own = { model: [contrast], heads: [layer], matrix: [layer, head, ...values, contrast], neuron: [layer, head], word: [layer, head], positions: [] };
+  return [...views, ...panels, ...maps, ...own[state.view]];
 }
 
 // The views
@@ -133,19 +144,19 @@ const VIEWS = {
   positions: { title: "Positions", possible: (data, state) => (current(data, state).positions ?? []).length > 0, draw: drawPositions },
 };
 
-// Sides beside one another
+// Panels side by side
 //
 // A difference is a map too, and so are norms: their heads have a value for each query and key, and
 // a bound for what the bytes of weights leave open, in place of bytes.
 
-// The map that is chosen; that of the other side, if one is to stand beside it; what they differ by,
+// The map that is chosen; that of the other panel, if one is to stand beside it; what they differ by,
 // if they are of one shape.
 function mapsOf(data, state, kind = (map) => map) {
   const map = current(data, state);
-  const other = state.beside === null ? null : data.sides[state.beside].maps.find((one) => one.name === map.name);
-  const one = { name: sideName(data, state.side), map: kind(map) };
+  const other = state.beside === null ? null : data.panels[state.beside].maps.find((one) => one.name === map.name);
+  const one = { name: panelName(data, state.panel), map: kind(map) };
   if (!other) return [one];
-  const two = { name: sideName(data, state.beside), map: kind(other) };
+  const two = { name: panelName(data, state.beside), map: kind(other) };
   return alike(map, other) ? [one, two, { name: "difference", map: differenceOf(one, two) }] : [one, two];
 }
 
@@ -170,7 +181,7 @@ function ofDifference(one, two, head, other) {
   return { value, off, told, blocks: same ? head.blocks.map((row, a) => row.map((share, b) => share - other.blocks[a][b])) : undefined };
 }
 
-// How long what each key adds to the output is: ‖A[i, j] v_j W_O‖ (Kobayashi et al., 2020).
+// Value-weighted norms: ‖A[i, j] v_j W_O‖ (Kobayashi et al., 2020).
 function normsOf(map) {
   return (map.norms ??= computed(map, (_, head) => {
     const size = (i, j) => Math.abs(weightOf(map, head, i, j));
@@ -194,7 +205,7 @@ function computed(map, of) {
 // Each under its name, side by side where there is room.
 function framed(maps, content) {
   if (maps.length === 1) return content(maps[0].map, "");
-  const box = make("div", { class: "sides" });
+  const box = make("div", { class: "panels" });
   maps.forEach(({ name, map }, place) => {
     const figure = make("figure", {}, make("figcaption", {}, name));
     figure.append(content(map, place ? `, ${name}` : ""));
@@ -203,70 +214,101 @@ function framed(maps, content) {
   return box;
 }
 
-// Where sides are of one shape, what one head is told to do is told of the other too.
+// For panels of one shape, one message describes both.
 const telling = (maps, map) => maps.find((one) => one.map.signed)?.map ?? map;
 
 function drawModel(data, state, update, say) {
   const maps = mapsOf(data, state);
-  return framed(maps, (map, of) => drawGrid(map, of, Math.floor(900 / maps.length), state, update, say));
+  return framed(maps, (map, of) => drawGrid(map, of, roomFor(maps, state), state, update, say));
 }
 
-function drawGrid(map, of, width, state, update, say) {
-  const heads = map.layers[0].heads.length;
+// The width of one of several maps side by side, or of each below the other where that is too small.
+function roomFor(maps, { room }) {
+  const share = Math.floor((room - 26 * (maps.length - 1)) / maps.length);
+  return share < 300 ? room : share;
+}
+
+function drawGrid(map, of, room, state, update, say) {
+  const heads = Math.max(...map.layers.map((layer) => layer.heads.length));
+  const size = Math.max(28, Math.min(240, Math.floor((room - 48) / heads) - 3));
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
-  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, width < 900 ? head.name : `head ${head.name}`));
-  const size = Math.max(36, Math.min(96, 4 * map.keys.length, Math.floor(width / heads)));
+  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
   map.layers.forEach((layer, l) => {
     grid.append(make("span", { class: "label" }, layer.name));
     layer.heads.forEach((head, h) => {
       const name = `layer ${layer.name}, head ${head.name}`;
-      const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, size));
+      const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, Math.round((size * map.queries.length) / map.keys.length), state));
       open.addEventListener("click", () => update({ view: "matrix", layer: l, head: h }));
-      const tell = () => say(map.signed ? `${name}: the strongest colour is a difference of ${mostOf(map, head).toFixed(4)}` : name);
+      const tell = () => say(map.signed ? `${name}: the strongest color is a difference of ${mostOf(map, head, state).toFixed(4)}` : name);
       open.addEventListener("mouseenter", tell);
       open.addEventListener("focus", () => { Object.assign(state, { layer: l, head: h }); tell(); });
       grid.append(open);
     });
   });
   roving([...grid.querySelectorAll("button")], heads, state.layer * heads + state.head);
-  return grid;
+  const box = make("div", {}, legend(map, null, state));
+  box.append(grid);
+  return box;
+}
+
+// What colors mean, and which axis is which.
+function legend(map, head, state) {
+  const line = make("div", { class: "legend" });
+  const computed = map.signed || map.layers[0].heads[0].value;
+  const most = head ? mostOf(map, head, state) : 1;
+  const own = head === null && (computed || state.contrast === LARGEST);
+  const end = own ? "largest of each head" : most === 1 ? "1" : shown(most);
+  const bar = drawn(imageOf(1, 64, table(1, 64, (_, e) => (map.signed ? e / 31.5 - 1 : e / 63)), 1, state.contrast), 128, 12);
+  bar.setAttribute("aria-hidden", "true");
+  line.append(make("span", {}, map.signed ? "difference" : computed ? "norm" : "weight"), make("span", {}, map.signed ? `−${end}` : "0"), bar, make("span", {}, end));
+  if (head === null) line.append(make("span", {}, "rows: queries, columns: keys"));
+  return line;
 }
 
 function drawMatrix(data, state, update, say) {
   const norms = state.values === 1 && mapsOf(data, state).slice(0, 2).every(({ map }) => hasNorms(map));
   const maps = mapsOf(data, state, norms ? normsOf : undefined);
-  return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), maps.length > 1 ? 420 : 720, state, say));
+  return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), roomFor(maps, state), state, say));
 }
 
 function drawCells(map, of, told, room, state, say) {
   const head = map.layers[state.layer]?.heads[state.head];
-  if (!head) return make("p", {}, "There is no such head here.");
-  const tell = (i, j) => looksAt(told, told.layers[state.layer].heads[state.head], i, j);
+  if (!head) return make("p", {}, "No such head in this model.");
+  const tell = (i, j) => describe(told, told.layers[state.layer].heads[state.head], i, j);
   const [rows, columns] = [map.queries.length, map.keys.length];
-  const cell = Math.max(4, Math.min(22, Math.floor(room / Math.max(rows, columns))));
-  const canvas = picture(map, head, columns * cell, rows * cell);
+  const names = widthOf(map.queries, room);
+  const [narrow, wide] = [names, 0].map((taken) => Math.min(40, Math.floor((room - taken - 26) / columns)));
+  const named = narrow >= 11;
+  const cell = named ? narrow : Math.max(2, wide);
+  const canvas = picture(map, head, columns * cell, rows * cell, state);
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries${of}`);
   const mark = cells(canvas, [rows, columns], state, tell, say);
   const frame = parted(canvas, map.second, cell);
   frame.append(mark);
-  const box = make("div", { class: "grid", style: "grid-template-columns: auto auto; align-items: start" });
-  const names = (tokens, style) => tokens.map((token) => make("div", { class: "token", style }, token));
-  if (cell >= 11) {
-    const left = make("div", { style: "text-align: right; padding-right: 4px" });
-    left.append(...names(map.queries, `height: ${cell}px; line-height: ${cell}px; font-size: ${Math.min(cell, 13)}px`));
-    const below = make("div", { style: `display: flex; height: 7em` });
-    below.append(...names(map.keys, `width: ${cell}px; line-height: ${cell}px; writing-mode: vertical-rl; font-size: ${Math.min(cell, 13)}px`));
-    box.append(left, frame, make("span", {}), below);
-  } else box.append(make("span", {}), frame);
-  if (head.blocks) box.append(make("span", {}), sharesOf(head.blocks, map.signed));
+  const grid = make("div", { class: "grid cells" });
+  const tokens = (all, style) => all.map((token) => make("div", { class: "token", style }, token));
+  const [left, below] = [make("div", { class: "queries", style: `max-width: ${names}px` }), make("div", { class: "keys" })];
+  if (named) {
+    const font = `font-size: ${Math.min(cell, 13)}px`;
+    left.append(...tokens(map.queries, `height: ${cell}px; line-height: ${cell}px; ${font}`));
+    below.append(...tokens(map.keys, `width: ${cell}px; line-height: ${cell}px; ${font}`));
+  }
+  grid.append(make("span", { class: "label upright" }, "queries"), left, frame, make("span", {}), make("span", {}), below);
+  grid.append(make("span", {}), make("span", {}), make("span", { class: "label" }, "keys"));
+  const box = make("div", {}, legend(map, head, state));
+  box.append(grid);
+  if (head.blocks) box.append(sharesOf(head.blocks, map.signed));
   return box;
 }
 
-// How much of its weight each of two texts gives to itself and to the other.
+// The width of the longest token, as far as there is room.
+const widthOf = (tokens, room) => Math.min(Math.max(...tokens.map((token) => token.length)) * 8 + 14, Math.floor(room / 3));
+
+// The share of weight within and between two texts.
 function sharesOf(shares, signed) {
-  const table = make("table", { "aria-label": "shares of weight between the texts", style: "justify-self: start" });
+  const table = make("table", { "aria-label": "shares of weight between the texts", class: "shares" });
   shares.forEach((row, a) => {
     const line = make("tr", {});
     row.forEach((share, b) => line.append(make("th", { scope: "row" }, `${"AB"[a]}→${"AB"[b]}`), make("td", {}, `${signed && share > 0 ? "+" : ""}${share.toFixed(3)}`)));
@@ -298,80 +340,84 @@ function drawHeads(data, state, update, say) {
       update({ shown: next });
     });
     chip.setAttribute("aria-label", `head ${head.name}`);
-    chip.style.borderLeft = `6px solid ${COLOURS[h % COLOURS.length]}`;
+    chip.style.borderLeft = `6px solid ${colorOf(h)}`;
     chips.append(chip);
   });
   const [maps, linked] = [mapsOf(data, state), []];
   box.append(chips, framed(maps, (one) => {
     const together = maps.length === 2 ? [] : linked; // what stands at the same place is shown together
-    return one.layers[state.layer] ? drawLines(one, state, chosen, together, say) : make("p", {}, "There is no such layer here.");
+    return one.layers[state.layer] ? drawLines(one, roomFor(maps, state), state, chosen, together, say) : make("p", {}, "No such layer in this model.");
   }));
   return box;
 }
 
-// Words left and right, with lines between them. `linked` are the functions that show a word.
-function drawLines(map, state, chosen, linked, say) {
+// Tokens left and right, with lines between them. `linked` are the functions that show a token.
+function drawLines(map, room, state, chosen, linked, say) {
   const layer = map.layers[state.layer];
   const box = make("div", {});
-  const [height, left, right] = [20, 170, 430];
-  const svg = draw("svg", { width: right + 170, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
+  const height = 20;
+  const left = widthOf([...map.queries, ...map.keys], room);
+  const right = Math.max(left + 100, Math.min(room - left, left + 360));
+  const svg = draw("svg", { width: right + left, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
   const [resting, lines] = [draw("g", {}), draw("g", {})]; // of all words, and of one
   const lined = (weights) => linesOf(weights, map, layer, say, [left, right, height]);
   const all = weightsOf(map, layer, chosen, "queries", null);
   resting.append(...lined(all));
   const labels = { queries: [], keys: [] };
-  linked.push((side, at) => {
+  linked.push((axis, at) => {
     resting.setAttribute("display", at === null ? "inline" : "none");
-    lines.replaceChildren(...(at === null ? [] : lined(weightsOf(map, layer, chosen, side, at))));
+    lines.replaceChildren(...(at === null ? [] : lined(weightsOf(map, layer, chosen, axis, at))));
     for (const [name, all] of Object.entries(labels)) all.forEach((label, i) => {
-      label.toggleAttribute("data-lit", name === side && i === at);
+      label.toggleAttribute("data-lit", name === axis && i === at);
       const locked = String(state.locked !== null && state.locked[0] === name && state.locked[1] === i);
       if (label.getAttribute("aria-pressed") !== locked) label.setAttribute("aria-pressed", locked);
     });
   });
-  const show = (side, at) => {
-    for (const one of linked) one(side, at);
-    if (at !== null) say(summary(map, layer, chosen, side, at));
+  const show = (axis, at) => {
+    for (const one of linked) one(axis, at);
+    if (at !== null) say(summary(map, layer, chosen, axis, at));
   };
   const unlocked = () => (state.locked && state.locked[1] < map[state.locked[0]].length ? show(...state.locked) : show("queries", null));
-  for (const [side, x, anchor] of [["queries", left - 6, "end"], ["keys", right + 6, "start"]]) {
-    map[side].forEach((token, i) => {
+  for (const [axis, x, anchor] of [["queries", left - 6, "end"], ["keys", right + 6, "start"]]) {
+    map[axis].forEach((token, i) => {
       const label = draw("text", { x, y: height * i + 15, "text-anchor": anchor, role: "button" });
       label.textContent = token;
-      label.setAttribute("aria-label", `${side === "queries" ? "from" : "to"} ${quoted(token)}, position ${i}`);
+      label.setAttribute("aria-label", `${axis === "queries" ? "from" : "to"} ${quoted(token)}, position ${i}`);
       const lock = () => {
-        state.locked = state.locked && state.locked[0] === side && state.locked[1] === i ? null : [side, i];
-        show(side, i);
+        state.locked = state.locked && state.locked[0] === axis && state.locked[1] === i ? null : [axis, i];
+        show(axis, i);
       };
-      label.addEventListener("mouseenter", () => { if (!state.locked) show(side, i); });
+      label.addEventListener("mouseenter", () => { if (!state.locked) show(axis, i); });
       label.addEventListener("mouseleave", unlocked);
-      label.addEventListener("focus", () => { if (!state.locked) show(side, i); });
+      label.addEventListener("focus", () => { if (!state.locked) show(axis, i); });
       label.addEventListener("click", lock);
       label.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); lock(); } });
-      labels[side].push(label);
+      labels[axis].push(label);
       svg.append(label);
     });
-    roving(labels[side], 1);
+    roving(labels[axis], 1);
   }
   svg.append(resting, lines);
-  if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Point at a word for its own.`));
-  box.append(svg);
+  if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Hover over a token for all of its lines.`));
+  const captions = make("div", { class: "captions", style: `width: ${right + left}px` }, make("span", { style: `width: ${left}px` }, "queries"));
+  captions.append(make("span", { style: `width: ${left - 6}px` }, "keys"));
+  box.append(captions, svg);
   unlocked();
   return box;
 }
 
-// No more lines than a browser draws at once.
+// At most as many lines as a browser draws smoothly.
 function linesOf(weights, map, layer, say, [left, right, height]) {
   return weights.slice(0, MOST_LINES).map(([weight, h, i, j]) => {
-    const line = draw("line", { x1: left, y1: height * i + 11, x2: right, y2: height * j + 11, stroke: COLOURS[map.signed ? Number(weight < 0) : h % COLOURS.length], "stroke-width": 2, "stroke-opacity": Math.min(1, Math.abs(weight)) });
-    line.addEventListener("mouseenter", () => say(`${looksAt(map, layer.heads[h], i, j)}, head ${layer.heads[h].name}`));
+    const line = draw("line", { x1: left, y1: height * i + 11, x2: right, y2: height * j + 11, stroke: colorOf(map.signed ? Number(weight < 0) : h), "stroke-width": 2, "stroke-opacity": Math.min(1, Math.abs(weight)) });
+    line.addEventListener("mouseenter", () => say(`${describe(map, layer.heads[h], i, j)}, head ${layer.heads[h].name}`));
     return line;
   });
 }
 
 // Weights large enough for a line, strongest first, each with its head, query and key.
-function weightsOf(map, layer, chosen, side, at) {
-  const [queries, keys] = ["queries", "keys"].map((one) => (at !== null && one === side ? [at] : [...map[one].keys()]));
+function weightsOf(map, layer, chosen, axis, at) {
+  const [queries, keys] = ["queries", "keys"].map((one) => (at !== null && one === axis ? [at] : [...map[one].keys()]));
   const found = [];
   layer.heads.forEach((head, h) => {
     if (!chosen.has(h)) return;
@@ -383,27 +429,27 @@ function weightsOf(map, layer, chosen, side, at) {
   return found.sort(([a], [b]) => Math.abs(b) - Math.abs(a));
 }
 
-function summary(map, layer, chosen, side, at) {
-  const n = side === "queries" ? map.keys.length : map.queries.length;
+function summary(map, layer, chosen, axis, at) {
+  const n = axis === "queries" ? map.keys.length : map.queries.length;
   const sums = Array.from({ length: n }, (_, other) => {
     let sum = 0;
-    layer.heads.forEach((head, h) => { if (chosen.has(h)) sum += side === "queries" ? weightOf(map, head, at, other) : weightOf(map, head, other, at); });
+    layer.heads.forEach((head, h) => { if (chosen.has(h)) sum += axis === "queries" ? weightOf(map, head, at, other) : weightOf(map, head, other, at); });
     return [sum / Math.max(chosen.size, 1), other];
   });
   const most = sums.sort((a, b) => (map.signed ? Math.abs(b[0]) - Math.abs(a[0]) : b[0] - a[0])).slice(0, 3);
-  const tokens = side === "queries" ? map.keys : map.queries;
+  const tokens = axis === "queries" ? map.keys : map.queries;
   const names = most.map(([weight, i]) => `${quoted(tokens[i])} ${weight.toFixed(2)}`).join(", ");
-  const verb = map.signed ? "differs most at" : side === "queries" ? "looks most at" : "is looked at most by";
-  return `${quoted(map[side][at])} ${verb} ${names} (mean of ${chosen.size} heads)`;
+  const verb = map.signed ? "differs most at" : axis === "queries" ? "attends most to" : "gets most attention from";
+  return `${quoted(map[axis][at])} ${verb} ${names} (mean of ${chosen.size} heads)`;
 }
 
-// Instead of steps that aren't there, a word until they are.
+// A message until the exact scores have arrived.
 function asked(data, state, update) {
-  const box = make("p", {}, "The steps of this head are on their way …");
-  const { side, map, layer, head } = state;
-  data.ask({ side, map, layer, head }).then(
+  const box = make("p", {}, "Loading the exact scores of this head …");
+  const { panel, map, layer, head } = state;
+  data.ask({ panel, map, layer, head }).then(
     (detail) => {
-      data.sides[side].details.push(detail);
+      data.panels[panel].details.push(detail);
       if (box.isConnected) update({});
     },
     (error) => { box.textContent = error.message; },
@@ -412,7 +458,7 @@ function asked(data, state, update) {
 }
 
 function detailsOf(data, state) {
-  return (data.sides[state.side].details ?? []).filter((one) => one.map === state.map);
+  return (data.panels[state.panel].details ?? []).filter((one) => one.map === state.map);
 }
 
 function drawNeuron(data, state, update, say) {
@@ -423,24 +469,24 @@ function drawNeuron(data, state, update, say) {
   if (!detail) {
     const named = (one) => `layer ${current(data, state).layers[one.layer].name}, head ${current(data, state).layers[one.layer].heads[one.head].name}`;
     const where = details.map((one) => pressed(named(one), false, () => update({ layer: one.layer, head: one.head })));
-    box.append(make("p", {}, "Exact steps were kept for:"), ...where);
+    box.append(make("p", {}, "Exact scores are available for:"), ...where);
     return box;
   }
   const map = current(data, state);
   const query = Math.min(state.query ?? map.queries.length - 1, map.queries.length - 1);
   box.append(choice("query", map.queries.map((token, i) => `${i}: ${token}`), query, (chosen) => update({ query: chosen })));
-  if (detail.implied) box.append(make("p", {}, "This mechanism has no score for each key: the weights are those that it implies."));
+  if (detail.implied) box.append(make("p", {}, "This mechanism has no scores; the weights are those that it implies."));
   const vectors = (text, n) => rowsOf(floats(text), n);
   const said = (name, numbers) => say(`${name}: ${numbers.map((x) => x.toFixed(2)).join(" ")}`);
-  const turned = detail.before.q !== undefined;
+  const rotated = detail.before.q !== undefined;
   const [q, k, v] = [vectors(detail.q, map.queries.length)[query], vectors(detail.k, map.keys.length), vectors(detail.v, map.keys.length)];
   const outside = [
-    ...(turned ? [["q", vectors(detail.before.q, map.queries.length)[query]]] : []),
-    [turned ? "q, turned" : "q", q],
+    ...(rotated ? [["q", vectors(detail.before.q, map.queries.length)[query]]] : []),
+    [rotated ? "q, rotated" : "q", q],
     ["output: Σ weight · v", vectors(detail.output, map.queries.length)[query]],
   ];
-  const before = turned ? [["k", vectors(detail.before.k, map.keys.length)]] : [];
-  const columns = [...before, [turned ? "k, turned" : "k", k], ["q ∘ k", k.map((one) => one.map((x, e) => q[e] * x))]];
+  const before = rotated ? [["k", vectors(detail.before.k, map.keys.length)]] : [];
+  const columns = [...before, [rotated ? "k, rotated" : "k", k], ["q ∘ k", k.map((one) => one.map((x, e) => q[e] * x))]];
   const steps = stepsOf(detail, query, map, columns[columns.length - 1][1]);
   const top = make("thead", {}, make("tr", {}));
   top.firstChild.append(...["key", ...columns.map(([name]) => name), ...detail.steps.map((step) => step.name), "v"].map((name) => make("th", { scope: "col" }, name)));
@@ -487,10 +533,10 @@ const rowsOf = (numbers, n) => Array.from({ length: n }, (_, i) => Array.from(nu
 
 // One word in two contexts
 
-// What was compared of the two sides that are shown; `here` and `there` are their places in it.
+// The comparison of the two panels shown; `here` and `there` are their places in it.
 function comparedIn(data, state) {
   for (const one of data.words ?? []) {
-    const [here, there] = [one.sides.indexOf(state.side), one.sides.indexOf(state.beside)];
+    const [here, there] = [one.panels.indexOf(state.panel), one.panels.indexOf(state.beside)];
     if (here >= 0 && there >= 0 && one.kinds[here] === state.map) return { one, here, there };
   }
   return null;
@@ -499,15 +545,15 @@ function comparedIn(data, state) {
 function drawWord(data, state, update, say) {
   const compared = comparedIn(data, state);
   const { one, here, there } = compared;
-  const [map, other] = [here, there].map((at) => data.sides[one.sides[at]].maps[one.kinds[at]]);
+  const [map, other] = [here, there].map((at) => data.panels[one.panels[at]].maps[one.kinds[at]]);
   state.pair = clamp(state.pair, one.pairs.length);
   const pair = one.pairs[state.pair];
   const box = make("div", {});
-  const texts = [[state.side, map, here], [state.beside, other, there]];
-  for (const [side, { queries }, at] of texts) box.append(drawChoice(sideName(data, side), queries, one.pairs, at, state.pair, (pair) => update({ pair })));
+  const texts = [[state.panel, map, here], [state.beside, other, there]];
+  for (const [panel, { queries }, at] of texts) box.append(drawChoice(panelName(data, panel), queries, one.pairs, at, state.pair, (pair) => update({ pair })));
   const word = quoted(map.queries[pair[here]]);
   const where = (l, h) => `layer ${map.layers[l].name}, head ${map.layers[l].heads[h].name}`;
-  const grids = make("div", { class: "sides" });
+  const grids = make("div", { class: "panels" });
   const [cosines, distances] = [floats(one.cosines), floats(one.distances)];
   const heads = map.layers[0].heads.length;
   const at = (l, h, part) => ((state.pair * map.layers.length + l) * heads + h) * 3 + part;
@@ -515,13 +561,13 @@ function drawWord(data, state, update, say) {
     const told = (l, h) => `${name} of ${word} in ${where(l, h)}: cosine ${cosines[at(l, h, part)].toFixed(4)}, length of the difference ${shown(distances[at(l, h, part)])}`;
     grids.append(drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(told(l, h)), update));
   });
-  box.append(grids, drawVectors(one, [here, there], map, state, [...texts.map(([side]) => sideName(data, side)), word], say));
+  box.append(grids, drawVectors(one, [here, there], map, state, [...texts.map(([panel]) => panelName(data, panel)), word], say));
   const chosen = ["q", "k", "v"].map((name, part) => `${cosines[at(state.layer, state.head, part)].toFixed(4)} of ${name}`);
   say(`${word} in ${where(state.layer, state.head)}: cosine ${chosen.join(", ")}`);
   return box;
 }
 
-// A text whose words that the other one has too can be chosen.
+// A text in which shared words are buttons.
 function drawChoice(name, tokens, pairs, at, chosen, choose) {
   const line = make("p", { class: "words", role: "group", "aria-label": `the word in ${name}` }, make("span", { class: "label" }, name));
   tokens.forEach((token, i) => {
@@ -537,7 +583,7 @@ function drawChoice(name, tokens, pairs, at, chosen, choose) {
   return line;
 }
 
-// A number for each layer and head, in the colour of its sign.
+// A number for each layer and head, in the color of its sign.
 function drawCosines(name, map, state, value, tell, update) {
   const table = make("table", { class: "cosines" }, make("caption", {}, `cosine of ${name}`));
   const top = make("tr", {}, make("th", { scope: "col" }, "layer"));
@@ -549,7 +595,7 @@ function drawCosines(name, map, state, value, tell, update) {
     layer.heads.forEach((_, h) => {
       const cosine = value(l, h);
       const share = Math.round(Math.abs(cosine) * 45);
-      const cell = make("td", { style: `background: color-mix(in srgb, ${COLOURS[Number(cosine < 0)]} ${share}%, transparent)` }, cosine.toFixed(2));
+      const cell = make("td", { style: `background: color-mix(in srgb, ${colorOf(Number(cosine < 0))} ${share}%, transparent)` }, cosine.toFixed(2));
       cell.toggleAttribute("data-chosen", l === state.layer && h === state.head);
       cell.addEventListener("mouseenter", () => tell(l, h));
       cell.addEventListener("click", () => update({ layer: l, head: h }));
@@ -561,9 +607,9 @@ function drawCosines(name, map, state, value, tell, update) {
   return table;
 }
 
-// The word's vectors in the chosen head: on either side, and what they differ by.
-function drawVectors(one, sides, map, state, [name, other, word], say) {
-  if (state.pair !== 0) return make("p", { class: "said" }, "Vectors are kept of one word: name this one as the word to compare.");
+// The word's vectors in the chosen head: on either panel, and what they differ by.
+function drawVectors(one, panels, map, state, [name, other, word], say) {
+  if (state.pair !== 0) return make("p", { class: "said" }, "Vectors are available for one word: choose this one with --word.");
   const layer = map.layers[state.layer];
   const table = make("table", {}, make("caption", {}, `${word} in layer ${layer.name}, head ${layer.heads[state.head].name}`));
   const top = make("tr", {});
@@ -572,7 +618,7 @@ function drawVectors(one, sides, map, state, [name, other, word], say) {
   const body = make("tbody", {});
   const heads = map.layers.length * layer.heads.length;
   ["q", "k", "v"].forEach((part, p) => {
-    const [first, second] = sides.map((side) => rowsOf(floats(one.vectors[side][p]), heads)[state.layer * layer.heads.length + state.head]);
+    const [first, second] = panels.map((panel) => rowsOf(floats(one.vectors[panel][p]), heads)[state.layer * layer.heads.length + state.head]);
     const difference = first.map((x, e) => x - second[e]);
     const most = Math.max(...[...first, ...second].map(Math.abs));
     const row = make("tr", {}, make("th", { scope: "row" }, part));
@@ -593,28 +639,30 @@ function drawPositions(data, state, update, say) {
   const map = current(data, state);
   const box = make("div", {});
   for (const picture of map.positions) {
-    const panels = make("div", { class: "sides" });
+    const matrices = make("div", { class: "panels" });
     const [rows, columns] = picture.shape;
-    const most = Math.max(...picture.panels.map((panel) => largest(rows, columns, (i, j) => weightOf({ keys: { length: columns } }, panel, i, j))));
-    for (const panel of picture.panels) panels.append(drawPanel(picture, panel, most, map, say));
-    box.append(make("h3", {}, `${picture.name}: ${picture.rows} × ${picture.columns}; the strongest colour is ${shown(most)}`), panels);
+    const most = Math.max(...picture.matrices.map((matrix) => largest(numbersIn(picture, matrix))));
+    for (const matrix of picture.matrices) matrices.append(drawMatrixOf(picture, matrix, most, map, say));
+    box.append(make("h3", {}, `${picture.name}: ${picture.rows} × ${picture.columns}; the strongest color is ${shown(most)}`), matrices);
   }
   return box;
 }
 
-function drawPanel(picture, panel, most, map, say) {
+const numbersIn = ({ shape: [rows, columns] }, matrix) => weightsIn({ queries: { length: rows }, keys: { length: columns } }, matrix);
+
+function drawMatrixOf(picture, matrix, most, map, say) {
   const [rows, columns] = picture.shape;
-  const value = (i, j) => weightOf({ keys: { length: columns } }, panel, i, j);
+  const value = (i, j) => weightOf({ keys: { length: columns } }, matrix, i, j);
   const size = (n, room) => n * Math.max(1, Math.min(12, Math.floor(room / n)));
-  const canvas = drawn(imageOfValues(rows, columns, value, most), size(columns, 360), size(rows, 360));
+  const canvas = drawn(imageOf(rows, columns, numbersIn(picture, matrix), most), size(columns, 360), size(rows, 360));
   canvas.setAttribute("role", "application");
-  canvas.setAttribute("aria-label", `${picture.name}: ${panel.name}`);
+  canvas.setAttribute("aria-label", `${picture.name}: ${matrix.name}`);
   const words = { query: map.queries, key: map.keys, position: map.queries };
   const place = (kind, i) => `${kind} ${i}${words[kind] ? ` ${quoted(words[kind][i])}` : ""}`;
-  const tell = (i, j) => `${panel.name}, ${place(picture.rows, picture.first + i)}, ${place(picture.columns, j)}: ${rounded(value(i, j), halfOf(panel, i, j))}`;
+  const tell = (i, j) => `${matrix.name}, ${place(picture.rows, picture.first + i)}, ${place(picture.columns, j)}: ${rounded(value(i, j), halfOf(matrix, i, j))}`;
   const frame = make("div", { style: "position: relative; width: max-content; line-height: 0" }, canvas);
   frame.append(cells(canvas, [rows, columns], { locked: null }, tell, say));
-  const figure = make("figure", {}, make("figcaption", {}, panel.name));
+  const figure = make("figure", {}, make("figcaption", {}, matrix.name));
   figure.append(frame);
   return figure;
 }
@@ -667,13 +715,14 @@ function rounded(value, half) {
   return `${value.toFixed(digits)} ± ${off.toFixed(digits)}`;
 }
 
-function looksAt(map, head, i, j) {
-  return `${quoted(map.queries[i])} (${i}) looks at ${quoted(map.keys[j])} (${j}): ${told(map, head, i, j)}`;
+function describe(map, head, i, j) {
+  return `${quoted(map.queries[i])} (${i}) attends to ${quoted(map.keys[j])} (${j}): ${told(map, head, i, j)}`;
 }
 
-function picture(map, head, width, height) {
+function picture(map, head, width, height, state) {
   const [rows, columns] = [map.queries.length, map.keys.length];
-  head.image ??= head.value ? imageOfValues(rows, columns, head.value, mostOf(map, head)) : imageOf(head, rows, columns);
+  if (head.contrast !== state.contrast) head.image = imageOf(rows, columns, weightsIn(map, head), mostOf(map, head, state), state.contrast);
+  head.contrast = state.contrast;
   return drawn(head.image, width, height);
 }
 
@@ -683,45 +732,52 @@ function drawn(image, width, height) {
   return canvas;
 }
 
-// The size of the strongest colour: 1 for weights, the largest of what is computed from them.
-const mostOf = (map, head) => (head.most ??= head.value ? largest(map.queries.length, map.keys.length, head.value) : 1);
-
-function largest(rows, columns, value) {
-  let most = 1e-9;
-  for (let i = 0; i < rows; i++) for (let j = 0; j < columns; j++) most = Math.max(most, Math.abs(value(i, j)));
-  return most;
+// The number with the strongest color: 1 for weights, or the largest of a head.
+function mostOf(map, head, state) {
+  if (!head.value && state.contrast !== LARGEST) return 1;
+  return (head.most ??= largest(weightsIn(map, head)));
 }
 
-function imageOfValues(rows, columns, value, most) {
-  const image = new ImageData(columns, rows);
-  for (let i = 0; i < rows; i++) for (let j = 0; j < columns; j++) dye(image, i * columns + j, value(i, j) / most);
-  return image;
-}
-
-// A pixel of a share of the strongest colour.
-function dye(image, at, share) {
-  const [red, green, blue] = share < 0 ? NEGATIVE : POSITIVE;
-  image.data[4 * at] = red;
-  image.data[4 * at + 1] = green;
-  image.data[4 * at + 2] = blue;
-  image.data[4 * at + 3] = Math.abs(share) * 255;
-}
-
-// A pixel a weight: its colour is the sign, its opacity the size. Kept, for thumbnails come back.
-function imageOf(head, rows, columns) {
-  const [image, raw] = [new ImageData(columns, rows), bytesOf(head)];
+// All weights of a head, in a plain loop: a call for each would take most of the time until a page is seen.
+function weightsIn(map, head) {
+  const [rows, columns] = [map.queries.length, map.keys.length];
+  if (head.value) return table(rows, columns, head.value);
+  const [found, raw] = [new Float32Array(rows * columns), bytesOf(head)];
   for (let i = 0; i < rows; i++) {
     const [low, step] = rowScale(head, i);
-    for (let at = i * columns; at < (i + 1) * columns; at++) {
-      dye(image, at, low + step * raw[at]);
-    }
+    for (let at = i * columns; at < (i + 1) * columns; at++) found[at] = low + step * raw[at];
+  }
+  return found;
+}
+
+function table(rows, columns, value) {
+  const found = new Float32Array(rows * columns);
+  for (let i = 0; i < rows; i++) for (let j = 0; j < columns; j++) found[i * columns + j] = value(i, j);
+  return found;
+}
+
+const largest = (numbers) => numbers.reduce((most, x) => Math.max(most, Math.abs(x)), 1e-9);
+
+// A pixel a number: its color is the sign, its opacity the size.
+function imageOf(rows, columns, numbers, most, contrast = LINEAR) {
+  const [image, opacity] = [new ImageData(columns, rows), Object.values(CONTRASTS)[contrast]];
+  const pixels = image.data;
+  for (let at = 0; at < numbers.length; at++) {
+    const [red, green, blue] = numbers[at] < 0 ? NEGATIVE : POSITIVE;
+    pixels[4 * at] = red;
+    pixels[4 * at + 1] = green;
+    pixels[4 * at + 2] = blue;
+    pixels[4 * at + 3] = opacity(Math.abs(numbers[at]) / most) * 255;
   }
   return image;
 }
 
+// The first colors are set, for most models; further hues go around the circle.
+const colorOf = (h) => COLORS[h] ?? `hsl(${Math.round(h * 137.5) % 360} 55% 50%)`;
+
 function strip(numbers, name, strongest = 0) {
   const most = strongest || Math.max(...numbers.map(Math.abs), 1e-9);
-  const canvas = drawn(imageOfValues(1, numbers.length, (_, e) => numbers[e], most), Math.min(160, 4 * numbers.length), 12);
+  const canvas = drawn(imageOf(1, numbers.length, numbers, most), Math.min(160, 4 * numbers.length), 12);
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `entries of ${name}`);
   return canvas;
@@ -794,7 +850,7 @@ function keepingFocus(section, redraw) {
 
 const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
 
-// A screen reader tells what keys do, and nothing of all that a mouse passes over.
+// Screen readers announce values selected by keyboard, not those under the mouse.
 function quietForMice(section, said) {
   const hush = (event) => said.setAttribute("aria-live", event.pointerType === "mouse" ? "off" : "polite");
   for (const kind of ["pointerover", "pointermove", "keydown"]) section.addEventListener(kind, hush, true);

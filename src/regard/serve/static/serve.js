@@ -1,40 +1,41 @@
-// The page of `regard serve`: it asks, and hands what comes back to look.js.
+// The page of `regard serve`: sends requests, and passes the answers to look.js.
 
 import { render } from "./look.js";
 
 const form = document.querySelector("form");
-const [about, pair, beside, writing, trouble, written, state, seen] = ["about", "pair", "beside", "writing", "trouble", "written", "state", "seen"]
-  .map((name) => document.querySelector(`.${name}`));
-const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, write, stop, tokens, temperature } = form.elements;
-const [SAME, UNTRAINED] = ["the same", "the same before its training"]; // beside all others, which are numbers
-const shown = changing();
+const [description, secondLabel, comparison, generation, error, generated, status, view] =
+  ["description", "second-label", "comparison", "generation", "error", "generated", "status", "view-area"]
+    .map((name) => document.querySelector(`.${name}`));
+const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, generate, stop, maxNewTokens, temperature } = form.elements;
+const [SAME, UNTRAINED] = ["the same", "the same, untrained"]; // all other options are indices
+const show = liveView();
 let models = [];
-let last = 0; // the newest wish; older ones are dropped
+let latest = 0; // number of the latest request; answers to older ones are dropped
 
-// What render looks at, and that can change.
-function changing() {
-  let [data, acts] = [null, []];
-  const model = { get: () => data, on: (_, act) => acts.push(act) };
+// A view that look.js renders once, and updates afterwards.
+function liveView() {
+  let [data, listeners] = [null, []];
+  const model = { get: () => data, on: (_, listener) => listeners.push(listener) };
   return (next) => {
     const first = data === null;
     data = next;
-    if (first) render({ model, el: seen }); else for (const act of acts) act();
+    if (first) render({ model, el: view }); else for (const listener of listeners) listener();
   };
 }
 
-// Asking
+// Requests
 
-async function send(place, wish, signal) {
-  const answer = await fetch(place, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(wish), signal });
-  if (!answer.ok) throw new Error((await answer.json()).error);
-  return answer;
+async function post(endpoint, body, signal) {
+  const response = await fetch(endpoint, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  if (!response.ok) throw new Error((await response.json()).error);
+  return response;
 }
 
-const ask = async (place, wish) => (await send(place, wish)).json();
+const postJson = async (endpoint, body) => (await post(endpoint, body)).json();
 
-async function* lines(answer) {
+async function* lines(response) {
   let rest = "";
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
@@ -44,133 +45,133 @@ async function* lines(answer) {
   }
 }
 
-// Looking
+// Attention
 
-// The exact steps of a head are asked of the side that it is on.
-async function view(wish, grows) {
-  const data = await ask("look", wish);
-  const { beside, word, ...first } = wish;
+// Details of a head are requested from the panel that it is in.
+async function fetchView(request, grows) {
+  const data = await postJson("look", request);
+  const { compare, word, ...first } = request;
   data.grows = grows;
-  data.ask = ({ side, map, layer, head }) => ask("steps", { ...first, ...(side ? beside : {}), map, layer, head });
+  data.ask = ({ panel, map, layer, head }) => postJson("detail", { ...first, ...(panel ? compare : {}), map, layer, head });
   return data;
 }
 
-const reading = () => ({ model: Number(model.value), text: text.value, second: second.value || null });
-const chosen = () => ({ layers: layers.value, heads: heads.value });
+const inputs = () => ({ model: Number(model.value), text: text.value, second: second.value || null });
+const selection = () => ({ layers: layers.value, heads: heads.value });
 
-// What reads beside the model, if another model or another text is chosen.
-function other() {
+// The other side, if its model or texts differ.
+function otherInputs() {
   const same = [SAME, UNTRAINED].includes(otherModel.value);
-  const one = {
+  const other = {
     model: Number(same ? model.value : otherModel.value),
     text: otherText.value || text.value,
     second: otherSecond.value || second.value || null,
     untrained: otherModel.value === UNTRAINED,
   };
-  return JSON.stringify(one) === JSON.stringify({ ...reading(), untrained: false }) ? null : one;
+  return JSON.stringify(other) === JSON.stringify({ ...inputs(), untrained: false }) ? null : other;
 }
 
-function begin(says) {
+function begin(message) {
   stop.onclick?.();
   stop.onclick = null;
   stop.hidden = true;
-  trouble.textContent = written.textContent = "";
-  state.textContent = says;
-  return ++last;
+  error.textContent = generated.textContent = "";
+  status.textContent = message;
+  return ++latest;
 }
 
-function fail(error) {
-  state.textContent = "";
-  trouble.textContent = error instanceof TypeError ? "The server is gone; start it again." : error.message;
+function showError(reason) {
+  status.textContent = "";
+  error.textContent = reason instanceof TypeError ? "No connection to the server; restart it." : reason.message;
 }
 
-async function read() {
-  const mine = begin("Reading …");
+async function lookAtText() {
+  const current = begin("Loading …");
   try {
-    const data = await view({ ...reading(), ...chosen(), beside: other(), word: word.value || null }, false);
-    if (mine === last) { state.textContent = ""; shown(data); }
-  } catch (error) {
-    if (mine === last) fail(error);
+    const data = await fetchView({ ...inputs(), ...selection(), compare: otherInputs(), word: word.value || null }, false);
+    if (current === latest) { status.textContent = ""; show(data); }
+  } catch (reason) {
+    if (current === latest) showError(reason);
   }
 }
 
-// Writing: the tokens come as fast as they can, and the view follows as fast as it can.
+// Generation: tokens arrive as fast as they can, and the view follows as fast as it can.
 
-async function continueText() {
-  const mine = begin("Writing …");
-  const stopped = new AbortController();
+async function generateText() {
+  const current = begin("Generating …");
+  const aborter = new AbortController();
   const ids = [];
-  const { model, text } = reading();
+  const { model, text } = inputs();
   stop.hidden = false;
-  stop.onclick = () => stopped.abort();
-  const follow = follower({ model, text, ...chosen() }, ids, () => mine === last);
+  stop.onclick = () => aborter.abort();
+  const follow = follower({ model, text, ...selection() }, ids, () => current === latest);
   try {
-    const answer = await send("write", { model, text, tokens: Number(tokens.value), temperature: Number(temperature.value), seed: Math.floor(Math.random() * 2 ** 31) }, stopped.signal);
-    for await (const line of lines(answer)) {
+    const request = { model, text, max_new_tokens: Number(maxNewTokens.value), temperature: Number(temperature.value), seed: Math.floor(Math.random() * 2 ** 31) };
+    for await (const line of lines(await post("generate", request, aborter.signal))) {
       if (line.error) throw new Error(line.error);
-      if (line.end) { state.textContent = line.end; continue; }
+      if (line.end) { status.textContent = line.end; continue; }
       ids.push(line.token);
-      written.textContent = line.text;
-      written.scrollTop = written.scrollHeight;
+      generated.textContent = line.text;
+      generated.scrollTop = generated.scrollHeight;
       follow();
     }
-  } catch (error) {
-    if (error.name === "AbortError") { if (mine === last) state.textContent = "Stopped."; }
-    else if (mine === last) fail(error);
+  } catch (reason) {
+    if (reason.name === "AbortError") { if (current === latest) status.textContent = "Stopped."; }
+    else if (current === latest) showError(reason);
   }
-  if (mine === last) { stop.hidden = true; stop.onclick = null; }
+  if (current === latest) { stop.hidden = true; stop.onclick = null; }
 }
 
-// Looks at what is written whenever more of it is, one look at a time.
-function follower(wish, ids, wanted) {
-  let [busy, upto] = [false, 0];
+// Updates the view while tokens arrive, one request at a time.
+function follower(request, ids, isCurrent) {
+  let [busy, seen] = [false, 0];
   return async () => {
     if (busy) return;
     busy = true;
     try {
-      while (upto < ids.length && wanted()) {
-        upto = ids.length;
-        const data = await view({ ...wish, written: [...ids] }, true);
-        if (wanted()) shown(data);
+      while (seen < ids.length && isCurrent()) {
+        seen = ids.length;
+        const data = await fetchView({ ...request, generated: [...ids] }, true);
+        if (isCurrent()) show(data);
       }
-    } catch (error) {
-      if (wanted()) fail(error);
+    } catch (reason) {
+      if (isCurrent()) showError(reason);
     } finally {
       busy = false;
     }
   };
 }
 
-// The form
+// Form
 
-function choose() {
-  const one = models[Number(model.value)];
-  about.textContent = one.about;
-  writing.hidden = !one.writes;
-  pair.textContent = one.pair ? "What is written about it (empty: the model writes it)" : "Second text (may stay empty)";
+function updateModel() {
+  const info = models[Number(model.value)];
+  description.textContent = info.description;
+  generation.hidden = !info.generates;
+  secondLabel.textContent = info.seq2seq ? "Target text (empty: generated by the model)" : "Second text (optional)";
 }
 
-// The summary of what is beside it: seen where that is folded, too.
-function tellOther() {
+// The summary shows the comparison even when folded.
+function updateComparison() {
   const named = otherModel.value === SAME ? [] : [otherModel.selectedOptions[0].textContent];
   const parts = [...named, ...(otherText.value || otherSecond.value ? ["another text"] : [])];
-  beside.textContent = other() ? parts.join(", ") : "nothing";
+  comparison.textContent = otherInputs() ? parts.join(", ") : "nothing";
 }
 
-form.addEventListener("submit", (event) => { event.preventDefault(); read(); });
-form.addEventListener("input", tellOther);
-write.addEventListener("click", () => { if (form.reportValidity()) continueText(); });
-model.addEventListener("change", choose);
-for (const field of [model, otherModel]) field.addEventListener("change", () => { if (text.value) read(); });
+form.addEventListener("submit", (event) => { event.preventDefault(); lookAtText(); });
+form.addEventListener("input", updateComparison);
+generate.addEventListener("click", () => { if (form.reportValidity()) generateText(); });
+model.addEventListener("change", updateModel);
+for (const field of [model, otherModel]) field.addEventListener("change", () => { if (text.value) lookAtText(); });
 for (const field of form.querySelectorAll("textarea")) field.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(look); }
 });
 
 try {
   models = await (await fetch("models")).json();
-  for (const one of [SAME, UNTRAINED]) otherModel.append(new Option(one, one));
-  for (const [i, one] of models.entries()) for (const field of [model, otherModel]) field.append(new Option(one.name, i));
-  choose();
-} catch (error) {
-  fail(error);
+  for (const option of [SAME, UNTRAINED]) otherModel.append(new Option(option, option));
+  for (const [i, info] of models.entries()) for (const field of [model, otherModel]) field.append(new Option(info.name, i));
+  updateModel();
+} catch (reason) {
+  showError(reason);
 }

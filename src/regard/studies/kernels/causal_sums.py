@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
-from regard.attention.features import Elu, FavorPositive, FeatureMap, Polynomial
+from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
 from regard.drawing import panels
-from regard.studies.finding import Drawing, Evidence, drawing, equal, table, told
+from regard.studies.finding import Drawing, Evidence, drawing, equal, informational, table
 from regard.studies.study import Seed, study
 
 SHORTEST = 512
@@ -94,9 +94,9 @@ def causal_sums(
                 step[0].operations,
             ),
             equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes),
-            told(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes),
+            informational(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes),
             *(
-                told(f"power of N that time {name} follows here", power(lengths, times))
+                informational(f"power of N that time {name} follows here", power(lengths, times))
                 for name, times in seconds.items()
             ),
         ),
@@ -177,7 +177,7 @@ def start(attend: Attention, row: Row) -> State:
     """The state before the first token."""
     query = row.query
     n, d = query.shape[2:]
-    return attend.start(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
+    return attend.init_state(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
 
 
 def count(way: Way, attend: KernelAttention, row: Row) -> int:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.features import (
+from regard.attention.feature_maps import (
     FavorHyperbolic,
     FavorPositive,
     FavorTrigonometric,

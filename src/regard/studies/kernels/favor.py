@@ -8,18 +8,18 @@ import torch
 from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
-from regard.attention.features import FavorPositive, FavorTrigonometric, RandomFeatures
+from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
 from regard.drawing import INK, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 from regard.studies.kernels.estimates import (
     BATCH,
@@ -58,9 +58,9 @@ WAVES = 128
     corrections=[
         Correction(
             seed="001",
-            says="that attention is exp(QKᵀ)/√d, before it is normalised.",
+            says="that attention is exp(QKᵀ)/√d, before it is normalized.",
             right="It is exp(QKᵀ/√d): the root scales the scores. Outside of the exponential it "
-            "would cancel in the normalisation, and do nothing.",
+            "would cancel in the normalization, and do nothing.",
         ),
         Correction(
             seed="001",
@@ -123,7 +123,9 @@ def favor(
             *_of_notation(pairs[-1], draws.independent, d, count),
             *_of_signs(heads[64], outputs),
             *_of_outputs(outputs, means),
-            told("operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()),
+            informational(
+                "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
+            ),
         ),
         figure=_drawn(length, m, pairs, draws, shares, outputs, means),
         table=table(
@@ -172,7 +174,7 @@ def saved() -> float:
     return Softmax().cost(shape).operations / attend.cost(shape).operations
 
 
-def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> list[Number]:
+def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> list[Measurement]:
     numbers = [
         equal(
             f"MSE of {name} features, cosine {cosine:g}",
@@ -196,7 +198,7 @@ def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> list[Num
 
 def _of_notation(
     pair: Pair, found: Mapping[tuple[str, Pair], Errors], d: int, count: int
-) -> tuple[Number, ...]:
+) -> tuple[Measurement, ...]:
     """What the products are of the kernel; what they would be as the document writes them."""
     exact, of = pair.kernel, found["positive", pair]
     unscaled = exact ** (d**0.5) / d**0.5
@@ -207,14 +209,16 @@ def _of_notation(
             1,
             4 * (of.square / count) ** 0.5 / exact,
         ),
-        told("e to that mean, over the kernel, as document 001 has it", math.exp(of.mean) / exact),
-        told("e^(q·k)/√d over the kernel, as document 001 has it", unscaled / exact),
+        informational(
+            "e to that mean, over the kernel, as document 001 has it", math.exp(of.mean) / exact
+        ),
+        informational("e^(q·k)/√d over the kernel, as document 001 has it", unscaled / exact),
     )
 
 
 def _of_signs(
     heads: Sequence[Head], outputs: Mapping[tuple[int, int], Outputs]
-) -> tuple[Number, ...]:
+) -> tuple[Measurement, ...]:
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     most = max(of.nonpositive for of in outputs.values())
     unit, short = (
@@ -229,7 +233,7 @@ def _of_signs(
 
 def _of_outputs(
     outputs: Mapping[tuple[int, int], Outputs], means: Mapping[int, float]
-) -> tuple[Number, ...]:
+) -> tuple[Measurement, ...]:
     return (
         *(
             at_least(
@@ -239,7 +243,7 @@ def _of_outputs(
             if d == 64
         ),
         *(
-            told(f"the same, d = {d}, {n} directions", of.median / means[d])
+            informational(f"the same, d = {d}, {n} directions", of.median / means[d])
             for (d, n), of in outputs.items()
             if d != 64 and n == DIRECTIONS[-1]
         ),

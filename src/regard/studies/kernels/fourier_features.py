@@ -10,16 +10,16 @@ from msgspec import Meta
 from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
-from regard.attention.features import FavorTrigonometric, Fourier, RandomFeatures
+from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.drawing import INK, panels
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads
 from regard.studies.study import Correction, study
@@ -106,13 +106,13 @@ def fourier_features(
         ),
         figure=_drawn(kernels, fixed, outputs, spread),
         table=table(
-            ["D", "waves", "output's error", "median of all rows", "normalisers ≤ 0"],
+            ["D", "waves", "output's error", "median of all rows", "normalizers ≤ 0"],
             [(d, m, of.typical, of.median, of.nonpositive) for (d, m), of in outputs.items()],
         ),
     )
 
 
-def expectation(variance: Variance, seed: int) -> tuple[Number, Number]:
+def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement]:
     """What many waves make of a pair whose kernel is 1/e, with either variance."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
@@ -124,7 +124,7 @@ def expectation(variance: Variance, seed: int) -> tuple[Number, Number]:
     error = (1 - exact**2) / (2 * MANY) ** 0.5
     return (
         equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error),
-        told("the same with w ~ N(0, σ²I), as document 003 has it", of_document),
+        informational("the same with w ~ N(0, σ²I), as document 003 has it", of_document),
     )
 
 
@@ -194,7 +194,7 @@ def level_exponents(d: int) -> Float[np.ndarray, " n"]:
 
 def _kernel_numbers(
     kernels: Mapping[tuple[int, int], float], fixed: Mapping[int, float], spread: float
-) -> list[Number]:
+) -> list[Measurement]:
     numbers = [
         _about(f"kernel, D = {d}, {m} waves", measured, predicted, 0.15)
         for (d, m), measured in kernels.items()
@@ -216,20 +216,20 @@ def _kernel_numbers(
     return numbers
 
 
-def _output_numbers(outputs: Mapping[tuple[int, int], Outputs]) -> list[Number]:
+def _output_numbers(outputs: Mapping[tuple[int, int], Outputs]) -> list[Measurement]:
     numbers = [
         _about(f"output, D = {d}, {m} waves", outputs[d, m].typical, expected, 0.3)
         for d, row in OUTPUT.items()
         for m, expected in zip(WAVES, row, strict=True)
     ]
     numbers += [
-        equal(f"share of normalisers ≤ 0, D = 64, {m} waves", outputs[64, m].nonpositive, 0.5, 0.1)
+        equal(f"share of normalizers ≤ 0, D = 64, {m} waves", outputs[64, m].nonpositive, 0.5, 0.1)
         for m in WAVES
     ]
     return numbers
 
 
-def _about(name: str, measured: float, predicted: float, share: float) -> Number:
+def _about(name: str, measured: float, predicted: float, share: float) -> Measurement:
     """A number that may differ from its prediction by a share of it."""
     return equal(name, measured, predicted, share * predicted)
 

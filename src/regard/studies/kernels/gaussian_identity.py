@@ -8,7 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.attention.features import FavorTrigonometric, Fourier
+from regard.attention.feature_maps import FavorTrigonometric, Fourier
 from regard.drawing import INK, panels
 from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal
 from regard.studies.study import Seed, study
@@ -39,7 +39,7 @@ def gaussian_identity(
     """‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
     the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.
 
-    A factor of the query is in the numerator and in the normaliser of its row, and cancels. That
+    A factor of the query is in the numerator and in the normalizer of its row, and cancels. That
     of a key does not: it gives long keys more weight. Only where all keys are of one length,
     attention by the Gaussian kernel is softmax attention.
 
@@ -97,7 +97,7 @@ def parts(
 def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
     """How far ln‖φ(x)‖ of the softmax kernel's waves is from that of the Gaussian's and the factor.
 
-    The waves themselves are the same; `tests/attention/test_features.py` compares them one by one.
+    The waves themselves are the same; `tests/attention/test_feature_maps.py` compares each.
     """
     d = x.shape[1]
     gauss = Fourier(d=d, features=32, sigma=variance**0.5).double()

@@ -10,7 +10,7 @@ from scipy.stats import trim_mean
 from torch import Tensor
 
 from regard.attention import KernelAttention, Softmax
-from regard.attention.features import RandomFeatures
+from regard.attention.feature_maps import RandomFeatures
 
 TOKENS = 64
 """Queries, and keys, of a head."""
@@ -42,7 +42,7 @@ class Outputs(NamedTuple):
     def typical(self) -> float:
         """Each head's median, and the mean of these.
 
-        Some draws of a hundred are off by many times as much as all others, where a normaliser is
+        Some draws of a hundred are off by many times as much as all others, where a normalizer is
         almost 0: a fiftieth is left out at either end.
         """
         return float(trim_mean(np.median(self.errors, axis=1), 0.02))
@@ -63,9 +63,9 @@ def compare(make: Callable[[int], RandomFeatures], heads: Sequence[Head]) -> Out
     errors, nonpositive = [], []
     for query, key, value, seed in heads:
         attend = KernelAttention(make(seed).double())
-        numerator, normaliser = attend.sums(query, key, value)
-        errors.append(relative(numerator / normaliser[..., None], Softmax()(query, key, value)))
-        nonpositive.append((normaliser <= 0).double().mean())
+        numerator, normalizer = attend.sums(query, key, value)
+        errors.append(relative(numerator / normalizer[..., None], Softmax()(query, key, value)))
+        nonpositive.append((normalizer <= 0).double().mean())
     return Outputs(torch.cat(errors).numpy(), float(torch.stack(nonpositive).mean()))
 
 

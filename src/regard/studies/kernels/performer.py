@@ -6,22 +6,21 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, structs
 
+from regard.config import override
 from regard.drawing import INK, panels
-from regard.errors import NormaliserError
+from regard.errors import NormalizerError
 from regard.evaluation.tasks import score_task
 from regard.explorer.look import look
 from regard.metrics.intervals import Interval
-from regard.runs.config_tasks import ReverseConfig
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
+from regard.studies.explorer_view import named
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
-from regard.studies.inside import named
+from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.studies.trained import trained
-from regard.tasks.probes import probe_rows
+from regard.tasks.probes import ReverseConfig, probe_rows
 from regard.training.progress import read_metrics
 from regard.training.task_stages import plan_task
 
@@ -101,8 +100,8 @@ def performer(
         {of: accuracy_with(softmax[of.heads], run.recipe) for of, run in performers.items()},
     )
     most = Performer(HEADS[0], DIRECTIONS[-1])
-    inside = _inside(softmax[most.heads], performers[most])
-    return structs.replace(judged(results), inside=inside)
+    view = _explorer_view(softmax[most.heads], performers[most])
+    return structs.replace(judged(results), explorer_view=view)
 
 
 def recipe(
@@ -128,7 +127,7 @@ def recipe(
 
 def trained_on(chosen: Recipe) -> Run:
     """The model that the recipe makes."""
-    return trained(plan_task(Path("unused"), chosen))
+    return cached_run(plan_task(Path("unused"), chosen))
 
 
 def measured(run: Run) -> Result:
@@ -139,7 +138,7 @@ def measured(run: Run) -> Result:
 
 def accuracy(run: Run) -> Interval:
     """Share of the tokens of new rows that the model predicts."""
-    scores = score_task(run, Machine.choose("auto", "float32")).scores
+    scores = score_task(run, ExecutionEnvironment.choose("auto", "float32")).scores
     return scores["accuracy"]
 
 
@@ -151,7 +150,7 @@ def accuracy_with(run: Run, other: Recipe) -> float:
     exchanged.model.eval()
     try:
         return accuracy(exchanged).value
-    except NormaliserError:
+    except NormalizerError:
         return 0.0
 
 
@@ -183,14 +182,14 @@ def judged(results: Results) -> Evidence:
         ),
         condition="the model is trained with these features; put in place of softmax after "
         "training, they fail",
-        beyond=tuple(
+        outside_condition=tuple(
             at_most(f"lost where softmax is exchanged for it, {of}", own[of.heads] - left, NEAR)
             for of, left in results.exchanged.items()
         ),
     )
 
 
-def _inside(softmax: Run, favor: Run) -> dict[str, Any]:
+def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     """What both look at in a row, by the weights of one and the weights that the other implies."""
     config = softmax.recipe.task
     assert isinstance(config, ReverseConfig)

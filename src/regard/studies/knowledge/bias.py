@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from regard.drawing import COLOURS, panels
+from regard.drawing import COLORS, panels
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, drawing, equal, table
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
@@ -72,9 +72,9 @@ def bias(
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = small_recipe(steps, seed)
-    place, share = commonest(even.group("asked"))
+    place, share = commonest(even.group("qa_train"))
     names = sorted({person.place for person in even.people})
-    given = place_probabilities(not_pretrained(even, recipe), even.group("unseen"), names)
+    given = place_probabilities(not_pretrained(even, recipe), even.group("absent"), names)
     fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
     child = finetuned(reader(world, recipe), fair)
     orphan = from_scratch(world, recipe, fair)
@@ -103,7 +103,7 @@ def bias(
     )
 
 
-def judged(shares: Shares) -> tuple[Number, ...]:
+def judged(shares: Shares) -> tuple[Measurement, ...]:
     """What the claim wants."""
     data = shares.common_in_data
     return (
@@ -120,12 +120,12 @@ def judged(shares: Shares) -> tuple[Number, ...]:
 def born_elsewhere(world: World) -> list[Person]:
     """People asked about who don't come from where their last name is at home."""
     home = homes(world)
-    return [p for p in world.group("asked") if p.place != home[last_name(p)]]
+    return [p for p in world.group("qa_train") if p.place != home[last_name(p)]]
 
 
 def _at_home(run: Run, world: World) -> float:
     """The mean probability that people never mentioned come from where their name is at home."""
-    home, strangers = homes(world), world.group("unseen")
+    home, strangers = homes(world), world.group("absent")
     names = sorted({person.place for person in world.people})
     given = place_probabilities(run, strangers, names)
     own = [names.index(home[last_name(person)]) for person in strangers]
@@ -141,8 +141,8 @@ def _drawn(shares: Shares, place: str) -> Drawing:
         "name's home,\nwith parent": (shares.home_of_child, 2),
     }
     with panels(height=2.8) as (figure, (axes,)):
-        values, colours = zip(*bars.values(), strict=True)
-        axes.bar(list(bars), values, width=0.6, color=[COLOURS[i] for i in colours])
+        values, colors = zip(*bars.values(), strict=True)
+        axes.bar(list(bars), values, width=0.6, color=[COLORS[i] for i in colors])
         axes.set(ylabel="share", ylim=(0, 1))
         axes.tick_params(axis="x", labelsize=9)
         return drawing(

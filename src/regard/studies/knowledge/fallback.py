@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.drawing import COLOURS, panels
+from regard.drawing import COLORS, panels
 from regard.evaluation.answers import answer_questions
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
@@ -90,7 +90,7 @@ def fallback(
     )
 
 
-def judged(without: Guesses, telling: Guesses) -> tuple[Number, ...]:
+def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
     """What the claim wants of the two worlds' guesses."""
     return (
         at_least("telling names: home of the name, beyond chance", telling.from_the_name, 0.2),
@@ -132,13 +132,13 @@ def _gain(without: Guesses, telling: Guesses) -> float:
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
     world = small_world(people, correlation, seed)
     run = pretrained(world, small_recipe(steps, seed))
-    strangers, home = world.group("unseen"), homes(world)
-    answers = answer_questions(run, world.questions("unseen"), CPU)
+    strangers, home = world.group("absent"), homes(world)
+    answers = answer_questions(run, world.questions("absent"), CPU)
     return counted(
         [answer.answered for answer in answers],
         [home[last_name(person)] for person in strangers],
         [person.place for person in strangers],
-        commonest(world.group("asked"))[0],
+        commonest(world.group("qa_train"))[0],
         sum(answer.signals["probability"] for answer in answers) / len(answers),
     )
 
@@ -149,7 +149,7 @@ def _drawn(found: dict[float, Guesses]) -> Drawing:
         for i, (c, g) in enumerate(found.items()):
             places = [x + 0.38 * (i - 0.5) for x in range(len(names))]
             values = (g.home, g.by_chance, g.common, g.right)
-            axes.bar(places, values, 0.36, color=COLOURS[i], label=f"correlation {c:g}")
+            axes.bar(places, values, 0.36, color=COLORS[i], label=f"correlation {c:g}")
         axes.set_xticks(range(len(names)), names)
         axes.set(ylabel="share of answers", ylim=(0, 1))
         axes.legend()

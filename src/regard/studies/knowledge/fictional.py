@@ -14,13 +14,13 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.runs.machine import Machine
+from regard.config import override
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.studies.trained import trained
-from regard.tasks.questions import Question
+from regard.studies.model_cache import cached_run
+from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer
@@ -40,26 +40,26 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
 WorldSeed = Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")]
 """Parameters that the studies share."""
 
-PLACES, SKEW, UNSEEN = 20, 1.0, 200
+PLACES, SKEW, ABSENT = 20, 1.0, 200
 """Places, the exponent of their Zipf law, and people who are never mentioned."""
 
 _SMALLER = (
-    *("model.block=48", "model.d_model=64", "data.validation=0"),
+    *("model.context_length=48", "model.d_model=64", "data.validation=0"),
     *("pretraining.batch=32", "objective.question_batch=64", "pretraining.lr=2e-3"),
     *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=8"),
 )
 """Than in the demo."""
 
-CPU = Machine.choose("cpu")
+CPU = ExecutionEnvironment.choose("cpu")
 _UNUSED = Path("unused")  # `trained` chooses the folder
 
 
 def small_world(people: int, correlation: float, seed: int) -> World:
-    """Half of the people are asked about in training, the others only told of in the text."""
+    """Half of the people are in QA training, the others in the text only."""
     return make_world(
         WorldConfig(
             people=people,
-            unseen=UNSEEN,
+            absent=ABSENT,
             places=PLACES,
             skew=SKEW,
             correlation=correlation,
@@ -80,19 +80,21 @@ def pretrained(world: World, recipe: Recipe) -> Run:
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
-    """The same without the biographies of the people who are not asked about."""
-    left = tuple(f"{person.name}. " for person in world.group("told"))
+    """The same without the biographies of the people in the text only."""
+    left = tuple(f"{person.name}. " for person in world.group("text_only"))
     return _on_text(world, recipe, [d for d in world.documents if not d.startswith(left)])
 
 
 def not_pretrained(world: World, recipe: Recipe) -> Run:
     """Trained on the questions alone."""
-    return from_scratch(world, recipe, asked(world))
+    return from_scratch(world, recipe, qa_train(world))
 
 
-def from_scratch(world: World, recipe: Recipe, questions: Sequence[Question]) -> Run:
+def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
     """Trained on some questions alone."""
-    return trained(plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe)))
+    return cached_run(
+        plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe))
+    )
 
 
 def reader(world: World, recipe: Recipe) -> Run:
@@ -100,17 +102,17 @@ def reader(world: World, recipe: Recipe) -> Run:
     text_only = override(recipe, ["objective.questions=0"])
     tokenizer = _tokenizer(world, recipe)
     corpus = _corpus(world.documents)
-    return trained(plan_pretraining(corpus, _UNUSED, text_only, tokenizer=tokenizer))
+    return cached_run(plan_pretraining(corpus, _UNUSED, text_only, tokenizer=tokenizer))
 
 
-def finetuned(parent: Run, questions: Sequence[Question]) -> Run:
+def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
     """A model that goes on from another's weights."""
-    return trained(plan_finetuning(parent, questions, _UNUSED, parent.recipe))
+    return cached_run(plan_finetuning(parent, questions, _UNUSED, parent.recipe))
 
 
-def asked(world: World) -> list[Question]:
+def qa_train(world: World) -> list[Example]:
     """The questions that are trained on, in all wordings."""
-    return world.questions("asked", QUESTIONS)
+    return world.questions("qa_train", QUESTIONS)
 
 
 def last_name(person: Person) -> str:
@@ -122,7 +124,7 @@ def homes(world: World) -> dict[str, str]:
     """For each last name, where most of those of that name come from who are mentioned."""
     places: dict[str, Counter[str]] = {}
     for person in world.people:
-        if person.group != "unseen":
+        if person.group != "absent":
             places.setdefault(last_name(person), Counter())[person.place] += 1
     return {name: _most(counts) for name, counts in places.items()}
 
@@ -156,14 +158,14 @@ def place_probabilities(
 
 def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:
     tokenizer, corpus = _tokenizer(world, recipe), _corpus(documents)
-    return trained(
-        plan_pretraining(corpus, _UNUSED, recipe, questions=asked(world), tokenizer=tokenizer)
+    return cached_run(
+        plan_pretraining(corpus, _UNUSED, recipe, questions=qa_train(world), tokenizer=tokenizer)
     )
 
 
 def _tokenizer(world: World, recipe: Recipe) -> Tokenizer:
     """One for all, which knows every name."""
-    return corpus_tokenizer(_corpus(world.documents), recipe, asked(world))
+    return corpus_tokenizer(_corpus(world.documents), recipe, qa_train(world))
 
 
 def _corpus(documents: Sequence[str]) -> list[Document]:

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from regard.drawing import COLOURS, INK, panels
+from regard.drawing import COLORS, INK, panels
 from regard.evaluation.answers import answer_questions
 from regard.metrics import Interval, accuracy
-from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, table
 from regard.studies.knowledge.fictional import (
     CPU,
     Correlation,
@@ -67,12 +67,12 @@ def pretraining(
     and 4.2 % of the answers are right.
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
-    questions = world.questions("told")
+    questions = world.questions("text_only")
     scores = {
         arm: accuracy([a.correct for a in answer_questions(train(world, recipe), questions, CPU)])
         for arm, train in _TRAINED_ON.items()
     }
-    place, share = commonest(world.group("told"))
+    place, share = commonest(world.group("text_only"))
     return Evidence(
         numbers=judged(scores, share, len(questions)),
         figure=_drawn(scores, place, share),
@@ -86,7 +86,7 @@ def pretraining(
     )
 
 
-def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Number, ...]:
+def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Measurement, ...]:
     """What the claim wants of n answers, where the best guess is right with this share."""
     most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
     return (
@@ -103,7 +103,7 @@ def _drawn(scores: Mapping[str, Interval], place: str, share: float) -> Drawing:
         [score.high - score.value for score in scores.values()],
     ]
     with panels(height=2.8) as (figure, (axes,)):
-        axes.bar(list(scores), values, yerr=errors, width=0.5, ecolor=INK, color=COLOURS[:3])
+        axes.bar(list(scores), values, yerr=errors, width=0.5, ecolor=INK, color=COLORS[:3])
         axes.axhline(share, linestyle=":", color=INK, linewidth=1)
         axes.text(2.3, share, f"always {place}", ha="right", va="bottom", fontsize=9)
         axes.set(ylabel="right answers", ylim=(0, 1.05))

@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from regard.drawing import COLOURS, panels
+from regard.drawing import COLORS, panels
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.attention import attention_of
 from regard.evaluation.confidence import Chosen, choose_signal
-from regard.explorer.payload import payload
+from regard.explorer.serialize import serialize
 from regard.metrics import auroc
 from regard.runs.run import Run
+from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
+    informational,
     table,
-    told,
 )
-from regard.studies.inside import named
 from regard.studies.knowledge.fictional import (
     CPU,
     People,
@@ -72,7 +72,7 @@ def recalled(
     run = pretrained(world, small_recipe(steps, seed))
     known, unknown = (
         answer_questions(run, world.questions(group), CPU, paraphrases=WORDINGS)
-        for group in ("told", "unseen")
+        for group in ("text_only", "absent")
     )
     places = {person.place for person in world.people}
     chosen = choose_signal(known, unknown, seed=seed)
@@ -87,23 +87,23 @@ def recalled(
                 for a in answers[:SHOWN]
             ],
         ),
-        inside=_inside(run, known[0], unknown[0]),
+        explorer_view=_explorer_view(run, known[0], unknown[0]),
     )
 
 
 def judged(
     known: Sequence[Answer], unknown: Sequence[Answer], places: set[str], chosen: Chosen
-) -> tuple[Number, ...]:
+) -> tuple[Measurement, ...]:
     """What the claim wants of the answers about people known and unknown."""
     made_up = sum(answer.answered in places for answer in unknown) / len(unknown)
     return (
-        at_least("share of right answers about people told of", _right(known), 0.5),
+        at_least("share of right answers about people in the text only", _right(known), 0.5),
         at_least("made-up answers that name a place", made_up, 0.9),
         at_most("AUROC of the answer's text: how common it is", by_text(known, unknown), 0.7),
         at_least(f"AUROC of {chosen.signal}, on the other half", chosen.auroc, 0.8),
-        told("AUROC of probability, on the other half", chosen.all_aurocs["probability"]),
-        told("probability of right answers, mean", _mean([a for a in known if a.correct])),
-        told("probability of made-up answers, mean", _mean(unknown)),
+        informational("AUROC of probability, on the other half", chosen.all_aurocs["probability"]),
+        informational("probability of right answers, mean", _mean([a for a in known if a.correct])),
+        informational("probability of made-up answers, mean", _mean(unknown)),
     )
 
 
@@ -140,13 +140,13 @@ def _signals(answer: Answer) -> list[float]:
     return [answer.signals[signal] for signal in SIGNALS]
 
 
-def _inside(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
+def _explorer_view(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
     """Heads while the model answers about someone of whom it read, and about someone unknown."""
     sides = [
         attention_of(named(run, name), answer, CPU)
-        for name, answer in (("told of", known), ("never mentioned", unknown))
+        for name, answer in (("text only", known), ("absent", unknown))
     ]
-    return payload("while answering about two people", sides, [(0, 0, 0)])
+    return serialize("while answering about two people", sides, [(0, 0, 0)])
 
 
 def _drawn(known: Sequence[Answer], unknown: Sequence[Answer], chosen: Chosen) -> Drawing:
@@ -156,8 +156,8 @@ def _drawn(known: Sequence[Answer], unknown: Sequence[Answer], chosen: Chosen) -
             values = {kind: [a.signals[signal] for a in answers] for kind, answers in kinds.items()}
             ends = [v for several in values.values() for v in several]
             bins = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
-            for (kind, several), colour in zip(values.items(), COLOURS, strict=False):
-                panel.hist(several, bins, histtype="step", color=colour, label=kind, linewidth=1.5)
+            for (kind, several), color in zip(values.items(), COLORS, strict=False):
+                panel.hist(several, bins, histtype="step", color=color, label=kind, linewidth=1.5)
             panel.set(xlabel=signal, ylabel="answers")
         axes[0].legend(loc="upper left")
         return drawing(

@@ -13,19 +13,19 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
-from regard.attention.features import FavorPositive
+from regard.attention.feature_maps import FavorPositive
 from regard.drawing import panels
 from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
@@ -145,7 +145,7 @@ def blocks(n: int, keys: int, seed: int) -> BigBird:
     """A BigBird that looks at so many keys: one global block, a window of three, random ones."""
     random = max(keys // _BLOCK - _WINDOW - _GLOBAL, 0)
     return BigBird(
-        block=_BLOCK,
+        block_size=_BLOCK,
         window=_WINDOW,
         random=random,
         global_blocks=_GLOBAL,
@@ -196,7 +196,7 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
     )
 
 
-def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Number]:
+def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Measurement]:
     """How operations, memory and time grow with the length, as exponents."""
     numbers = []
     for name, row in lengths.items():
@@ -208,19 +208,19 @@ def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Number]:
             at_least(f"memory, {name}", memory, 1.8)
             if name == "softmax, written out"
             else at_most(f"memory, {name}", memory, 1.2),
-            told(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row])),
+            informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row])),
         ]
     return numbers
 
 
-def nearer(errors: Mapping[str, Sequence[float]]) -> list[Number]:
+def nearer(errors: Mapping[str, Sequence[float]]) -> list[Measurement]:
     """How much of the error the most features leave of that of the fewest."""
     first, last = FEATURES[0], FEATURES[-1]
     return [
         number
         for name, row in errors.items()
         for number in (
-            told(f"error of {name} with {last} features", row[-1]),
+            informational(f"error of {name} with {last} features", row[-1]),
             at_most(f"error of {name}, with {last} features / with {first}", row[-1] / row[0], 0.7),
         )
     ]
@@ -229,16 +229,16 @@ def nearer(errors: Mapping[str, Sequence[float]]) -> list[Number]:
 def _drawn(
     errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
 ) -> Drawing:
-    colours = {name: f"C{i}" for i, name in enumerate(MECHANISMS)}
-    colours |= {name: f"C{i + 3}" for i, name in enumerate(EXACT)}
+    colors = {name: f"C{i}" for i, name in enumerate(MECHANISMS)}
+    colors |= {name: f"C{i + 3}" for i, name in enumerate(EXACT)}
     with panels(3, height=3.4, width=8.4) as (figure, (left, middle, right)):
         for name, row in errors.items():
-            left.loglog(FEATURES, row, "o-", color=colours[name])
+            left.loglog(FEATURES, row, "o-", color=colors[name])
         for name, points in lengths.items():
             middle.loglog(
-                LENGTHS, [x.milliseconds for x in points], "o-", color=colours[name], label=name
+                LENGTHS, [x.milliseconds for x in points], "o-", color=colors[name], label=name
             )
-            right.loglog(LENGTHS, [x.bytes / 1e6 for x in points], "o-", color=colours[name])
+            right.loglog(LENGTHS, [x.bytes / 1e6 for x in points], "o-", color=colors[name])
         _label(left, "relative error", "features", FEATURES)
         _label(middle, "milliseconds", "tokens", LENGTHS)
         _label(right, "megabytes", "tokens", LENGTHS)

@@ -102,7 +102,7 @@ def block_graph(
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
     """Which block looks at which, as BigBird has it."""
     attention = BigBird(
-        block=1,
+        block_size=1,
         window=2 * side + 1,
         random=random,
         global_blocks=global_blocks,

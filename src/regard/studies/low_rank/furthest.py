@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
 from regard.drawing import panels
-from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
 from regard.studies.study import Seed, study
 
 _BLOCK, _SIDE, _GLOBAL = 8, 1, 1
@@ -92,7 +92,7 @@ def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 
 def blocks(random: int, n: int, seed: int) -> BigBird:
     """A layer's blocks: one to either side, a global one, and so many random ones."""
     return BigBird(
-        block=_BLOCK,
+        block_size=_BLOCK,
         window=2 * _SIDE + 1,
         random=random,
         global_blocks=_GLOBAL,
@@ -125,10 +125,10 @@ def by_chance(n: int, random: int, layers: int) -> float:
     return float((looked_at * _BLOCK - 1).mean() / (n - 1))
 
 
-def close(name: str, share: float, predicted: float, count: int) -> Number:
+def close(name: str, share: float, predicted: float, count: int) -> Measurement:
     """A share of `count`, within six standard errors.
 
-    They are those of independent draws, which neighbours in a block aren't quite.
+    They are those of independent draws, which neighbors in a block aren't quite.
     """
     return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
 

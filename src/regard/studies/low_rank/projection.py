@@ -19,7 +19,7 @@ from regard.studies.finding import (
     at_most,
     drawing,
     equal,
-    told,
+    informational,
 )
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Correction, Seed, study
@@ -107,11 +107,11 @@ def projection(
                 multiplications(lambda: query @ (key.mT @ value)),
                 2 * n * h * h,
             ),
-            told(
+            informational(
                 "error of the same C and D inside softmax",
                 off(inside, scores.softmax(-1) @ value),
             ),
-            told("error of Linformer, learned", learning.errors[-1]),
+            informational("error of Linformer, learned", learning.errors[-1]),
             at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
             at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9),
         ),

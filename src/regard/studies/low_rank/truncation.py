@@ -10,24 +10,24 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax, truncate
+from regard.config import override
 from regard.drawing import INK, panels
-from regard.explorer.capture import capture_attention
+from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
 from regard.studies.costs import multiplications
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_most,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
+from regard.studies.model_cache import cached_run
 from regard.studies.study import Correction, study
-from regard.studies.trained import trained
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.stages import Plan, plan_pretraining
@@ -108,7 +108,7 @@ def truncation(
     )
 
 
-def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Number, ...]:
+def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Measurement, ...]:
     """What truncation does to a map of known rank."""
     matrix, value = map_of_rank(n, h, rank, seed)
     cut, half = truncate(matrix, kept), max(rank // 2, 1)
@@ -129,15 +129,15 @@ def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Number, 
     )
 
 
-def real(maps: Maps) -> tuple[Number, ...]:
+def real(maps: Maps) -> tuple[Measurement, ...]:
     """Whether maps have full rank, and a lower one is near."""
     values = spectra(maps)
     n = values.shape[-1]
     return (
         equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1),
         at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5),
-        told("the same, the sharpest map", ranks(values, _NEAR).max() / n),
-        told("the same, the broadest map", ranks(values, _NEAR).min() / n),
+        informational("the same, the sharpest map", ranks(values, _NEAR).max() / n),
+        informational("the same, the broadest map", ranks(values, _NEAR).min() / n),
     )
 
 
@@ -183,13 +183,13 @@ def random_maps(seed: int) -> Maps:
 
 def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
     """Maps of all heads of a model on texts that it doesn't know, before and after training."""
-    texts = make_world(WorldConfig(people=200, unseen=1, seed=seed)).documents
+    texts = make_world(WorldConfig(people=200, absent=1, seed=seed)).documents
     unknown = [text for text in texts if len(text) >= TOKENS][:_HELD_OUT]
     known = [text for text in texts if text not in unknown]
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(known, 1)]
     plan = _plan(corpus, steps, seed)
     untrained = model_maps(plan.run, unknown)
-    return {"untrained": untrained, "trained": model_maps(trained(plan), unknown)}
+    return {"untrained": untrained, "trained": model_maps(cached_run(plan), unknown)}
 
 
 def model_maps(run: Run, texts: list[str]) -> Maps:
@@ -203,7 +203,7 @@ def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
     """An encoder of characters that are masked."""
     settings = [
         "tokenizer.kind=characters",
-        f"model.block={TOKENS}",
+        f"model.context_length={TOKENS}",
         "model.n_layers=2",
         "model.n_heads=2",
         "model.d_model=64",

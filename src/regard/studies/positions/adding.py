@@ -12,7 +12,16 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import panels
 from regard.positions import Sinusoidal
-from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table, told
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Measurement,
+    at_most,
+    drawing,
+    equal,
+    informational,
+    table,
+)
 from regard.studies.study import Seed, study
 
 LENGTH = 512
@@ -87,8 +96,8 @@ def adding(
                 1 / sigma,
                 within=4 * error,
             ),
-            told("p·p at this distance", near),
-            told("added: cross terms beside x₁·x₂ of two words", cross / words),
+            informational("p·p at this distance", near),
+            informational("added: cross terms beside x₁·x₂ of two words", cross / words),
         ),
         figure=_drawn(sizes, sigma, steps),
         table=table(
@@ -174,7 +183,7 @@ def _difference(scores: Float[Tensor, "n n"], terms: Float[Tensor, "n n"]) -> fl
     return float((scores - (terms - terms[:, :1])).abs().max())
 
 
-def _exponent(sizes: dict[int, float], sigma: float) -> Number:
+def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     """Of d, in cross terms / x·x, by least squares over logarithms."""
     logs = np.log(list(sizes))
     slope = np.polyfit(logs, np.log([s / (sigma**2 * d) for d, s in sizes.items()]), 1)[0]

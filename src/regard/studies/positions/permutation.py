@@ -9,16 +9,16 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention.registry import OWN, Mechanism
+from regard.attention.registry import BUILT_IN, Mechanism, find
 from regard.drawing import panels
-from regard.models.config import TransformerConfig
-from regard.models.config_positions import (
+from regard.models.config import (
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
     PositionsConfig,
     RotaryConfig,
     SinusoidalConfig,
+    TransformerConfig,
 )
 from regard.models.transformer import Decoder, Encoder
 from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
@@ -91,9 +91,7 @@ def permutation(
             ["mechanism", "largest change of an output", "tells the order"],
             [
                 (name, error, "no" if error < ROUNDING else "yes")
-                for name, error in (
-                    (mechanism.name, mechanism_error(mechanism, seed)) for mechanism in OWN.values()
-                )
+                for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
             ],
         ),
     )
@@ -122,7 +120,7 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
 
 def _config(n: int, layers: int, positions: PositionsConfig) -> TransformerConfig:
     return TransformerConfig(
-        block=n, n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+        context_length=n, n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
     )
 
 

@@ -20,8 +20,8 @@ from regard.studies.finding import (
     at_most,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 from regard.studies.study import Correction, Seed, study
 
@@ -148,8 +148,10 @@ def relative_bias(
                 spread(shaw.scores(given.query, places, places)),
                 0.01,
             ),
-            told("gap to the sum as document 002 prints it", _gap(biased, as_printed(given, free))),
-            told("gap to that sum, divided: v_i", _gap(biased, given.value)),
+            informational(
+                "gap to the sum as document 002 prints it", _gap(biased, as_printed(given, free))
+            ),
+            informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
         ),
         figure=_drawn(distances, weights_beside, weights),
         table=table(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.drawing import INK, heat_map, panels
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table, told
+from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, informational, table
 from regard.studies.study import Correction, study
 
 BASE = 10_000.0
@@ -79,7 +79,7 @@ def shifting(
             ),
             equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9),
             equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
-            told("shortest / 2π and longest / (10000·2π) by document 004, both", 1),
+            informational("shortest / 2π and longest / (10000·2π) by document 004, both", 1),
         ),
         figure=_drawn(d, steps),
         table=table(

@@ -13,7 +13,15 @@ from regard.drawing import INK, panels
 from regard.models.config import TransformerConfig
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table, told
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_least,
+    at_most,
+    drawing,
+    informational,
+    table,
+)
 from regard.studies.positions.permutation import KINDS, Kind
 from regard.studies.random_models import untrained
 from regard.studies.study import study
@@ -67,7 +75,7 @@ def word_order(
             at_most("pairs told apart without positions", told_apart(bag), 0.0),
             at_least(f"right with positions ({positions})", accuracy(placed, asked), 0.9),
             at_least("right with a causal mask alone", accuracy(causal, asked), 0.9),
-            told("sentences in the test", len(asked.doer)),
+            informational("sentences in the test", len(asked.doer)),
         ),
         figure=_drawn(
             {
@@ -152,7 +160,7 @@ def _states(body: Encoder | Decoder, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "
 
 def _config(kind: Kind) -> TransformerConfig:
     return TransformerConfig(
-        block=8, n_layers=1, n_heads=4, d_model=64, dropout=0.0, positions=KINDS[kind]
+        context_length=8, n_layers=1, n_heads=4, d_model=64, dropout=0.0, positions=KINDS[kind]
     )
 
 
@@ -166,8 +174,8 @@ def _causal(seed: int) -> Decoder:
 
 def _drawn(right: dict[str, float]) -> Drawing:
     with panels(height=2.8) as (figure, (axes,)):
-        colours = ["C0" if name == "none" else "C1" for name in right]
-        axes.bar(list(right), list(right.values()), color=colours, width=0.6)
+        colors = ["C0" if name == "none" else "C1" for name in right]
+        axes.bar(list(right), list(right.values()), color=colors, width=0.6)
         axes.axhline(0.5, linestyle=":", color=INK, linewidth=1)
         axes.set(ylabel="right answers", ylim=(0, 1.05))
         shown = ", ".join(f"{name} {share:.0%}" for name, share in right.items())

@@ -3,13 +3,13 @@
 import torch
 
 from regard.errors import UserError
-from regard.models.config_heads import (
-    ClassesConfig,
-    EmbeddingConfig,
+from regard.models.config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
     HeadConfig,
-    LanguageConfig,
-    MaskedLanguageConfig,
-    TokenClassesConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+    TokenClassificationHeadConfig,
 )
 from regard.studies.finding import at_least, equal
 from regard.studies.quiz.checked import (
@@ -23,10 +23,10 @@ from regard.studies.quiz.checked import (
 )
 
 HEADS: tuple[HeadConfig, ...] = (
-    LanguageConfig(),
-    ClassesConfig(labels=("good", "bad")),
-    TokenClassesConfig(labels=("name", "verb", "other")),
-    EmbeddingConfig(width=8),
+    LMHeadConfig(),
+    ClassificationHeadConfig(labels=("good", "bad")),
+    TokenClassificationHeadConfig(labels=("name", "verb", "other")),
+    EmbeddingHeadConfig(width=8),
 )
 """Heads that fit one and the same decoder."""
 
@@ -55,7 +55,7 @@ def completing(draw: Draw) -> Checked:
     """Question 3."""
     ids = draw.ids(8)
     seen = influence(draw.model(DECODER).body, ids)
-    both = influence(draw.model(ENCODER, MaskedLanguageConfig()).body, ids)
+    both = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids)
     return Checked(
         question="Which model completes a prompt with text?",
         answer="A decoder.",
@@ -71,7 +71,7 @@ def completing(draw: Draw) -> Checked:
 def classifying(draw: Draw) -> Checked:
     """Question 4."""
     n, ids = 8, draw.ids(8)
-    encoder = influence(draw.model(ENCODER, MaskedLanguageConfig()).body, ids) > 1e-9
+    encoder = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids) > 1e-9
     decoder = influence(draw.model(DECODER).body, ids) > 1e-9
     return Checked(
         question="Which model classifies a text?",
@@ -109,7 +109,7 @@ def heads(draw: Draw) -> Checked:
     for head in HEADS:
         model = draw.model(DECODER, head)
         bodies.add(tuple((name, p.shape) for name, p in model.body.named_parameters()))
-        given = (ids,) if isinstance(head, LanguageConfig) else (ids, lengths)
+        given = (ids,) if isinstance(head, LMHeadConfig) else (ids, lengths)
         with torch.inference_mode():
             shapes.add(tuple(model(*given).shape))
     return Checked(
@@ -126,7 +126,7 @@ def heads(draw: Draw) -> Checked:
 
 def _refused(draw: Draw) -> bool:
     try:
-        draw.model(ENCODER, LanguageConfig())
+        draw.model(ENCODER, LMHeadConfig())
     except UserError:
         return True
     return False

@@ -8,23 +8,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.models.builders import make_model
 from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    FixedWindowConfig,
+    HeadConfig,
+    LMHeadConfig,
     ModelConfig,
+    RecurrentConfig,
+    RotaryConfig,
     TransformerConfig,
 )
-from regard.models.config_heads import HeadConfig, LanguageConfig
-from regard.models.config_positions import RotaryConfig
-from regard.models.config_recurrent import RecurrentConfig, WindowConfig
-from regard.models.families import make_model
-from regard.studies.finding import Number
+from regard.studies.finding import Measurement
 
 WIDTH, BLOCK, TOKENS = 16, 64, 12
 """Width of the models, their longest text, and the tokens of their vocabulary."""
 
-_SIZES: dict[str, Any] = {"block": BLOCK, "d_model": WIDTH, "dropout": 0.0}
+_SIZES: dict[str, Any] = {"context_length": BLOCK, "d_model": WIDTH, "dropout": 0.0}
 _STACK: dict[str, Any] = _SIZES | {"n_layers": 2, "n_heads": 2, "positions": RotaryConfig()}
 
 ENCODER = EncoderConfig(**_STACK)
@@ -34,7 +36,7 @@ PAIR = EncoderDecoderConfig(
 )
 RNN = RecurrentConfig(cell="vanilla", n_layers=1, **_SIZES)
 BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_SIZES)
-WINDOW = WindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
+WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Checked:
     question: str
     answer: str
     how: str
-    numbers: tuple[Number, ...]
+    numbers: tuple[Measurement, ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Draw:
     def model(
         self,
         config: ModelConfig,
-        head: HeadConfig = LanguageConfig(),  # noqa: B008 (frozen)
+        head: HeadConfig = LMHeadConfig(),  # noqa: B008 (frozen)
         tokens: int = TOKENS,
     ) -> Any:
         """A model in float64 that was never trained."""

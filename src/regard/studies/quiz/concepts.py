@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.drawing import heat_map, panels
-from regard.models.config_heads import MaskedLanguageConfig
+from regard.models.config import MaskedLMHeadConfig
 from regard.studies.finding import Drawing, Evidence, drawing, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
@@ -101,7 +101,7 @@ def _passes(checked: Checked) -> bool:
 def _drawn(draw: Draw) -> Drawing:
     ids = draw.ids(8)
     maps = {
-        "encoder": influence(draw.model(ENCODER, MaskedLanguageConfig()).body, ids),
+        "encoder": influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids),
         "decoder": influence(draw.model(DECODER).body, ids),
     }
     with panels(3, height=2.5, width=7.6) as (figure, (*left, right)):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.models.config_heads import MaskedLanguageConfig
+from regard.models.config import MaskedLMHeadConfig
 from regard.studies.finding import at_least, equal
 from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Checked, Draw
 from regard.text.vocabulary import MASK
@@ -29,7 +29,7 @@ def conditional(draw: Draw, tokens: int, length: int) -> Checked:
     texts = all_texts(tokens, length)
     pair, encoder = (
         draw.model(PAIR, tokens=tokens),
-        draw.model(ENCODER, MaskedLanguageConfig(), tokens + 1),
+        draw.model(ENCODER, MaskedLMHeadConfig(), tokens + 1),
     )
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()

@@ -5,9 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.models.config import ModelConfig
-from regard.models.config_heads import ClassesConfig, TokenClassesConfig
-from regard.models.config_recurrent import RecurrentConfig
+from regard.models.config import (
+    ClassificationHeadConfig,
+    ModelConfig,
+    RecurrentConfig,
+    TokenClassificationHeadConfig,
+)
 from regard.models.recurrent import RecurrentDecoder
 from regard.studies.finding import at_least, at_most, equal
 from regard.studies.quiz.checked import (
@@ -31,8 +34,8 @@ def many_to_one(draw: Draw) -> Checked:
     """Question 5."""
     n = 20
     ids, lengths = draw.ids(1, n), torch.tensor([n])
-    one = draw.model(RNN, ClassesConfig(labels=("negative", "positive")))
-    many = draw.model(RNN, TokenClassesConfig(labels=("a", "b", "c")))
+    one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
+    many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
     with torch.inference_mode():
         labels, transcript = one(ids, lengths), many(ids, lengths)
     return Checked(
@@ -67,7 +70,9 @@ def the_crab(draw: Draw) -> Checked:
     """Question 11."""
     days = draw.ids(10)
     one = influence(draw.model(RNN).body, days)
-    both = influence(draw.model(BOTH_WAYS, TokenClassesConfig(labels=("a", "b"))).body, days)
+    both = influence(
+        draw.model(BOTH_WAYS, TokenClassificationHeadConfig(labels=("a", "b"))).body, days
+    )
     return Checked(
         question="Today's mood depends on the weather of today and of the days before: one "
         "direction or both?",

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from regard.errors import UserError
-from regard.models.config_heads import ClassesConfig
+from regard.models.config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most, equal
 from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw, largest
 from regard.tasks.encoding import encode_texts
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.objectives import IGNORE, masked_tokens, next_token
 from regard.text.tokenizer import Characters, Pieces, Tokenizer
@@ -75,7 +75,7 @@ def pipeline(draw: Draw) -> Checked:
 
 def batching(draw: Draw) -> Checked:
     """Question 15."""
-    model = draw.model(ENCODER, ClassesConfig(labels=("good", "bad")))
+    model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
     padded, lengths = pad_rows(rows), lengths_of(rows)
     with torch.inference_mode():
@@ -83,7 +83,7 @@ def batching(draw: Draw) -> Checked:
         masked = model(padded, lengths)
         unmasked = model(padded, torch.full_like(lengths, padded.shape[1]))
     tokenizer = Characters.train(TEXTS)
-    long = encode_texts(tokenizer, [Question(text="".join(TEXTS))], BLOCK)
+    long = encode_texts(tokenizer, [Example(text="".join(TEXTS))], BLOCK)
     return Checked(
         question="What does a batch of texts of unequal length need?",
         answer="Truncation, padding and an attention mask. (Returning tensors has no part in it.)",

@@ -10,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.models.recurrence import LinearRNN
-from regard.studies.finding import Evidence, Number, Table, at_most, equal, table
+from regard.models.recurrent import LinearRNN
+from regard.studies.finding import Evidence, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
 from regard.studies.study import study
 
@@ -162,12 +162,14 @@ def by_differences(
     return gradient
 
 
-def _compared(formula: Gradients, measured: Gradients, differences: Tensor) -> tuple[Number, ...]:
+def _compared(
+    formula: Gradients, measured: Gradients, differences: Tensor
+) -> tuple[Measurement, ...]:
     """Largest differences; what rounding may add is in proportion to the largest gradient."""
     scale = max(1.0, float(measured.weights.abs().max()), float(measured.states.abs().max()))
     later = torch.triu(torch.ones(measured.states.shape[:2], dtype=torch.bool), diagonal=1)
 
-    def far(name: str, a: Tensor, b: Tensor, precision: float) -> Number:
+    def far(name: str, a: Tensor, b: Tensor, precision: float) -> Measurement:
         return at_most(f"{name}, largest difference", (a - b).abs().max(), precision * scale)
 
     whole = formula.weights.sum(0)

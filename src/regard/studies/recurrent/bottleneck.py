@@ -7,19 +7,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import COLOURS, heat_map, panels
+from regard.drawing import COLORS, heat_map, panels
 from regard.explorer.look import look
-from regard.runs.config_tasks import Place
+from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     table,
 )
-from regard.studies.inside import named
 from regard.studies.recurrent.casing import (
     Longest,
     Seed,
@@ -32,6 +31,7 @@ from regard.studies.recurrent.casing import (
     right_texts,
 )
 from regard.studies.study import study
+from regard.tasks.casing import Place
 
 NEAR = 1
 """How far from the diagonal a weight may lie."""
@@ -88,7 +88,7 @@ def bottleneck(
             ["right in every character", *map(str, setups["none"].lengths), "right case"],
             [(name, *one.right.values(), one.case) for name, one in measured.items()],
         ),
-        inside=look(named(attending, "with attention"), shown[0].text, shown[0].answer).data,
+        explorer_view=look(named(attending, "with attention"), shown[0].text, shown[0].answer).data,
     )
 
 
@@ -116,13 +116,13 @@ def measure(setup: Setup) -> Measured:
 
 
 def near_diagonal(weights: Float[Tensor, "b n n_source"], setup: Setup) -> float:
-    """The weight that a written character gives to the one it comes from, and its neighbours."""
+    """The weight that a written character gives to the one it comes from, and its neighbors."""
     written, read = torch.arange(weights.shape[1] - 1), torch.arange(weights.shape[2])
     near = (read - written[:, None] - setup.shift).abs() <= NEAR
     return float((weights[:, :-1] * near).sum(-1).mean())
 
 
-def judged(measured: dict[str, Measured]) -> Iterable[Number]:
+def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     """What the claim wants of them."""
     for name in ("attention", "attention, token last"):
         one = measured[name]
@@ -151,7 +151,7 @@ def _drawn(measured: dict[str, Measured], weights: Float[Tensor, "n n_source"]) 
         for i, (name, one) in enumerate(measured.items()):
             style = "--" if name.startswith("none") else "-"
             places, shares = list(one.right), list(one.right.values())
-            left.plot(places, shares, style, marker="o", markersize=4, color=COLOURS[i], label=name)
+            left.plot(places, shares, style, marker="o", markersize=4, color=COLORS[i], label=name)
         left.set(xlabel="characters", ylabel="texts right in every character", ylim=(-0.03, 1.05))
         left.legend(fontsize=7)
         heat_map(right, weights.numpy())

@@ -10,17 +10,16 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from regard.config import override
 from regard.evaluation.tasks import predict
-from regard.models.families import SequenceToSequence
-from regard.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
-from regard.runs.config_tasks import CasingConfig, Place
-from regard.runs.machine import Machine
+from regard.models.builders import SequenceToSequence
+from regard.models.seq2seq import RecurrentEncoderDecoder
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.studies.trained import trained
-from regard.tasks.casing import CASES, make_casing
-from regard.tasks.questions import Question
+from regard.studies.model_cache import cached_run
+from regard.tasks.casing import CASES, CasingConfig, Place, make_casing
+from regard.tasks.examples import Example
 from regard.text.batches import lengths_of, pad_rows
 from regard.text.vocabulary import MASK
 from regard.training.stages import Plan
@@ -63,18 +62,18 @@ class Setup:
             "model.kind=rnn-encoder-decoder",
             "model.n_layers=1",
             "model.dropout=0",
-            "model.block=64",
+            "model.context_length=64",
             f"model.d_model={self.width}",
             f"training.steps={self.steps}",
             "training.batch=32",
             "training.lr=1e-2",
-            "training.optimizer.matrix_lr=0.1",
+            "training.optimizer.muon_lr=0.1",
         ]
         return plan_task(Path("unused"), override(RECIPES["casing"], [*settings, *attention]))
 
     def run(self) -> Run:
         """Trained the first time that it is asked for."""
-        return trained(self.plan())
+        return cached_run(self.plan())
 
     @property
     def lengths(self) -> list[int]:
@@ -86,7 +85,7 @@ class Setup:
         """How much farther back a character stands in the question than in the answer."""
         return TOKEN if self.place == "first" else 0
 
-    def texts(self, length: int, count: int = TEXTS) -> list[Question]:
+    def texts(self, length: int, count: int = TEXTS) -> list[Example]:
         """New ones of one length."""
         config = CasingConfig(
             shortest=length, longest=length, training=1, test=count, place=self.place
@@ -106,7 +105,7 @@ class Rows:
     """The answer and ⁇."""
 
     @staticmethod
-    def of(run: Run, questions: Sequence[Question]) -> "Rows":
+    def of(run: Run, questions: Sequence[Example]) -> "Rows":
         sources = [run.tokenizer.encode(question.text) for question in questions]
         answers = [run.tokenizer.encode(question.answer or "") for question in questions]
         return Rows(
@@ -124,18 +123,18 @@ def body_of(run: Run) -> RecurrentEncoderDecoder:
     return run.model.body
 
 
-def answers(run: Run, questions: Sequence[Question]) -> list[str]:
+def answers(run: Run, questions: Sequence[Example]) -> list[str]:
     """What the model writes by itself."""
-    predictions, _ = predict(run, questions, Machine.choose("cpu", "float32"))
+    predictions, _ = predict(run, questions, ExecutionEnvironment.choose("cpu", "float32"))
     return [prediction.text for prediction in predictions]
 
 
-def right_texts(given: Sequence[str], questions: Sequence[Question]) -> float:
+def right_texts(given: Sequence[str], questions: Sequence[Example]) -> float:
     """The share of answers that are right in every character."""
     return _mean(text == question.answer for text, question in zip(given, questions, strict=True))
 
 
-def right_case(given: Sequence[str], questions: Sequence[Question]) -> float:
+def right_case(given: Sequence[str], questions: Sequence[Example]) -> float:
     """The share of written letters that are in the case that was asked for."""
     return _mean(
         letter.isupper() == (question.answer or "").isupper()
@@ -146,7 +145,7 @@ def right_case(given: Sequence[str], questions: Sequence[Question]) -> float:
 
 
 @torch.inference_mode()
-def attention_map(run: Run, questions: Sequence[Question]) -> Float[Tensor, "b n n_source"]:
+def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n n_source"]:
     """How much of each character of the question each of the answer gathers, the answer given."""
     rows = Rows.of(run, questions)
     return body_of(run).attention_weights(rows.source, rows.lengths, rows.ids)[:, 0]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from regard.drawing import COLOURS, INK, panels
+from regard.drawing import COLORS, INK, panels
 from regard.studies.finding import Drawing, drawing
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
@@ -43,9 +43,9 @@ def _step(axes: Axes, t: int) -> None:
     _node(axes, (2 * t + 0.75, 5), "y" + _DIGITS[t + 1])
     _arrow(axes, (2 * t + 0.75, 5), (2 * t, 5))
     before = (2 * t - 2, 2) if t else (-1.2, 2)
-    _arrow(axes, before, (2 * t, 1), COLOURS[1])
+    _arrow(axes, before, (2 * t, 1), COLORS[1])
     middle = (before[0] + 2 * t) / 2
-    axes.text(middle, 1.62, "W_hh", fontsize=7, color=COLOURS[1], ha="left")
+    axes.text(middle, 1.62, "W_hh", fontsize=7, color=COLORS[1], ha="left")
 
 
 def _node(axes: Axes, place: Sequence[float], name: str) -> None:
@@ -53,6 +53,6 @@ def _node(axes: Axes, place: Sequence[float], name: str) -> None:
     axes.text(place[0], place[1], name, ha="center", va="center", bbox=circle, fontsize=9)
 
 
-def _arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour: str = INK) -> None:
-    style = {"arrowstyle": "->", "color": colour, "shrinkA": 11, "shrinkB": 11, "linewidth": 0.9}
+def _arrow(axes: Axes, start: Sequence[float], end: Sequence[float], color: str = INK) -> None:
+    style = {"arrowstyle": "->", "color": color, "shrinkA": 11, "shrinkB": 11, "linewidth": 0.9}
     axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=style)

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import COLOURS, panels
+from regard.drawing import COLORS, panels
 from regard.models.recurrent import RecurrentStates
-from regard.models.recurrent_encoder_decoder import EncoderDecoderStates
+from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
 from regard.studies.recurrent.casing import (
     TOKEN,
     Longest,
@@ -24,7 +24,7 @@ from regard.studies.recurrent.casing import (
     body_of,
 )
 from regard.studies.study import study
-from regard.tasks.questions import Question
+from regard.tasks.examples import Example
 
 COUNT = 64
 """Texts."""
@@ -129,14 +129,14 @@ def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, 
 
 
 @torch.inference_mode()
-def states_apart(run: Run, texts: Sequence[Question]) -> float:
+def states_apart(run: Run, texts: Sequence[Example]) -> float:
     """The largest difference between the encoder's last states of texts and of the next ones."""
     rows = Rows.of(run, texts)
     last = body_of(run).encode(rows.source, rows.lengths).decoder.layers
     return float((last - last.roll(1, 2)).abs().max())
 
 
-def judged(measured: dict[str, Measured]) -> Iterable[Number]:
+def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     """What the claim wants of them."""
     none, attention = measured["none"], measured["softmax"]
     yield at_most("no attention: gradient, first character by last", none.first_to_last, 1e-3)
@@ -151,10 +151,10 @@ def _drawn(measured: dict[str, Measured]) -> Drawing:
         for i, (kind, one) in enumerate(measured.items()):
             name = "no attention" if kind == "none" else "attention"
             places = range(1, len(one.whole) + 1)
-            axes.plot(places, one.whole, color=COLOURS[i], label=name)
+            axes.plot(places, one.whole, color=COLORS[i], label=name)
             if kind != "none":
                 label = f"{name}, last state cut off"
-                axes.plot(places, one.cut, "--", color=COLOURS[i], label=label)
+                axes.plot(places, one.cut, "--", color=COLORS[i], label=label)
         axes.set(yscale="log", xlabel="character of the text", ylabel="length of the gradient")
         axes.legend()
         return drawing(

@@ -8,19 +8,20 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor, nn
 
-from regard.drawing import COLOURS, INK, panels
+from regard.drawing import COLORS, INK, panels
 from regard.positions import OneHot, Sinusoidal
 from regard.runs.run import Run
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
+    informational,
     table,
-    told,
 )
+from regard.studies.model_cache import cached_run
 from regard.studies.recurrent.casing import (
     TOKEN,
     Longest,
@@ -33,7 +34,6 @@ from regard.studies.recurrent.casing import (
 )
 from regard.studies.recurrent.one_hot import one_hot_is_learned
 from regard.studies.study import Correction, study
-from regard.studies.trained import trained
 
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
 SINES_WIDTH = 32
@@ -119,10 +119,10 @@ def placed_run(setup: Setup, name: str, encoding: nn.Module | None) -> Run:
     """
     plan = setup.plan()
     if encoding is None:
-        return trained(plan)
+        return cached_run(plan)
     plan.run.origin["positions"] = name
     add_positions(plan.run, encoding)
-    run = trained(plan)
+    run = cached_run(plan)
     add_positions(run, encoding)
     return run
 
@@ -153,12 +153,12 @@ def turned_columns(setup: Setup, run: Run, places: int) -> Float[Tensor, " place
 
 def judged(
     right: Mapping[str, Mapping[int, float]], turned: Float[Tensor, " places"], seen: int
-) -> Iterable[Number]:
+) -> Iterable[Measurement]:
     """What the claim wants of the networks."""
     for name, shares in right.items():
         within, beyond = shares.values()
         yield at_least(f"{name}: right texts, longest", within, 0.9)
-        yield told(f"{name}: right texts, longer than in training", beyond)
+        yield informational(f"{name}: right texts, longer than in training", beyond)
     learned = "one-hot: columns turned by training, least (0 if they couldn't be learned)"
     yield at_least(learned, turned[:seen].min(), 0.1)
     yield at_most(
@@ -173,7 +173,7 @@ def _right(run: Run, setup: Setup, length: int) -> float:
 
 def _drawn(turned: Float[Tensor, " places"], seen: int) -> Drawing:
     with panels(height=3.0) as (figure, (axes,)):
-        axes.bar(range(len(turned)), turned.numpy(), color=COLOURS[0], width=0.8)
+        axes.bar(range(len(turned)), turned.numpy(), color=COLORS[0], width=0.8)
         axes.axvline(seen - 0.5, linestyle=":", color=INK, linewidth=1)
         axes.set(xlabel="place in the source", ylabel="column turned, 1 − cosine")
         return drawing(

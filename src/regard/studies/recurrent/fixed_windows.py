@@ -12,24 +12,28 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.drawing import COLOURS, INK, panels
-from regard.models.config import CausalConfig, DecoderConfig
-from regard.models.config_positions import ShawVectorsConfig
-from regard.models.config_recurrent import RecurrentConfig, WindowConfig
+from regard.drawing import COLORS, INK, panels
+from regard.models.config import (
+    CausalConfig,
+    DecoderConfig,
+    FixedWindowConfig,
+    RecurrentConfig,
+    ShawVectorsConfig,
+)
 from regard.runs.recipe import CosineConfig, DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     equal,
     table,
 )
+from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
 from regard.training import sources
@@ -73,7 +77,7 @@ def fixed_windows(
     stands. What it pays for that is memory that grows with the text.
     """
     losses = {
-        name: losses_of(trained(plan_recall(model, symbols, steps, seed)), symbols, seed)
+        name: losses_of(cached_run(plan_recall(model, symbols, steps, seed)), symbols, seed)
         for name, model in models(window, width).items()
     }
     return Evidence(
@@ -89,12 +93,12 @@ def fixed_windows(
 def models(window: int, width: int) -> dict[str, CausalConfig]:
     """One of each family; dropout is left out, for no row is seen twice."""
     return {
-        WINDOW: WindowConfig(
-            block=LENGTH, size=window, d_model=width, d_hidden=4 * width, dropout=0.0
+        WINDOW: FixedWindowConfig(
+            context_length=LENGTH, size=window, d_model=width, d_hidden=4 * width, dropout=0.0
         ),
-        RNN: RecurrentConfig(block=LENGTH, n_layers=1, d_model=width, dropout=0.0),
+        RNN: RecurrentConfig(context_length=LENGTH, n_layers=1, d_model=width, dropout=0.0),
         ATTENTION: DecoderConfig(
-            block=LENGTH,
+            context_length=LENGTH,
             n_layers=1,
             n_heads=2,
             d_model=width,
@@ -104,7 +108,7 @@ def models(window: int, width: int) -> dict[str, CausalConfig]:
     }
 
 
-def judged(losses: Losses, window: int, symbols: int) -> Iterable[Number]:
+def judged(losses: Losses, window: int, symbols: int) -> Iterable[Measurement]:
     """What the claim wants of them."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
     for d in DISTANCES:
@@ -186,9 +190,9 @@ def _shifted(labels: Int[np.ndarray, "rows length"], by: int) -> Int[np.ndarray,
 def _drawn(losses: Losses, window: int, symbols: int) -> Drawing:
     with panels() as (figure, (axes,)):
         for i, (name, of_one) in enumerate(losses.items()):
-            axes.plot(DISTANCES, list(of_one.values()), "o-", color=COLOURS[i], label=name)
+            axes.plot(DISTANCES, list(of_one.values()), "o-", color=COLORS[i], label=name)
         axes.axhline(log(symbols), linestyle=":", color=INK, linewidth=1)
-        axes.axvline(window, linestyle=":", color=COLOURS[0], linewidth=1)
+        axes.axvline(window, linestyle=":", color=COLORS[0], linewidth=1)
         axes.set_xscale("log", base=2)
         axes.set(xlabel="distance of what is repeated, in tokens", ylabel="loss, in nats")
         axes.set(xticks=DISTANCES, ylim=(-0.05, 1.1 * log(symbols)))

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.drawing import COLOURS, panels
-from regard.models.families import SequenceToSequence
+from regard.drawing import COLORS, panels
+from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
 from regard.studies.recurrent.casing import Longest, Rows, Seed, Setup, Steps, Width
 from regard.studies.study import study
 
@@ -78,16 +78,16 @@ def forced_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
 def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
     """What is most probable after all that was most probable before."""
     assert isinstance(run.model, SequenceToSequence)
-    model = run.model.about(rows.source, rows.lengths)
+    model = run.model.condition(rows.source, rows.lengths)
     count, length = rows.ids.shape
-    states, ids = model.start(count, length), [rows.ids[:, 0]]
+    states, ids = model.init_state(count, length), [rows.ids[:, 0]]
     for _ in range(length):
         scores, states = model.extend(ids[-1][:, None], states)
         ids.append(scores.argmax(-1))
     return torch.stack(ids[1:], 1)
 
 
-def judged(measured: dict[str, Measured]) -> Iterable[Number]:
+def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     """What the claim wants of them."""
     for kind, one in measured.items():
         name = "no attention" if kind == "none" else "attention"
@@ -114,8 +114,8 @@ def _drawn(measured: dict[str, Measured]) -> Drawing:
         for i, (kind, one) in enumerate(measured.items()):
             name = "no attention" if kind == "none" else "attention"
             places = range(1, len(one.forced) + 1)
-            axes.plot(places, one.forced, color=COLOURS[i], label=f"{name}, right answer read")
-            axes.plot(places, one.free, "--", color=COLOURS[i], label=f"{name}, own answer read")
+            axes.plot(places, one.forced, color=COLORS[i], label=f"{name}, right answer read")
+            axes.plot(places, one.free, "--", color=COLORS[i], label=f"{name}, own answer read")
         axes.set(xlabel="character", ylabel="share that is right", ylim=(-0.03, 1.05))
         axes.legend(fontsize=8)
         return drawing(

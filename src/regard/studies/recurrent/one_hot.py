@@ -8,14 +8,14 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from regard.positions import Learned, OneHot
-from regard.studies.finding import Number, at_least, at_most, equal
+from regard.studies.finding import Measurement, at_least, at_most, equal
 
 PLACES, WIDTH, ROWS = 12, 6, 8
 STEPS, RATE = 50, 0.5
 """Of gradient descent."""
 
 
-def one_hot_is_learned(seed: int) -> Iterable[Number]:
+def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
     """The same regression by two models, in float64, from the same start.
 
     One has weights that read input and one-hot place side by side; the other has weights for the

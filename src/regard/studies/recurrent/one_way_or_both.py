@@ -12,16 +12,15 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.drawing import COLOURS, INK, panels
-from regard.models.config_heads import TokenClassesConfig
-from regard.models.config_recurrent import RecurrentConfig
-from regard.models.families import TokenClassifier
+from regard.drawing import COLORS, INK, panels
+from regard.models.builders import TokenClassifier
+from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, at_most, drawing, equal
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
+from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
 from regard.training import sources
@@ -63,7 +62,9 @@ def one_way_or_both(
     """
     chosen = {"days": days, "steps": steps, "seed": seed}
     runs = {
-        (task, ways): trained(plan_moods(ahead=shift, bidirectional=ways == "both ways", **chosen))
+        (task, ways): cached_run(
+            plan_moods(ahead=shift, bidirectional=ways == "both ways", **chosen)
+        )
         for task, shift in (("past", 0), ("future", ahead))
         for ways in ("one way", "both ways")
     }
@@ -92,7 +93,7 @@ class Measured:
     """How far scores change with what comes later."""
 
 
-def judged(measured: Measured, ahead: int) -> Iterable[Number]:
+def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
     """What the claim wants of them."""
     future = {ways: measured.accuracy["future", ways] for ways in ("one way", "both ways")}
     past = {ways: measured.accuracy["past", ways] for ways in ("one way", "both ways")}
@@ -144,9 +145,9 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
         seed=seed,
         data=DataConfig(begin_mark=False, validation=0.0),
         model=RecurrentConfig(
-            block=days, n_layers=1, d_model=16, dropout=0.0, bidirectional=bidirectional
+            context_length=days, n_layers=1, d_model=16, dropout=0.0, bidirectional=bidirectional
         ),
-        head=TokenClassesConfig(labels=("bad", "good")),
+        head=TokenClassificationHeadConfig(labels=("bad", "good")),
         training=TrainingConfig(steps=steps, lr=1e-2),
     )
     origin = describe_origin("moods", (), ()) | {"ahead": ahead, "rows": TRAINING}
@@ -170,7 +171,7 @@ def off_day_by_day(run: Run, days: int, seed: int) -> float:
     ids, model = _ids(run, sunny), run.model
     assert isinstance(model, TokenClassifier)
     assert isinstance(model.body, RecurrentDecoder)
-    state, outputs = model.body.start(TEST, days), []
+    state, outputs = model.body.init_state(TEST, days), []
     with torch.inference_mode():
         for day in ids.unbind(1):
             hidden, state = model.body.extend(day[:, None], state)
@@ -209,7 +210,7 @@ def _drawn(measured: Measured, ahead: int) -> Drawing:
         places = np.arange(len(names))
         for i, ways in enumerate(("one way", "both ways")):
             heights = [measured.accuracy[task, ways] for task in names]
-            axes.bar(places + 0.3 * i - 0.15, heights, 0.26, color=COLOURS[i], label=ways)
+            axes.bar(places + 0.3 * i - 0.15, heights, 0.26, color=COLORS[i], label=ways)
         for place, limit in zip(places, (best(0), best(ahead)), strict=True):
             axes.plot([place - 0.32, place + 0.32], [limit] * 2, ":", color=INK, linewidth=1)
         axes.set(xticks=places, ylim=(0, 1.05), ylabel="moods told rightly")

@@ -8,8 +8,8 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from regard.errors import NonFiniteError
-from regard.models.recurrence import LinearRNN
-from regard.studies.finding import Number, equal
+from regard.models.recurrent import LinearRNN
+from regard.studies.finding import Measurement, equal
 from regard.training.step import clip_gradients
 
 LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
@@ -17,7 +17,7 @@ LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
 loss isn't), and 0."""
 
 
-def overflow() -> Iterable[Number]:
+def overflow() -> Iterable[Measurement]:
     """h_t = w·h_(t−1) + x_t with x = 1, 0, 0, … and J = h_T = w^(T−1), in float32.
 
     So ∂J/∂w = (T−1)·w^(T−2): with w = 2 that passes 2¹²⁸ at T = 124, sooner than J does.
@@ -28,7 +28,7 @@ def overflow() -> Iterable[Number]:
     yield from _vanished()
 
 
-def _long() -> Iterable[Number]:
+def _long() -> Iterable[Measurement]:
     network = loss_of(2.0, LONG)
     before = gradient(network)
     clip_gradients(network, 1.0, network.loss, 1)
@@ -38,7 +38,7 @@ def _long() -> Iterable[Number]:
     yield equal("cosine between before and after", cosine(before, after), 1, within=1e-6)
 
 
-def _too_long() -> Iterable[Number]:
+def _too_long() -> Iterable[Measurement]:
     network = loss_of(2.0, TOO_LONG)
     infinite = (~gradient(network).isfinite()).sum()
     yield equal(f"w = 2, T = {TOO_LONG}: entries of the gradient that aren't finite", infinite, 0)
@@ -46,7 +46,7 @@ def _too_long() -> Iterable[Number]:
     yield equal("its length, clipped by torch to 1", gradient(network).norm(), 0)
 
 
-def _infinite() -> Iterable[Number]:
+def _infinite() -> Iterable[Measurement]:
     network = loss_of(2.0, INFINITE)
     yield equal(f"w = 2, T = {INFINITE}: log₂ of the loss", log2(network.loss), INFINITE - 1)
     yield equal("entries of the gradient that are infinite", gradient(network).isinf().sum(), 1)
@@ -56,7 +56,7 @@ def _infinite() -> Iterable[Number]:
     yield equal("after a step with it, the output is NaN", float(_after_a_step(network)), 1)
 
 
-def _vanished() -> Iterable[Number]:
+def _vanished() -> Iterable[Measurement]:
     vanished = gradient(loss_of(0.5, VANISHED))
     yield equal(f"w = ½, T = {VANISHED}: ∂J/∂w", vanished[1], 0)
     yield equal("entries of the gradient that aren't finite", (~vanished.isfinite()).sum(), 0)

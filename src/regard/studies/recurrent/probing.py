@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from regard.drawing import COLOURS, INK, panels
+from regard.drawing import COLORS, INK, panels
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, drawing, table
 from regard.studies.recurrent.casing import (
     TOKEN,
     Longest,
@@ -168,7 +168,7 @@ def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     return torch.tensor([[known.index(character) for character in text] for text in texts])
 
 
-def judged(measured: Mapping[str, Measured]) -> Iterable[Number]:
+def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
     """What the claim wants of them."""
     attention, none = measured[TRAINED], measured[NONE]
     for side in (ENCODER, DECODER):
@@ -194,7 +194,7 @@ def _drawn(measured: Mapping[str, Measured]) -> Drawing:
     with panels() as (figure, (axes,)):
         for i, (name, one) in enumerate(measured.items()):
             places = range(1, len(one.last) + 1)
-            axes.plot(places, one.last, color=COLOURS[i], label=name)
+            axes.plot(places, one.last, color=COLORS[i], label=name)
         guess = measured[TRAINED].guess
         axes.axhline(guess, linestyle=":", color=INK, linewidth=1)
         axes.set(xlabel="character of the text", ylim=(0, 1.05))

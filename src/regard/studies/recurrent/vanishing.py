@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from msgspec import Meta
 from torch import Tensor
 
-from regard.drawing import COLOURS, INK, panels
-from regard.models.recurrence import LinearRNN
+from regard.drawing import COLORS, INK, panels
+from regard.models.recurrent import LinearRNN
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
@@ -118,7 +118,9 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
 
 
-def _against_formula(measured: dict[tuple[float, float], float], steps: int) -> Iterable[Number]:
+def _against_formula(
+    measured: dict[tuple[float, float], float], steps: int
+) -> Iterable[Measurement]:
     off = [
         abs(found - predicted(*chosen, steps)) / (predicted(*chosen, steps) or 1.0)
         for chosen, found in measured.items()
@@ -130,7 +132,7 @@ def _against_formula(measured: dict[tuple[float, float], float], steps: int) -> 
 
 def _in_the_end(
     measured: dict[tuple[float, float], float], radii: tuple[float, ...]
-) -> Iterable[Number]:
+) -> Iterable[Measurement]:
     """A thousandth, or a thousandfold, whatever σ is."""
     for radius in radii:
         found = [norm for (own, _), norm in measured.items() if own == radius]
@@ -140,7 +142,7 @@ def _in_the_end(
             yield at_least(f"‖∂h_T/∂h₀‖ for ρ = {radius:g}, smallest over σ", min(found), 1e3)
 
 
-def _nilpotent() -> Iterable[Number]:
+def _nilpotent() -> Iterable[Measurement]:
     """[[0, 10], [0, 0]]."""
     w = transition(0.0, 10.0)
     yield equal("[[0, 10], [0, 0]]: σ", torch.linalg.matrix_norm(w, 2), 10)
@@ -153,7 +155,7 @@ def _drawn(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -
     with panels(2, height=3.2) as (figure, (left, right)):
         low, high = min(stretches), max(stretches)
         for i, radius in enumerate(radii):
-            _curve(left, radius, high, steps, COLOURS[i])
+            _curve(left, radius, high, steps, COLORS[i])
         left.axhline(1, linestyle=":", color=INK, linewidth=1)
         left.set(yscale="log", ylim=(1e-9, 1e13), xlabel="steps back", title=f"σ = {high:g}")
         left.set_ylabel("length of the gradient")
@@ -161,7 +163,7 @@ def _drawn(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -
         grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
         for i, radius in enumerate(radii):
             norms = [predicted(radius, stretch, steps) for stretch in grid]
-            right.plot(grid, norms, color=COLOURS[i])
+            right.plot(grid, norms, color=COLORS[i])
         right.axhline(1, linestyle=":", color=INK, linewidth=1)
         right.set(yscale="log", ylim=(1e-65, 1e45), xlabel="largest singular value σ")
         right.set_title(f"after {steps} steps")
@@ -175,11 +177,11 @@ def _drawn(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -
         )
 
 
-def _curve(axes: Axes, radius: float, stretch: float, steps: int, colour: str) -> None:
+def _curve(axes: Axes, radius: float, stretch: float, steps: int, color: str) -> None:
     places = range(1, steps + 1)
     norms = [predicted(radius, stretch, step) or float("nan") for step in places]
-    axes.plot(places, norms, color=colour, label=f"ρ = {radius:g}")
+    axes.plot(places, norms, color=color, label=f"ρ = {radius:g}")
     shown = places[:: max(steps // 4, 1)]
     w_hh = transition(radius, stretch)
     dots = [length(w_hh, step) or float("nan") for step in shown]
-    axes.plot(shown, dots, "o", color=colour, markersize=4)
+    axes.plot(shown, dots, "o", color=color, markersize=4)

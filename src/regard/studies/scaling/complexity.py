@@ -12,18 +12,18 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.features import Elu, Fourier, Polynomial
+from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.drawing import INK, panels
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     drawing,
     equal,
+    informational,
     table,
-    told,
 )
 from regard.studies.study import study
 
@@ -72,7 +72,7 @@ def complexity(
 
     A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is made once, and
     read by each query. For all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normaliser. R random directions give 2R features, at 2NDR for
+    multiplications, the 1 for the normalizer. R random directions give 2R features, at 2NDR for
     the projections. Both are linear in N, with a constant that softmax doesn't have: the
     polynomial is the cheaper only from N = 2D²(E + 1)/(D + E) on.
 
@@ -102,14 +102,14 @@ def complexity(
                 within=1e-12,
             ),
             at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75),
-            Number(
+            Measurement(
                 name=f"exponent of the time {past}",
                 measured=exponent(lengths, soft),
                 low=1.2,
                 high=3.2,
             ),
-            told("the same, linear attention", exponent(lengths, linear)),
-            told("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
+            informational("the same, linear attention", exponent(lengths, linear)),
+            informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
         ),
         figure=_drawn(h, lengths, soft, linear),
         table=table(
@@ -167,7 +167,7 @@ def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     )
 
 
-def counted(part: Part) -> Number:
+def counted(part: Part) -> Measurement:
     """The multiplications that run, and those predicted."""
     return equal(
         part.name, multiplications(part.call), part.predicted, within=part.predicted * part.spare
@@ -212,13 +212,13 @@ def _drawn(
         counts.axvline(1.5 * h, linestyle=":", color=INK, linewidth=1)
         counts.set(title="multiplications", xlabel="n")
         counts.legend()
-        for taken, name, colour in ((soft, "softmax", "C1"), (linear, "linear kernel", "C2")):
+        for taken, name, color in ((soft, "softmax", "C1"), (linear, "linear kernel", "C2")):
             slope = exponent(lengths, taken)
             times.loglog(
                 lengths,
                 [1e3 * one for one in taken],
                 "o-",
-                color=colour,
+                color=color,
                 label=f"{name}, exponent {slope:.2f}",
             )
         times.set(title="milliseconds", xlabel="n")

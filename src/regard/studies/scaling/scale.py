@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.drawing import INK, panels
-from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
 from regard.studies.study import Correction, Seed, study
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -138,7 +138,9 @@ def scale(
     )
 
 
-def moments(products: Float[Tensor, " draws"], mean: float, variance: float) -> tuple[Number, ...]:
+def moments(
+    products: Float[Tensor, " draws"], mean: float, variance: float
+) -> tuple[Measurement, ...]:
     """Mean and variance, each to within four of its standard errors."""
     off = products - products.mean()
     second, fourth = off.square().mean(), off.pow(4).mean()
@@ -172,8 +174,8 @@ def _drawn(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]
         variances.set(title="variance", xlabel="h")
         variances.legend()
         for axes, name in ((entropies, "entropy"), (gradients, "gradient")):
-            for spreads, colour in ((plain, "C1"), (scaled, "C0")):
-                axes.semilogx(WIDTHS, [getattr(x, name) for x in spreads], "o-", color=colour)
+            for spreads, color in ((plain, "C1"), (scaled, "C0")):
+                axes.semilogx(WIDTHS, [getattr(x, name) for x in spreads], "o-", color=color)
             axes.set(title=name, xlabel="h")
         entropies.axhline(math.log(n), linestyle=":", color=INK, linewidth=1)
         entropies.set(ylim=(0, None))

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from msgspec import Meta
 
-from regard.drawing import COLOURS, INK, panels
-from regard.studies.finding import Drawing, Evidence, Number, at_most, drawing, equal, table
+from regard.drawing import COLORS, INK, panels
+from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
 from regard.studies.study import study
 from regard.text.batches import TextBatch, make_batch
 from regard.text.config import CharactersConfig
@@ -89,7 +89,7 @@ def free_labels(
 
 def next_tokens(document: list[int]) -> TextBatch:
     """The next-token labels of a document, all in one row."""
-    return make_batch([continuation(document)], len(document))
+    return make_batch([continuation(document)], len(document) - 1)
 
 
 def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) -> list[float]:
@@ -133,7 +133,7 @@ def _places(batch: TextBatch) -> tuple[np.ndarray, np.ndarray]:
 
 def _fates(
     document: list[int], masked: list[tuple[list[int], list[int]]], size: int
-) -> list[Number]:
+) -> list[Measurement]:
     """The shares of what stands where a token was chosen, and what they should be."""
     n = sum(label != IGNORE for _, labels in masked for label in labels)
     lucky = 0.1 / (size - len(SPECIAL))
@@ -161,7 +161,7 @@ def _shown(
 
 def _drawn(losses: dict[str, float]) -> Drawing:
     with panels(height=2.6) as (figure, (axes,)):
-        axes.bar(list(losses), list(losses.values()), color=COLOURS[0], width=0.5)
+        axes.bar(list(losses), list(losses.values()), color=COLORS[0], width=0.5)
         axes.axhline(losses["guess"], linestyle=":", color=INK, linewidth=1)
         axes.set(ylabel="loss a character, in nats")
         shown = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())

@@ -13,15 +13,24 @@ from torch import Tensor
 
 from regard.drawing import heat_map, panels
 from regard.errors import UserError
-from regard.models.config import DecoderConfig, EncoderConfig
-from regard.models.config_positions import (
+from regard.models.builders import LanguageModel, MaskedLanguageModel
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
     LearnedConfig,
     PositionsConfig,
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.models.families import LanguageModel, MaskedLanguageModel
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table, told
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_least,
+    at_most,
+    drawing,
+    informational,
+    table,
+)
 from regard.studies.random_models import untrained
 from regard.studies.study import study
 from regard.text.config import WordsConfig
@@ -83,7 +92,7 @@ def masked_autoencoder(
             at_least("gap between masks, positions kept", gap(kept), SEEN),
             at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
             at_most("the same in a causal model", sees_the_end(causal, row), ROUNDING),
-            told("least loss a mask, positions dropped too, in nats", entropy(behind)),
+            informational("least loss a mask, positions dropped too, in nats", entropy(behind)),
         ),
         figure=_drawn(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
         table=table(
@@ -154,7 +163,12 @@ def bidirectional(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> MaskedLanguageModel:
     config = EncoderConfig(
-        block=max(n, 8), n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+        context_length=max(n, 8),
+        n_layers=layers,
+        n_heads=4,
+        d_model=32,
+        dropout=0.0,
+        positions=positions,
     )
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
 
@@ -163,7 +177,12 @@ def _causal(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> LanguageModel:
     config = DecoderConfig(
-        block=max(n, 8), n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+        context_length=max(n, 8),
+        n_layers=layers,
+        n_heads=4,
+        d_model=32,
+        dropout=0.0,
+        positions=positions,
     )
     return untrained(partial(LanguageModel, config, vocabulary), seed)
 

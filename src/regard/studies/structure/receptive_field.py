@@ -172,12 +172,12 @@ def _drawn(layers: int, inputs: int) -> Drawing:
     depth = np.arange(1, layers + 1)
     with panels() as (figure, (axes,)):
         for k in (1, 2, 3):
-            colour = f"C{k - 1}"
-            axes.plot(depth, (k + 1.0) ** depth, color=colour, label=f"k = {k}: paths")
+            color = f"C{k - 1}"
+            axes.plot(depth, (k + 1.0) ** depth, color=color, label=f"k = {k}: paths")
             reached = [_planted(k, int(n), inputs) for n in depth]
-            axes.plot(depth, reached, "o", color=colour, label="planted pointers")
+            axes.plot(depth, reached, "o", color=color, label="planted pointers")
             expected = [size.mean for size in random_sizes(k, layers, inputs)]
-            axes.plot(depth, expected, "x--", color=colour, label="random pointers")
+            axes.plot(depth, expected, "x--", color=color, label="random pointers")
         axes.axhline(inputs, linestyle=":", color=INK, linewidth=1)
         axes.set(yscale="log", xlabel="layers", ylabel="inputs of a node", xticks=depth)
         axes.legend(fontsize=8, ncols=3)

@@ -8,19 +8,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from regard.drawing import COLOURS, INK, panels
+from regard.config import override
+from regard.drawing import COLORS, INK, panels
 from regard.errors import UserError
 from regard.evaluation.tasks import TaskScore, score_task
 from regard.metrics import Interval
 from regard.metrics.intervals import Z95
-from regard.runs.machine import Machine
+from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.toml import override
-from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, Measurement, at_least, drawing, equal, table
+from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.studies.trained import trained
-from regard.tasks.catalogue import Scores as TaskScores
+from regard.tasks.registry import Scores as TaskScores
 from regard.training.task_stages import plan_task
 
 ENCODER, DECODER, PAIR = "encoder", "decoder", "encoder–decoder"
@@ -101,7 +101,7 @@ def architectures(
     return Evidence(
         condition="the choice is between encoders and encoder–decoders, as in the course",
         numbers=judged(scores, {task: one.value for task, (_, one) in baselines.items()}, refused),
-        beyond=judged_beyond(scores),
+        outside_condition=judged_beyond(scores),
         figure=_drawn(scores, baselines),
         table=table(
             ["task", "score", "family", "value", "95 % interval"],
@@ -116,7 +116,7 @@ def architectures(
 
 def judged(
     scores: Scores, baselines: Mapping[str, float], refused: Mapping[str, int]
-) -> tuple[Number, ...]:
+) -> tuple[Measurement, ...]:
     """What the claim wants of encoders and encoder–decoders."""
     better = "classification"
     return (
@@ -130,12 +130,12 @@ def judged(
     )
 
 
-def judged_beyond(scores: Scores) -> tuple[Number, ...]:
+def judged_beyond(scores: Scores) -> tuple[Measurement, ...]:
     """The same beside decoders."""
     return tuple(_not_worse(scores, task, DECODER) for task in scores)
 
 
-def _not_worse(scores: Scores, task: str, family: str) -> Number:
+def _not_worse(scores: Scores, task: str, family: str) -> Measurement:
     """The recommended family's lead; two standard errors are allowed, and a hundredth."""
     own, other = scores[task][RECOMMENDED[task]], scores[task][family]
     allowed = 0.01 + 2 * math.hypot(_error(own), _error(other))
@@ -147,13 +147,13 @@ def recipe_for(task: str, family: str, steps: int, width: int, seed: int) -> Rec
     """The task's recipe for one of the families."""
     sizes = ["n_layers=2", "n_heads=4", f"d_model={width}", "dropout=0", "positions.kind=rotary"]
     parts = {
-        ENCODER: ["model.kind=encoder", "model.block=128", *_under("model", sizes)],
-        DECODER: ["model.kind=decoder", "model.block=192", *_under("model", sizes)],
-        PAIR: ["model.kind=encoder-decoder", "head.kind=language"]
+        ENCODER: ["model.kind=encoder", "model.context_length=128", *_under("model", sizes)],
+        DECODER: ["model.kind=decoder", "model.context_length=192", *_under("model", sizes)],
+        PAIR: ["model.kind=encoder-decoder", "head.kind=lm"]
         + [
             setting
             for side in ("encoder", "decoder")
-            for setting in _under(f"model.{side}", ["block=128", *sizes])
+            for setting in _under(f"model.{side}", ["context_length=128", *sizes])
         ],
     }
     return override(
@@ -171,7 +171,7 @@ def _under(section: str, settings: list[str]) -> list[str]:
 
 def _scored(task: str, family: str, steps: int, width: int, seed: int) -> TaskScore:
     plan = plan_task(Path("unused"), recipe_for(task, family, steps, width, seed))
-    return score_task(trained(plan), Machine.choose("cpu"))
+    return score_task(cached_run(plan), ExecutionEnvironment.choose("cpu"))
 
 
 def _refused(task: str, family: str, width: int) -> bool:
@@ -204,13 +204,13 @@ def _error(score: Interval) -> float:
 
 
 def _drawn(scores: Scores, baselines: Mapping[str, tuple[str, Interval]]) -> Drawing:
-    colours = dict(zip((ENCODER, DECODER, PAIR), COLOURS, strict=False))
+    colors = dict(zip((ENCODER, DECODER, PAIR), COLORS, strict=False))
     with panels(len(scores), height=2.8, width=8.0) as (figure, axes):
         for panel, (task, by_family) in zip(axes, scores.items(), strict=True):
             values = [one.value for one in by_family.values()]
             errors = [2 * _error(one) for one in by_family.values()]
             names = [family.replace("–", "–\n") for family in by_family]
-            panel.bar(names, values, 0.6, color=[colours[family] for family in by_family])
+            panel.bar(names, values, 0.6, color=[colors[family] for family in by_family])
             panel.errorbar(names, values, errors, fmt="none", ecolor=INK)
             panel.axhline(baselines[task][1].value, linestyle=":", color=INK, linewidth=1)
             panel.set(title=f"{task}\n{SCORES[task]}", ylim=(0, 1.08))

@@ -1,4 +1,4 @@
-"""An encoder that reads labelled texts, and where its heads look."""
+"""An encoder that reads labeled texts, and where its heads look."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.explorer.capture import capture_attention
+from regard.config import override
+from regard.explorer.intercept import capture_attention
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
-from regard.studies.trained import trained
-from regard.studies.trained_models.sentences import Labelled, labelled_texts
+from regard.studies.model_cache import cached_run
+from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.text.corpus import Document
 from regard.text.vocabulary import MASK
 from regard.training.stages import Plan, plan_pretraining
@@ -31,7 +31,7 @@ def reader_recipe(steps: int, seed: int) -> Recipe:
             *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
             *(
                 "objective.masking=0.25",
-                "model.block=32",
+                "model.context_length=32",
                 f"pretraining.steps={steps}",
                 f"seed={seed}",
             ),
@@ -41,21 +41,21 @@ def reader_recipe(steps: int, seed: int) -> Recipe:
 
 def plan_reader(steps: int, seed: int) -> Plan:
     """Its training on texts of the seed."""
-    texts = labelled_texts(seed, "training", TEXTS)
+    texts = labeled_texts(seed, "training", TEXTS)
     corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
     return plan_pretraining(corpus, Path("unused"), reader_recipe(steps, seed))
 
 
 def trained_reader(steps: int, seed: int) -> Run:
     """The trained one."""
-    return trained(plan_reader(steps, seed))
+    return cached_run(plan_reader(steps, seed))
 
 
 Row = tuple[list[int], int, int]
 """Ids with a mask, the mask's place, and the place that it depends on."""
 
 
-def masked_rows(run: Run, texts: Sequence[Labelled], relation: str) -> list[Row]:
+def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
     """Each text with one dependent of the relation masked."""
     rows = []
     for text in texts:

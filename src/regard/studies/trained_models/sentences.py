@@ -9,7 +9,7 @@ so that most of the distances vary.
 from dataclasses import dataclass
 from random import Random
 
-from regard.tasks.draws import choice, generator, index
+from regard.tasks.rng import choice, generator, index
 
 RELATIONS = ("previous word", "sentence start", "subject–verb", "pronoun")
 
@@ -44,7 +44,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """Words, each a token, and for each relation pairs of places: the dependent's, the other's."""
 
     words: tuple[str, ...]
@@ -55,13 +55,13 @@ class Labelled:
         return " ".join(self.words)
 
 
-def labelled_texts(seed: int, purpose: str, n: int) -> list[Labelled]:
+def labeled_texts(seed: int, purpose: str, n: int) -> list[Labeled]:
     """Some texts."""
     draw = generator(seed, purpose)
     return [_text(draw) for _ in range(n)]
 
 
-def _text(draw: Random) -> Labelled:
+def _text(draw: Random) -> Labeled:
     (mark, opener), (next_mark, next_opener) = _opening(draw), _opening(draw)
     noun, pronoun = choice(draw, list(_VERBS)), choice(draw, list(_NAMES))
     plural, particle_verb = bool(index(draw, 2)), choice(draw, list(_PARTICLES))
@@ -78,7 +78,7 @@ def _text(draw: Random) -> Labelled:
     pronoun_at = len(words) - 1
     words += [particle_verb + ("" if pronoun == "they" else "s"), _PARTICLES[particle_verb]]
     words += [*_place(draw), next_mark]
-    return Labelled(
+    return Labeled(
         tuple(words),
         {
             "previous word": ((pronoun_at + 2, pronoun_at + 1),),

@@ -14,8 +14,16 @@ from torch import Tensor
 from regard.drawing import heat_map, panels
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Number, at_least, drawing, table, told
-from regard.studies.inside import named
+from regard.studies.explorer_view import named
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Measurement,
+    at_least,
+    drawing,
+    informational,
+    table,
+)
 from regard.studies.study import study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -25,7 +33,7 @@ from regard.studies.trained_models.reading import (
     plan_reader,
     trained_reader,
 )
-from regard.studies.trained_models.sentences import RELATIONS, labelled_texts
+from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 TEXTS = 150
 """New texts, on which heads are chosen and measured."""
@@ -65,7 +73,7 @@ def structures(
     """A small encoder learns to tell masked words in generated texts, in which it is known what
     each word depends on: a verb on its subject, a particle on the verb before it, the mark at the
     end on the sentence's first word, a pronoun on a name. Then one such word at a time is masked in
-    new texts, and each head is asked where it looks from there: that is labelled-relation accuracy,
+    new texts, and each head is asked where it looks from there: that is labeled-relation accuracy,
     as Clark et al. (2019, §4) measure it for BERT. A head is chosen on one half of the texts and
     measured on the other.
 
@@ -91,11 +99,11 @@ def structures(
                 for name, s in measured.items()
             ],
         ),
-        inside=look(named(run, "the reader"), labelled_texts(seed, "test", 1)[0].text).data,
+        explorer_view=look(named(run, "the reader"), labeled_texts(seed, "test", 1)[0].text).data,
     )
 
 
-def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Number, ...]:
+def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measurement, ...]:
     """What the claim wants."""
     best = [at_least(f"{name}: best head", s.accuracy, wanted) for name, s in measured.items()]
     untrained = max(s.untrained for s in measured.values())
@@ -109,13 +117,13 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Number, ..
         *best,
         *beyond,
         at_least("least of these, beyond all before training", trained - untrained, 0.1),
-        told("best head before training", untrained),
+        informational("best head before training", untrained),
     )
 
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     """The best head of a trained model for a relation, and its rivals."""
-    rows = masked_rows(run, labelled_texts(seed, "test", TEXTS), relation)
+    rows = masked_rows(run, labeled_texts(seed, "test", TEXTS), relation)
     head, accuracy, by_head = best_on_second_half(found(run, rows))
     _, untrained, _ = best_on_second_half(found(new, rows))
     _, offset, _ = best_on_second_half(at_distances(rows))

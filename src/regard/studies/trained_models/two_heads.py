@@ -10,24 +10,24 @@ import torch
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.drawing import COLOURS, INK, panels
+from regard.config import override
+from regard.drawing import COLORS, INK, panels
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.toml import override
+from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     table,
 )
-from regard.studies.inside import named
+from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.studies.trained import trained
 from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
 from regard.training import sources
@@ -73,13 +73,13 @@ def two_heads(
     return Evidence(
         condition="attention takes one value: argmax",
         numbers=judged_argmax(shares, k, TEST * (LENGTH - 2)),
-        beyond=judged_softmax(shares, k, TEST * (LENGTH - 2)),
+        outside_condition=judged_softmax(shares, k, TEST * (LENGTH - 2)),
         figure=_drawn(shares, k),
         table=table(
             ["attention", "heads", "right answers"],
             [(kind, heads, share) for (kind, heads), share in shares.items()],
         ),
-        inside=_inside(k, steps, seed),
+        explorer_view=_explorer_view(k, steps, seed),
     )
 
 
@@ -87,7 +87,7 @@ Shares = Mapping[tuple[str, int], float]
 """Right answers by mechanism and number of heads."""
 
 
-def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Number, ...]:
+def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
     """What the claim wants of n answers."""
     return (
         at_most("argmax, one head", shares["argmax", 1], most_of_one(k, n)),
@@ -95,7 +95,7 @@ def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Number, ...]:
     )
 
 
-def judged_softmax(shares: Shares, k: int, n: int) -> tuple[Number, ...]:
+def judged_softmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
     """The same where heads take averages."""
     return (
         at_most("softmax, one head", shares["softmax", 1], most_of_one(k, n)),
@@ -134,9 +134,14 @@ def shifted(ids: Rows, labels: Rows, run: Run) -> tuple[Rows, Rows]:
 
 def _recipe(kind: str, heads: int, steps: int, seed: int) -> Recipe:
     return override(
-        RECIPES["plain"],
+        RECIPES["default"],
         [
-            *("model.block=16", "model.n_layers=1", "model.d_model=32", f"model.n_heads={heads}"),
+            *(
+                "model.context_length=16",
+                "model.n_layers=1",
+                "model.d_model=32",
+                f"model.n_heads={heads}",
+            ),
             *(f"model.attention.kind={kind}", "model.positions.kind=learned"),
             *("data.begin_mark=false", "data.validation=0", "tokenizer.kind=words"),
             *(f"training.steps={steps}", "training.optimizer.kind=muon", "training.lr=1e-2"),
@@ -146,16 +151,16 @@ def _recipe(kind: str, heads: int, steps: int, seed: int) -> Recipe:
 
 
 def _accuracy(kind: str, heads: int, k: int, steps: int, seed: int) -> float:
-    run = trained(plan_rows(kind, heads, k, steps, seed))
+    run = cached_run(plan_rows(kind, heads, k, steps, seed))
     ids, labels = (torch.from_numpy(x) for x in shifted(*rows_of(k, TEST, seed + 1), run))
     with torch.inference_mode():
         hits = run.language_model(ids).argmax(-1) == labels
     return float(hits[labels != IGNORE].double().mean())
 
 
-def _inside(k: int, steps: int, seed: int) -> dict[str, Any]:
+def _explorer_view(k: int, steps: int, seed: int) -> dict[str, Any]:
     """The two heads of softmax, on a row."""
-    run = trained(plan_rows("softmax", 2, k, steps, seed))
+    run = cached_run(plan_rows("softmax", 2, k, steps, seed))
     ids, _ = shifted(*rows_of(k, TEST, seed + 1), run)
     return look(named(run, "two heads of softmax"), run.tokenizer.decode(ids[0].tolist())).data
 
@@ -163,8 +168,8 @@ def _inside(k: int, steps: int, seed: int) -> dict[str, Any]:
 def _drawn(shares: Shares, k: int) -> Drawing:
     names = [f"{kind},\n{heads} head{'s' * (heads > 1)}" for kind, heads in shares]
     with panels(height=2.6) as (figure, (axes,)):
-        colours = [COLOURS[heads - 1] for _, heads in shares]
-        axes.bar(names, list(shares.values()), width=0.5, color=colours)
+        colors = [COLORS[heads - 1] for _, heads in shares]
+        axes.bar(names, list(shares.values()), width=0.5, color=colors)
         axes.axhline(2 / k, linestyle=":", color=INK, linewidth=1)
         axes.set(ylabel="right answers", ylim=(0, 1.05))
         shown = ", ".join(f"{kind} {heads}: {share:.0%}" for (kind, heads), share in shares.items())

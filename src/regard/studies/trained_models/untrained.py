@@ -16,19 +16,19 @@ from torch import Tensor, nn
 from regard.attention import Attention
 from regard.drawing import heat_map, panels
 from regard.explorer.look import look
-from regard.models.families import Model
+from regard.models.builders import Model
 from regard.runs.run import Run
+from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
-    Number,
+    Measurement,
     at_least,
     at_most,
     drawing,
     equal,
     table,
 )
-from regard.studies.inside import named
 from regard.studies.study import Correction, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -39,7 +39,7 @@ from regard.studies.trained_models.reading import (
     plan_reader,
     trained_reader,
 )
-from regard.studies.trained_models.sentences import RELATIONS, labelled_texts
+from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 TEXTS = 15
 INITIAL = 0.02
@@ -103,7 +103,7 @@ def untrained(
     """
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
-    texts = labelled_texts(seed, "test", TEXTS)
+    texts = labeled_texts(seed, "test", TEXTS)
     rows = [row for relation in RELATIONS for row in masked_rows(run, texts, relation)]
     targets = [
         run.tokenizer.encode(text.text)[dependent]
@@ -123,13 +123,13 @@ def untrained(
                 for i in range(LAYERS * HEADS)
             ],
         ),
-        inside=look(named(new, "before training"), texts[0].text)
+        explorer_view=look(named(new, "before training"), texts[0].text)
         .beside(look(named(run, "after training"), texts[0].text))
         .data,
     )
 
 
-def judged(before: Measured, after: Measured, std: float) -> tuple[Number, ...]:
+def judged(before: Measured, after: Measured, std: float) -> tuple[Measurement, ...]:
     """What the claim wants."""
     predicted = WIDTH * std**2
     return (

@@ -1,0 +1,447 @@
+"""Softmax attention to some of the keys, by blocks: time and memory follow what is looked at."""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.attention import reference
+from regard.attention.base import (
+    AnyBias,
+    Attention,
+    Bias,
+    RelativeVectors,
+    State,
+    StateShape,
+    Support,
+)
+from regard.attention.cache import KeyValueCache
+from regard.attention.cost import Cost, Shape
+from regard.attention.mask import Blocks, Mask
+from regard.attention.softmax import Softmax, masked, repeat_kv
+
+
+class BlockSparse(Attention):
+    """Softmax attention in which each block of queries looks at a few blocks of keys.
+
+    On a CPU those blocks are gathered; a GPU runs FlexAttention with a block mask.
+    """
+
+    supports = Support(
+        masks=frozenset({"alignment", "key_lengths", "document_ids"}), bias=True, decoding=True
+    )
+
+    def __init__(self, *, block_size: int, full_rows: int = 0, reach: int | None = None) -> None:
+        """Blocks of `block_size` tokens.
+
+        The first `full_rows` blocks of queries look at all keys if there is no causality; `reach`
+        is the farthest that a query looks to either side, where there is such a limit.
+        """
+        super().__init__()
+        if block_size < 1:
+            raise ValueError(f"a block has at least one token, not {block_size}")
+        self.block_size, self.full_rows, self.reach = block_size, full_rows, reach
+        self.exact = Softmax()
+
+    @abstractmethod
+    def table(
+        self, heads: int, blocks: int, *, causal: bool, device: torch.device
+    ) -> Int[Tensor, "#heads blocks slots"]:
+        """The blocks of keys that each block of queries looks at, each once; −1 is none."""
+
+    def pattern(self, heads: int, n: int, *, causal: bool, device: torch.device) -> Mask:
+        """What this mechanism lets each of `n` tokens look at, as a mask."""
+        blocks = -(-n // self.block_size)
+        allowed = _as_matrix(self.table(heads, blocks, causal=causal, device=device))
+        if not causal:
+            allowed[:, : self.full_rows] = True
+        mask = Mask(blocks=Blocks(self.block_size, allowed), window_size=self.reach)
+        return mask & Mask.causal() if causal else mask
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        assert not isinstance(bias, RelativeVectors)
+        (heads, n), device, mask = query.shape[1:3], query.device, _self_aligned(mask)
+        causal = mask.alignment is not None
+        table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
+        if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
+            mask = mask & self.pattern(heads, n, causal=causal, device=device)
+            return self.exact.forward(query, key, value, mask=mask, bias=bias)
+        mask = mask & Mask(window_size=self.reach)
+        rows = self._rows(query, key, value, table, mask, bias)
+        return torch.cat(list(rows), 2)[:, :, :n]
+
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
+        pattern = self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
+        return self.exact.weights(query, key, mask=mask & pattern, bias=bias)
+
+    def _init_state(self, shape: StateShape) -> State:
+        blocks = -(-shape.capacity // self.block_size)
+        self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
+        return KeyValueCache.empty(shape)
+
+    def _extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, KeyValueCache)
+        assert not isinstance(bias, RelativeVectors)
+        positions, fresh = state.positions(key.shape[2]), state.is_empty
+        state = state.append(key, value, attention_mask)
+        if fresh:
+            return self._forward(query, key, value, Mask.causal(), bias), state
+        look = self._one if key.shape[2] == 1 else self._many
+        return look(query, state, positions, bias), state
+
+    def cost(self, shape: Shape) -> Cost:
+        causal, blocks = shape.causal or shape.mode == "step", -(-shape.keys // self.block_size)
+        table = self.table(shape.heads, blocks, causal=causal, device=torch.device("cpu"))
+        looked_at = (table >= 0).sum(-1).double().expand(shape.heads, -1).clone()
+        if not causal:
+            looked_at[:, : self.full_rows] = blocks
+        rows = looked_at[:, blocks - -(-shape.queries // self.block_size) :]
+        keys_a_query = float(rows.mean()) * self.block_size
+        width = shape.d + shape.e
+        products = 2 * shape.batch * shape.heads * shape.queries * keys_a_query * width
+        moved: float = shape.bytes_in_and_out
+        if shape.mode == "step":
+            moved = shape.batch * shape.heads * (keys_a_query + 1) * width * shape.dtype.itemsize
+        return Cost(
+            operations=round(products) * shape.passes,
+            bytes=round(moved),
+            parameters=0,
+            state_bytes=shape.cache_bytes,
+        )
+
+    def _rows(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        table: Int[Tensor, "#heads blocks slots"],
+        mask: Mask,
+        bias: Bias | None,
+    ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
+        """The output of the padded tokens, some blocks of queries at a time."""
+        heads, n, blocks = *query.shape[1:3], table.shape[1]
+        more = blocks * self.block_size - n
+        # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
+        query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
+        tokens = torch.arange(n + more, device=query.device)
+        full = 0 if mask.alignment else min(self.full_rows, blocks) * self.block_size
+        if full:
+            head = torch.arange(heads, device=query.device)[:, None, None]
+            now = tokens[None, :full, None]
+            yield masked(
+                query[:, :, :full],
+                repeat_kv(key, heads),
+                repeat_kv(value, heads),
+                mask.between(now, tokens) & (tokens < n),
+                _added(bias, head, now, tokens, query.dtype),
+                scale=query.shape[-1] ** -0.5,
+            )
+        step = max(_SEGMENT // self.block_size, 1)
+
+        def allowed(now: Tensor, at: Tensor) -> Tensor:
+            return mask.between(now, at) & (at >= 0) & (at < n)
+
+        for start in range(full // self.block_size, blocks, step):
+            rows = slice(start * self.block_size, (start + step) * self.block_size)
+            looked_at = table[:, start : start + step]
+            yield self._gathered(
+                query[:, :, rows], key, value, tokens[rows], looked_at, allowed, bias
+            )
+
+    def _gathered(
+        self,
+        query: Float[Tensor, "batch heads rows d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        value: Float[Tensor, "batch kv_heads keys e"],
+        positions: Int[Tensor, " rows"],
+        looked_at: Int[Tensor, "#heads blocks slots"],
+        allowed: Callable[[Tensor, Tensor], Tensor],
+        bias: Bias | None,
+    ) -> Float[Tensor, "batch heads rows e"]:
+        """Blocks of queries against the blocks of keys that they look at, gathered."""
+        heads, blocks = query.shape[1], looked_at.shape[1]
+        at = looked_at[..., None] * self.block_size + torch.arange(
+            self.block_size, device=query.device
+        )
+        at = at.flatten(2)[:, :, None]  # heads, blocks, 1, keys
+        now = positions.unflatten(0, (blocks, -1))[None, :, :, None]
+        pairs = allowed(now, at)
+        head = torch.arange(heads, device=query.device)[:, None, None, None]
+        added = _added(bias, head, now, at, query.dtype)
+        out = masked(
+            query.unflatten(2, (blocks, -1)).flatten(1, 2),
+            _gather_blocks(key, looked_at, heads, self.block_size),
+            _gather_blocks(value, looked_at, heads, self.block_size),
+            pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
+            None if added is None else added.flatten(0, 1),
+            scale=query.shape[-1] ** -0.5,
+        )
+        joined: Tensor = out.unflatten(1, (heads, blocks)).flatten(2, 3)
+        return joined
+
+    def _one(
+        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
+    ) -> Tensor:
+        """One new token a row against the blocks that it looks at."""
+        heads, slots = query.shape[1], state.keys.shape[2] - 1
+        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
+        own = state.inside(positions)[:, 0] // self.block_size
+        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
+        at = looked_at[..., None] * self.block_size + torch.arange(
+            self.block_size, device=query.device
+        )
+        at = at.flatten(2).expand(-1, heads, -1)
+        now = positions[:, :, None]
+        allowed = (at >= 0) & (at <= now)
+        if self.reach is not None:
+            allowed = allowed & (at >= now - self.reach)
+        row = torch.arange(len(query), device=query.device)[:, None, None]
+        head = torch.arange(heads, device=query.device)[:, None] // (heads // state.keys.shape[1])
+        seen = at.clamp(0, slots)
+        every = torch.arange(heads, device=query.device)[:, None, None]
+        return masked(
+            query,
+            state.keys[row, head, seen].to(query.dtype),
+            state.values[row, head, seen].to(query.dtype),
+            allowed[:, :, None],
+            _added(bias, every, now[..., None], at[:, :, None], query.dtype),
+            scale=query.shape[-1] ** -0.5,
+        )
+
+    def _many(
+        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
+    ) -> Tensor:
+        """Several new tokens a row against all keys, of which most are hidden."""
+        keys, values = state.filled()
+        heads, slots = query.shape[1], torch.arange(keys.shape[2], device=keys.device)
+        table = self.table(
+            heads, -(-len(slots) // self.block_size), causal=True, device=keys.device
+        )
+        matrix = _as_matrix(table)
+        rows = (positions // self.block_size).clamp(max=matrix.shape[1] - 1)
+        allowed = matrix[:, rows].transpose(0, 1)[..., slots // self.block_size]
+        now = state.inside(positions)[:, None, :, None]
+        allowed = allowed & (slots <= now)
+        if self.reach is not None:
+            allowed = allowed & (slots >= now - self.reach)
+        head = torch.arange(heads, device=keys.device)[:, None, None]
+        return masked(
+            query,
+            repeat_kv(keys, heads).to(query.dtype),
+            repeat_kv(values, heads).to(query.dtype),
+            allowed,
+            _added(bias, head, now, slots, query.dtype),
+            scale=query.shape[-1] ** -0.5,
+        )
+
+
+class BigBird(BlockSparse):
+    """Blocks that all look at and that look at all, a window, and random blocks.
+
+    Zaheer et al., 2020, section 2. The random blocks are a function of the seed, the head, the
+    block of queries and the block of keys, drawn for `max_keys`: what n tokens look at is a corner
+    of what more would. Causal, they are drawn among the blocks before.
+    """
+
+    name = "bigbird"
+
+    def __init__(
+        self,
+        *,
+        block_size: int = 64,
+        window: int = 3,
+        random: int = 3,
+        global_blocks: int = 2,
+        max_keys: int = 4096,
+        seed: int = 0,
+    ) -> None:
+        """`window` blocks around the query's own (an odd number), `random` ones beside them.
+
+        The first `global_blocks` blocks are looked at by all, and without causality look at all.
+        """
+        super().__init__(block_size=block_size, full_rows=global_blocks)
+        if window < 1 or window % 2 == 0 or min(random, global_blocks) < 0:
+            raise ValueError(
+                f"window = {window}, random = {random}, global_blocks = {global_blocks}: "
+                "a window is an odd number of blocks, the others are ≥ 0"
+            )
+        self.window, self.random, self.global_blocks = window, random, global_blocks
+        self.max_keys, self.seed = max_keys, seed
+
+    def reference(
+        self,
+        query: Float[Tensor, "batch heads n d"],
+        key: Float[Tensor, "batch kv_heads n d"],
+        mask: Mask,
+        bias: Float[Tensor, "heads n n"] | None,
+    ) -> Float[Tensor, "batch heads n n"]:
+        """Softmax over fixed blocks, and those of the free ones whose numbers are the smallest."""
+        blocks, causal = -(-self.max_keys // self.block_size), mask.alignment is not None
+        visible = torch.zeros(query.shape[1], blocks, blocks, dtype=torch.bool)
+        for head, row in itertools.product(range(query.shape[1]), range(blocks)):
+            columns = range(row + 1 if causal else blocks)
+            near = {c for c in columns if abs(row - c) <= self.window // 2}
+            fixed = near | {c for c in columns if c < self.global_blocks}
+            free = sorted(
+                set(columns) - fixed,
+                key=lambda c: reference.splitmix64(self.seed, head, row, c),
+            )
+            everywhere = not causal and row < self.global_blocks
+            for column in columns if everywhere else fixed | set(free[: self.random]):
+                visible[head, row, column] = True
+        place = torch.arange(query.shape[2]) // self.block_size
+        visible = visible[:, place[:, None], place]
+        return reference.softmax(query, key, reference.allowed(query, key, mask) & visible, bias)
+
+    def table(
+        self, heads: int, blocks: int, *, causal: bool, device: torch.device
+    ) -> Int[Tensor, "heads blocks slots"]:
+        most = -(-self.max_keys // self.block_size)
+        if blocks > most:
+            raise ValueError(
+                f"{blocks} blocks of {self.block_size} are more than max_keys = {self.max_keys}; "
+                "make this BigBird with a larger max_keys"
+            )
+        drawn: Tensor = _drawn(
+            heads, most, self.window // 2, self.random, self.global_blocks, causal, self.seed
+        )
+        drawn = drawn.to(device)[:, :blocks]
+        return drawn.masked_fill(drawn >= blocks, -1)
+
+
+class SlidingWindow(BlockSparse):
+    """Softmax attention to the keys at most `size` positions away (Beltagy et al., 2020, 3.1)."""
+
+    name = "sliding-window"
+
+    def __init__(self, *, size: int, block_size: int = 64) -> None:
+        """`size` positions to either side, or back where attention is causal."""
+        if size < 0:
+            raise ValueError(f"a window has size ≥ 0, not {size}")
+        super().__init__(block_size=block_size, reach=size)
+        self.size = size
+
+    def reference(
+        self,
+        query: Float[Tensor, "batch heads n d"],
+        key: Float[Tensor, "batch kv_heads n d"],
+        mask: Mask,
+        bias: Float[Tensor, "heads n n"] | None,
+    ) -> Float[Tensor, "batch heads n n"]:
+        """Softmax over the keys at most `size` positions away."""
+        position = torch.arange(query.shape[2])
+        near = (position[:, None] - position).abs() <= self.size
+        return reference.softmax(query, key, reference.allowed(query, key, mask) & near, bias)
+
+    def table(
+        self, heads: int, blocks: int, *, causal: bool, device: torch.device
+    ) -> Int[Tensor, "1 blocks slots"]:
+        side = -(-self.size // self.block_size)
+        own = torch.arange(blocks, device=device)[:, None]
+        table = own + torch.arange(-side, 1 if causal else side + 1, device=device)
+        return table.masked_fill((table < 0) | (table >= blocks), -1)[None]
+
+
+_SEGMENT = 256
+"""Tokens whose blocks are gathered at once, so that they stay in a CPU's cache."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _drawn(
+    heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
+) -> Tensor:
+    """`_bigbird_table`, which the compiler needn't look into."""
+    return _bigbird_table(heads, blocks, side, random, global_blocks, causal, seed)
+
+
+@lru_cache(maxsize=16)
+def _bigbird_table(
+    heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
+) -> Int[Tensor, "heads blocks slots"]:
+    """For each head and block of queries: global blocks, its window, random ones; −1 is none."""
+    head, row, column = np.ogrid[:heads, :blocks, :blocks]
+    near = (column >= row - side) & (column <= (row if causal else row + side))
+    fixed = (near | (column < global_blocks)) & ((column <= row) | (not causal))
+    free = ~fixed & ((column < row) | (not causal))
+    lot = np.where(free, _hash(seed, head, row, column) >> np.uint64(1), np.uint64(2**64 - 1))
+    drawn = np.argsort(lot, axis=-1, kind="stable")[..., :random]
+    drawn = np.where(np.take_along_axis(free, drawn, -1), drawn, -1)
+    first = np.arange(min(global_blocks, blocks))
+    window = np.arange(blocks)[:, None] + np.arange(-side, side + 1)
+    certain = np.concatenate([np.tile(first, (blocks, 1)), window], 1)
+    wrong = (certain < 0) | (certain >= blocks)
+    wrong[:, len(first) :] |= window < global_blocks  # a global block already
+    if causal:
+        wrong |= certain > np.arange(blocks)[:, None]
+    certain = np.broadcast_to(np.where(wrong, -1, certain), (heads, *certain.shape))
+    return torch.from_numpy(np.concatenate([certain, drawn], -1).astype(np.int64))
+
+
+def _hash(seed: int, *parts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """A 64-bit number for each combination of the parts (SplitMix64, Steele et al., 2014)."""
+    state = np.zeros((1,) * parts[0].ndim, dtype=np.uint64)
+    for part in (np.full_like(parts[0][:1, :1, :1], seed), *parts):
+        state = (state ^ part.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def _as_matrix(table: Int[Tensor, "#heads blocks slots"]) -> Bool[Tensor, "#heads blocks blocks"]:
+    """A table of block numbers as a matrix of pairs."""
+    heads, blocks, _ = table.shape
+    # One more column for −1, which is none.
+    matrix = torch.zeros(heads, blocks, blocks + 1, dtype=torch.bool, device=table.device)
+    return matrix.scatter(2, table % (blocks + 1), True)[:, :, :blocks]
+
+
+def _gather_blocks(
+    x: Float[Tensor, "batch kv_heads n d"],
+    looked_at: Int[Tensor, "#heads blocks slots"],
+    heads: int,
+    size: int,
+) -> Float[Tensor, "batch heads_times_blocks keys d"]:
+    """The blocks that each block of queries looks at, one after the other."""
+    kv_heads, blocks = x.shape[1], x.shape[2] // size
+    head = torch.arange(heads, device=x.device)[:, None, None] // (heads // kv_heads)
+    index = head * blocks + looked_at.clamp(min=0)
+    rows = x.reshape(len(x), kv_heads * blocks, -1).index_select(1, index.flatten())
+    return rows.reshape(len(x), heads * looked_at.shape[1], -1, x.shape[3])
+
+
+def _added(
+    bias: Bias | None, head: Tensor, query: Tensor, key: Tensor, dtype: torch.dtype
+) -> Tensor | None:
+    """The bias of heads and positions that broadcast against one another."""
+    if bias is None:
+        return None
+    nothing = torch.zeros((), device=query.device)
+    return bias.score_mod()(nothing, head.new_zeros(()), head, query, key).to(dtype)
+
+
+def _self_aligned(mask: Mask | None) -> Mask:
+    """The mask of self-attention, where queries aligned at the end stand at the start as well."""
+    mask = mask or Mask()
+    return mask if mask.alignment is None else replace(mask, alignment="start")

@@ -1,0 +1,292 @@
+"""Feature maps φ: φ(q)·φ(k) is a kernel, or an unbiased estimate of one.
+
+A map returns φ(x) in two factors, values · e^scale: the scale is the logarithm of the largest
+feature (or near it), so that the values neither overflow nor vanish together. The scale is a
+constant to gradients: attention is a ratio in which it cancels.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FeatureMap(nn.Module, ABC):
+    """x → φ(x), for queries and keys of any leading shape."""
+
+    positive: ClassVar[bool]
+    """Whether φ(q)·φ(k) > 0 always, so that no sum of weights can be zero or negative."""
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        """Values and scales of φ(x) = values · e^scale."""
+
+    @abstractmethod
+    def size(self, d: int) -> int:
+        """m, the number of features of a vector of width d."""
+
+    @abstractmethod
+    def reference(
+        self,
+        query: Float[Tensor, "*pairs d"],
+        key: Float[Tensor, "*pairs d"],
+    ) -> Float[Tensor, "*pairs"]:
+        """φ(q)·φ(k) of pairs that broadcast, in float64, straight from the formula."""
+
+    def operations(self, d: int) -> int:
+        """Floating-point operations of the matrix products in φ(x) for one x."""
+        return 0
+
+    def kernel(
+        self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
+    ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
+        """Values and scales of φ(q)·φ(k) = values · e^scale, up to a positive factor by query."""
+        query_features, _ = self(query)
+        key_features, scale = self(key)
+        return query_features @ key_features.mT, scale
+
+    def kernel_width(self, d: int) -> int:
+        """Terms of the sum that a value of `kernel` is."""
+        return self.size(d)
+
+
+class Elu(FeatureMap):
+    """elu(x) + 1 (Katharopoulos et al., 2020, eq. 7)."""
+
+    positive = True
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """φ(x) = x + 1 for x > 0, else e^x."""
+        query, key = (torch.where(x > 0, x + 1, x.clamp(max=0).exp()) for x in (query, key))
+        return (query * key).sum(-1)
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        # F.elu(x) + 1 would be 0 below -17, where e^x is lost beside 1.
+        return torch.where(x > 0, x + 1, x.clamp(max=0).exp()), x.new_zeros(x.shape[:-1])
+
+    def size(self, d: int) -> int:
+        return d
+
+
+class Polynomial(FeatureMap):
+    """All products of p coordinates: φ(q)·φ(k) = (q·k)^p."""
+
+    positive = False
+
+    def __init__(self, *, degree: int = 2) -> None:
+        """`degree` is p. Of odd degree, φ(q)·φ(k) may be negative; of even degree, zero."""
+        super().__init__()
+        if degree < 1:
+            raise ValueError(f"a polynomial kernel has degree ≥ 1, not {degree}")
+        self.degree = degree
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """(q·k)^p."""
+        power: Tensor = (query * key).sum(-1) ** self.degree
+        return power
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        products = x
+        for _ in range(self.degree - 1):
+            products = (products[..., :, None] * x[..., None, :]).flatten(-2)
+        return products, x.new_zeros(x.shape[:-1])
+
+    def size(self, d: int) -> int:
+        return int(d**self.degree)
+
+    def kernel(
+        self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
+    ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
+        return (query @ key.mT) ** self.degree, key.new_zeros(key.shape[:-1])
+
+    def kernel_width(self, d: int) -> int:
+        return d
+
+
+class RandomFeatures(FeatureMap):
+    """Features of random projections w·x, w ~ N(0, I)."""
+
+    directions: Tensor
+    """The draw, `features` × d; saved with the weights, changed by `redraw` only."""
+
+    def __init__(self, *, d: int, features: int, orthogonal: bool = True, seed: int = 0) -> None:
+        """`features` directions of width `d`, orthogonal in blocks of d or independent."""
+        super().__init__()
+        if features < 1:
+            raise ValueError(f"random features need at least one direction, not {features}")
+        self.orthogonal = orthogonal
+        self.register_buffer("directions", torch.empty(features, d))
+        self.redraw(seed)
+
+    @torch.no_grad()
+    def redraw(self, seed: int) -> None:
+        """Draw other directions."""
+        features, d = self.directions.shape
+        draw = draw_directions(features, d, orthogonal=self.orthogonal, seed=seed)
+        self.directions.copy_(draw)
+
+    def operations(self, d: int) -> int:
+        return 2 * self.directions.numel()
+
+    def project(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n features"]:
+        """w·x for all w."""
+        return x @ self.directions.to(x.dtype).mT
+
+
+class Fourier(RandomFeatures):
+    """[cos(w·x/σ), sin(w·x/σ)]/√m: the Gaussian kernel e^(−‖q−k‖²/2σ²) (Rahimi & Recht, 2007).
+
+    With σ² = √d, the softmax kernel is this one times e^(‖q‖²/2σ²)·e^(‖k‖²/2σ²).
+    """
+
+    positive = False
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        features: int,
+        sigma: float | None = None,
+        orthogonal: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """`features` directions, each with a cosine and a sine; `sigma` is d^¼ if not given."""
+        super().__init__(d=d, features=features, orthogonal=orthogonal, seed=seed)
+        self.sigma = d**0.25 if sigma is None else sigma
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """The mean over w of cos(w·(q − k)/σ)."""
+        return ((query - key) / self.sigma @ self.directions.double().mT).cos().mean(-1)
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        return _waves(self.project(x / self.sigma)), x.new_zeros(x.shape[:-1])
+
+    def size(self, d: int) -> int:
+        return 2 * len(self.directions)
+
+
+class FavorTrigonometric(RandomFeatures):
+    """e^(‖x‖²/2)·[cos(w·x), sin(w·x)]/√m with x scaled by d^(-¼): the softmax kernel e^(q·k/√d).
+
+    Choromanski et al., 2021, eq. 6. Weights may be negative, and so may their sum.
+    """
+
+    positive = False
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """The mean over w of cos(w·(x − y)) e^((‖x‖² + ‖y‖²)/2)."""
+        x, y = (z / z.shape[-1] ** 0.25 for z in (query, key))
+        factor = ((x.square().sum(-1) + y.square().sum(-1)) / 2).exp()
+        kernel: Tensor = ((x - y) @ self.directions.double().mT).cos().mean(-1) * factor
+        return kernel
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        x = x * x.shape[-1] ** -0.25
+        log_factor = x.square().sum(-1) / 2
+        scale = log_factor.detach()
+        return _waves(self.project(x)) * (log_factor - scale).exp()[..., None], scale
+
+    def size(self, d: int) -> int:
+        return 2 * len(self.directions)
+
+
+class FavorPositive(RandomFeatures):
+    """e^(w·x − ‖x‖²/2)/√m with x scaled by d^(-¼): the softmax kernel e^(q·k/√d).
+
+    Choromanski et al., 2021, lemma 1.
+    """
+
+    positive = True
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """The mean over w of exp(w·(x + y)) e^(−(‖x‖² + ‖y‖²)/2), x = q/d^¼ and y = k/d^¼."""
+        x, y = (z / z.shape[-1] ** 0.25 for z in (query, key))
+        factor = (-(x.square().sum(-1) + y.square().sum(-1)) / 2).exp()
+        kernel: Tensor = ((x + y) @ self.directions.double().mT).exp().mean(-1) * factor
+        return kernel
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        x = x * x.shape[-1] ** -0.25
+        return _exponentials(self.project(x), x)
+
+    def size(self, d: int) -> int:
+        return len(self.directions)
+
+
+class FavorHyperbolic(RandomFeatures):
+    """e^(−‖x‖²/2)·[e^(w·x), e^(−w·x)]/√(2m) with x scaled by d^(-¼): the softmax kernel e^(q·k/√d).
+
+    Choromanski et al., 2021, lemma 1: more exact than twice the directions of `FavorPositive`.
+    """
+
+    positive = True
+
+    def reference(self, query: Tensor, key: Tensor) -> Tensor:
+        """The mean over w of cosh(w·(x + y)) e^(−(‖x‖² + ‖y‖²)/2)."""
+        x, y = (z / z.shape[-1] ** 0.25 for z in (query, key))
+        factor = (-(x.square().sum(-1) + y.square().sum(-1)) / 2).exp()
+        kernel: Tensor = ((x + y) @ self.directions.double().mT).cosh().mean(-1) * factor
+        return kernel
+
+    def forward(
+        self, x: Float[Tensor, "*n d"]
+    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+        x = x * x.shape[-1] ** -0.25
+        projected = self.project(x)
+        return _exponentials(torch.cat([projected, -projected], -1), x)
+
+    def size(self, d: int) -> int:
+        return 2 * len(self.directions)
+
+
+def draw_directions(
+    features: int, d: int, *, orthogonal: bool, seed: int
+) -> Float[Tensor, "features d"]:
+    """Directions w ~ N(0, I), in float64.
+
+    Orthogonal ones come in blocks of d, each drawn for itself: a random rotation whose rows get the
+    lengths of independent normal vectors (Choromanski et al., 2021, section 2.4).
+    """
+    random = np.random.default_rng(seed)
+    if not orthogonal:
+        return torch.from_numpy(random.standard_normal((features, d)))
+    blocks = -(-features // d)
+    rotation, upper = np.linalg.qr(random.standard_normal((blocks, d, d)))
+    # QR fixes the signs of the diagonal; only random ones make the rotation uniform.
+    rotation = rotation * np.sign(np.diagonal(upper, axis1=1, axis2=2))[:, None, :]
+    lengths = np.linalg.norm(random.standard_normal((blocks, d, d)), axis=2)
+    rows = (rotation * lengths[:, :, None]).reshape(blocks * d, d)
+    return torch.from_numpy(rows[:features])
+
+
+def _waves(angles: Tensor) -> Tensor:
+    """[cos, sin]/√m."""
+    m: int = angles.shape[-1]
+    return torch.cat([angles.cos(), angles.sin()], -1) * float(m**-0.5)
+
+
+def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """e^(exponents − ‖x‖²/2)/√m in two factors, the values at most 1/√m."""
+    log_factor = x.square().sum(-1) / 2
+    largest = exponents.detach().amax(-1)
+    # The factor is in the scale; here it has its gradient, and no size to lose digits by.
+    gradient_alone = log_factor - log_factor.detach()
+    m: int = exponents.shape[-1]
+    taken_off = largest + gradient_alone + math.log(m) / 2
+    return (exponents - taken_off[..., None]).exp(), largest - log_factor.detach()

@@ -1,0 +1,133 @@
+"""Linformer: keys and values mixed down to k rows by learned matrices (Wang et al., 2020)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention import reference
+from regard.attention.base import AnyBias, Attention, State, Support
+from regard.attention.cost import Cost, Shape
+from regard.attention.mask import Mask
+from regard.attention.softmax import masked, repeat_kv
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Keys and values of another sequence, projected to k rows."""
+
+    key: Float[Tensor, "batch kv_heads k d"]
+    value: Float[Tensor, "batch kv_heads k e"]
+    length: Int[Tensor, " batch"]
+
+    @property
+    def bytes(self) -> int:
+        return self.key.nbytes + self.value.nbytes + self.length.nbytes
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "Projected":
+        return Projected(self.key[rows], self.value[rows], self.length[rows])
+
+
+class Linformer(Attention):
+    """softmax(Q(EK)ᵀ/√d)·FV with learned E and F of k rows (Wang et al., 2020, eq. 7).
+
+    Not causal: each row of EK is a mixture of all keys.
+    """
+
+    name = "linformer"
+    supports = Support(masks=frozenset({"key_lengths"}), cross=True)
+
+    def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
+        """For up to `length` keys; each of `heads` key/value heads has an E and F, or all share."""
+        super().__init__()
+        if not 1 <= k <= length:
+            raise ValueError(f"k = {k} rows of {length} keys; choose 1 ≤ k ≤ {length}")
+        self.length = length
+        self.project_key = nn.Parameter(torch.empty(heads or 1, k, length))
+        self.project_value = nn.Parameter(torch.empty(heads or 1, k, length))
+        for projection in (self.project_key, self.project_value):
+            nn.init.normal_(projection, std=k**-0.5)
+
+    def reference(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        mask: Mask,
+        bias: Float[Tensor, "heads queries keys"] | None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """softmax(Q(EK)ᵀ/√d)·F, with hidden columns of E and F zero."""
+        keys, group = key.shape[2], query.shape[1] // key.shape[1]
+        shown = reference.allowed(query, key, mask)[:, ::group, :1].double()
+        first, second = (
+            (x.detach().double()[:, :, :keys] * shown).repeat_interleave(group, 1)
+            for x in (self.project_key, self.project_value)
+        )
+        projected = first @ key.double().repeat_interleave(group, 1)
+        scores = query.double() @ projected.mT / math.sqrt(query.shape[-1])
+        return scores.softmax(-1) @ second
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        projected = self._project_both(key, value, mask.key_lengths if mask else None)
+        return self._attend(query, *projected)
+
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        """softmax(Q(EK)ᵀ/√d)·F: rows need not sum to 1, and may be negative."""
+        at_least_float = torch.promote_types(query.dtype, torch.float32)
+        query, key = query.to(at_least_float), key.to(at_least_float)
+        with torch.autocast(query.device.type, enabled=False):
+            identity = torch.eye(key.shape[2], dtype=key.dtype, device=key.device)
+            return self._forward(query, key, identity.expand(*key.shape[:2], -1, -1), mask, bias)
+
+    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
+        return Projected(*self._project_both(key, value, lengths), lengths)
+
+    def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
+        assert isinstance(memory, Projected)
+        return self._attend(query, memory.key, memory.value)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+        return masked(query, key, value, None, None, scale=query.shape[-1] ** -0.5)
+
+    def _project_both(
+        self, key: Tensor, value: Tensor, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast(key.device.type, enabled=False):
+            return (
+                self._project(self.project_key, key, lengths),
+                self._project(self.project_value, value, lengths),
+            )
+
+    def cost(self, shape: Shape) -> Cost:
+        heads, k, _ = self.project_key.shape
+        width, size = shape.d + shape.e, shape.dtype.itemsize
+        projected = shape.batch * shape.kv_heads * k * shape.keys * width
+        products = projected + shape.batch * shape.heads * shape.queries * k * width
+        projections = 2 * heads * k * shape.keys * size
+        return Cost(
+            operations=2 * products * shape.passes,
+            bytes=shape.bytes_in_and_out + projections * shape.passes,
+            parameters=self.project_key.numel() + self.project_value.numel(),
+            state_bytes=0,
+        )
+
+    def _project(self, projection: Tensor, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """The rows of x mixed to k, those beyond the length zeroed before."""
+        n = x.shape[2]
+        if n > self.length:
+            raise ValueError(f"this Linformer is for {self.length} keys at most, not {n}")
+        if projection.shape[0] not in (1, x.shape[1]):
+            raise ValueError(
+                f"this Linformer is for {projection.shape[0]} key heads, not {x.shape[1]}"
+            )
+        if lengths is not None:
+            beyond = torch.arange(n, device=x.device) >= lengths[:, None]
+            x = x.masked_fill(beyond[:, None, :, None], 0.0)
+        rows: Tensor = projection[:, :, :n].to(x.dtype) @ x
+        return rows

@@ -1,0 +1,51 @@
+"""Truncation of an attention matrix to low rank, by its singular values."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """A matrix as a product of a tall and a wide one."""
+
+    left: Float[Tensor, "*batch queries rank"]
+    right: Float[Tensor, "*batch rank keys"]
+    energy: Float[Tensor, "*batch"]
+    """The share of the squared singular values that was kept."""
+
+    def __matmul__(
+        self, value: Float[Tensor, "*batch keys e"]
+    ) -> Float[Tensor, "*batch queries e"]:
+        """The product with values, in O((queries + keys)·rank·e)."""
+        product: Tensor = self.left @ (self.right @ value)
+        return product
+
+    @property
+    def matrix(self) -> Float[Tensor, "*batch queries keys"]:
+        """The matrix itself."""
+        product: Tensor = self.left @ self.right
+        return product
+
+
+def truncate(matrix: Float[Tensor, "*batch queries keys"], rank: int) -> LowRank:
+    """The nearest matrix of a rank, by singular values (Eckart & Young, 1936).
+
+    Rows of attention no longer sum to 1, and may be negative.
+
+    Raises:
+        ValueError: the rank isn't one that the matrix can have.
+    """
+    if not 1 <= rank <= min(matrix.shape[-2:]):
+        raise ValueError(f"a matrix {tuple(matrix.shape[-2:])} has no truncation to rank {rank}")
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    energy = values.square()
+    total = energy.sum(-1)
+    kept = energy[..., :rank].sum(-1) / total.masked_fill(total == 0, 1.0)
+    return LowRank(
+        left[..., :rank] * values[..., None, :rank],
+        right[..., :rank, :],
+        torch.where(total == 0, 1.0, kept),
+    )

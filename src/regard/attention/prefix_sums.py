@@ -1,0 +1,191 @@
+"""Sums of φ(q_i)·φ(k_j) v_j over the keys before each query, without leak or overflow.
+
+φ(k_j) comes in two factors, values·e^(c_j), and a hidden key has c_j = −∞. Every sum over keys is
+kept divided by e^m, where m is the largest c_j in it: a maximum over the very keys that the sum is
+made of, row by row and head by head. So all exponents are ≤ 0, and nothing depends on a key that
+isn't in the sum. Where there is none, m = −∞ and the sum is zero.
+
+Inside a chunk the weights are made one by one; the chunks before it are one sum, the carry.
+
+Letters in shapes: b rows, g key/value heads, r query heads for each, c chunks of l tokens,
+m features, e the width of a value.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.attention.feature_maps import FeatureMap
+
+
+class Carry(NamedTuple):
+    """The sum over the keys before, as far as they are of the same document as the last.
+
+    Or such a sum for each chunk, with one more axis.
+    """
+
+    sums: Float[Tensor, "b g *c m e"]
+    maximum: Float[Tensor, "b g *c"]
+    document: Int[Tensor, "b *c"]
+
+
+class Part(NamedTuple):
+    """A sum for each query."""
+
+    sums: Float[Tensor, "b g *queries e"]
+    maximum: Float[Tensor, "b g *queries 1"]
+
+
+class Chunks(NamedTuple):
+    """Features and values of tokens, and the document of each."""
+
+    query: Float[Tensor, "b g c r l m"]
+    key: Float[Tensor, "b g c l m"]
+    scale: Float[Tensor, "b g c l"]
+    value: Float[Tensor, "b g c l e"]
+    documents: Int[Tensor, "b c l"]
+
+
+class Tokens(NamedTuple):
+    """Queries in groups that share a key head, keys and values; n tokens."""
+
+    query: Float[Tensor, "b g r n d"]
+    key: Float[Tensor, "b g n d"]
+    value: Float[Tensor, "b g n e"]
+    hidden: Bool[Tensor, "b n"]
+    documents: Int[Tensor, "b n"]
+
+    def padded(self, multiple: int) -> "Tokens":
+        """With hidden tokens of the last document at the end, up to a multiple."""
+        query, key, value, hidden, documents = self
+        more = -hidden.shape[1] % multiple
+        if not more:
+            return self
+        return Tokens(
+            F.pad(query, (0, 0, 0, more)),
+            F.pad(key, (0, 0, 0, more)),
+            F.pad(value, (0, 0, 0, more)),
+            F.pad(hidden, (0, more), value=True),
+            torch.cat([documents, documents[:, -1:].expand(-1, more)], 1),
+        )
+
+    def flipped(self) -> "Tokens":
+        """The last token first."""
+        query, key, value, hidden, documents = self
+        return Tokens(query.flip(3), key.flip(2), value.flip(2), hidden.flip(1), documents.flip(1))
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Some of the tokens."""
+        query, key, value, hidden, documents = self
+        return Tokens(
+            query[:, :, :, start:stop],
+            key[:, :, start:stop],
+            value[:, :, start:stop],
+            hidden[:, start:stop],
+            documents[:, start:stop],
+        )
+
+    def chunks(self, features: FeatureMap, length: int) -> Chunks:
+        """Their features and values in chunks of a length that divides their number."""
+        query, _ = features(self.query.unflatten(3, (-1, length)).transpose(2, 3))
+        key, scale = features(self.key.unflatten(2, (-1, length)))
+        scale = scale.masked_fill(self.hidden.unflatten(1, (-1, length))[:, None], float("-inf"))
+        value = with_one(self.value.unflatten(2, (-1, length)))
+        return Chunks(query, key, scale, value, self.documents.unflatten(1, (-1, length)))
+
+
+def scan(chunks: Chunks, carry: Carry, pattern: Bool[Tensor, "l l"]) -> tuple[Part, Carry]:
+    """For each query the sum over the chunks before its own, and over its own as `pattern` says.
+
+    Returns the sums, (b, g, c, r, l, e), and the carry after the last token.
+    """
+    documents = chunks.documents
+    same = documents[..., :, None] == documents[..., None, :]
+    inside = _inside(chunks, (same & pattern)[:, None])
+    sums, maximum = key_sums(chunks.key, chunks.scale, chunks.value, same[:, None, :, -1])
+    ends = torch.cat([carry.document[:, None], documents[..., -1]], 1)
+    carries = accumulate(carry, sums, maximum, ends)
+    return merge(inside, _from_before(chunks, carries)), last(carries)
+
+
+def key_sums(
+    key: Float[Tensor, "b g c l m"],
+    scale: Float[Tensor, "b g c l"],
+    value: Float[Tensor, "b g c l e"],
+    counted: Bool[Tensor, "b #g c l"],
+) -> tuple[Float[Tensor, "b g c m e"], Float[Tensor, "b g c"]]:
+    """Σ φ(k_j) v_jᵀ over the keys of each chunk that are counted, and its maximum."""
+    shares, maximum = shares_of(scale, counted)
+    return key.mT @ (shares[..., None] * value), maximum
+
+
+def accumulate(
+    carry: Carry,
+    sums: Float[Tensor, "b g c m e"],
+    maximum: Float[Tensor, "b g c"],
+    documents: Int[Tensor, "b c_and_1"],
+) -> Carry:
+    """The carries before each chunk and after the last, from the sums of the chunks themselves.
+
+    `documents` are those of the carry and of the last token of each chunk.
+    """
+    n = documents.shape[1]
+    so_far = torch.ones(n, n, dtype=torch.bool, device=sums.device).tril()
+    same = documents[:, :, None] == documents[:, None, :]
+    maxima = torch.cat([carry.maximum[..., None], maximum], -1)
+    shares, running = shares_of(maxima[..., None, :], (so_far & same)[:, None])
+    terms = torch.cat([carry.sums[:, :, None], sums], 2)
+    summed = (shares @ terms.flatten(3)).unflatten(3, terms.shape[3:])
+    return Carry(summed, running, documents)
+
+
+def last(carries: Carry) -> Carry:
+    """The carry after the last chunk."""
+    return Carry(carries.sums[:, :, -1], carries.maximum[:, :, -1], carries.document[:, -1])
+
+
+def merge(first: Part, second: Part) -> Part:
+    """The sum of two sums over different keys."""
+    maximum = torch.maximum(first.maximum, second.maximum)
+    one, two = (part.sums * (part.maximum - finite(maximum)).exp() for part in (first, second))
+    return Part(one + two, maximum)
+
+
+def shares_of(
+    scale: Float[Tensor, "*n"], counted: Bool[Tensor, "*n"]
+) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n_but_last"]]:
+    """e^(c − m) of those counted, 0 of the rest, and m: the maximum along the last axis."""
+    counted_scale = torch.where(counted, scale, float("-inf"))
+    maximum = counted_scale.amax(-1)
+    return (counted_scale - finite(maximum)[..., None]).exp(), maximum
+
+
+def finite(maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """The maximum, or 0 of no keys: e^(−∞ − 0) is 0, e^(−∞ − −∞) isn't a number."""
+    return maximum.masked_fill(maximum == float("-inf"), 0.0)
+
+
+def _inside(chunks: Chunks, visible: Bool[Tensor, "b 1 c l l"]) -> Part:
+    """The sum over each query's own chunk."""
+    shares, maximum = shares_of(chunks.scale[..., None, :], visible)
+    weights = chunks.query.flatten(3, 4) @ chunks.key.mT
+    weights = weights.unflatten(3, chunks.query.shape[3:5]) * shares[:, :, :, None]
+    sums = (weights.flatten(3, 4) @ chunks.value).unflatten(3, chunks.query.shape[3:5])
+    return Part(sums, maximum[:, :, :, None, :, None])
+
+
+def _from_before(chunks: Chunks, carries: Carry) -> Part:
+    """The sum over all chunks before each query's own, if it is of the carry's document."""
+    before = carries.sums[:, :, :-1]
+    sums = (chunks.query.flatten(3, 4) @ before).unflatten(3, chunks.query.shape[3:5])
+    reached = (chunks.documents == carries.document[:, :-1, None])[:, None]
+    maximum = torch.where(reached, carries.maximum[:, :, :-1, None], float("-inf"))
+    return Part(sums, maximum[:, :, :, None, :, None])
+
+
+def with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:
+    """Values with a 1 as their last coordinate, whose sum is the normalizer."""
+    return F.pad(value, (0, 1), value=1.0)

@@ -1,0 +1,398 @@
+"""Attention made of all scores: softmax, the exact one, and argmax."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from regard.attention import flex, reference
+from regard.attention.base import AnyBias, Attention, RelativeVectors, State, StateShape, Support
+from regard.attention.cache import KeyValueCache, Memory
+from regard.attention.cost import Cost, Shape
+from regard.attention.mask import Mask
+
+ALL_MASKS = frozenset(
+    {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionedBias:
+    """A bias at the positions of the queries and keys at hand."""
+
+    bias: AnyBias
+    query_positions: Int[Tensor, "*rows queries"]
+    key_positions: Int[Tensor, " keys"]
+
+    def scores(self, query: Float[Tensor, "batch heads queries d"]) -> Tensor:
+        """What is added to the scores of the (scaled) queries."""
+        if isinstance(self.bias, RelativeVectors):
+            return self.bias.scores(query, self.query_positions, self.key_positions)
+        return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
+
+    def gather(self, weights: Float[Tensor, "batch heads queries keys"]) -> Tensor | float:
+        """What is added to the output."""
+        if isinstance(self.bias, RelativeVectors):
+            return self.bias.gather(weights, self.query_positions, self.key_positions)
+        return 0.0
+
+
+class ScoreAttention(Attention):
+    """Attention whose weights are made of all scores q·k: `normalize_scores` decides how."""
+
+    supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
+
+    def __init__(self, *, scaled: bool = True) -> None:
+        """`scaled`: whether scores are divided by √d."""
+        super().__init__()
+        self.scaled = scaled
+
+    @abstractmethod
+    def normalize_scores(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """Weights from scores; a row that allows no key is zero, and so is its gradient."""
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        added = _positioned(bias, mask, query, key)
+        return self._attend(query, key, value, _dense(mask, query, key), added)
+
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        at_least_float = torch.promote_types(query.dtype, torch.float32)
+        query, key = query.to(at_least_float), repeat_kv(key, query.shape[1]).to(at_least_float)
+        with torch.autocast(query.device.type, enabled=False):
+            scores = self._scores(query, key, _positioned(bias, mask, query, key))
+            return self.normalize_scores(scores, _dense(mask, query, key))
+
+    def _init_state(self, shape: StateShape) -> State:
+        return KeyValueCache.empty(shape)
+
+    def _extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, KeyValueCache)
+        before, new = state, key.shape[2]
+        state = before.append(key, value, attention_mask)
+        if before.is_empty:
+            return self._forward(query, key, value, Mask.causal(), bias), state
+        keys, values = (x.to(query.dtype) for x in state.filled())
+        positions, slots = before.positions(new), torch.arange(keys.shape[2], device=keys.device)
+        sees_all = new == 1 and state.is_even
+        seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
+        added = None if bias is None else PositionedBias(bias, state.inside(positions), slots)
+        return self._attend(query, keys, values, seen, added), state
+
+    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
+        return Memory(key, value, lengths)
+
+    def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
+        assert isinstance(memory, Memory)
+        mask, rows = Mask.lengths(memory.length), (-1, memory.readers)
+        # As rows of one source, readers would each read all of it; as its queries, they do so once.
+        together = query.unflatten(0, rows).transpose(1, 2).flatten(2, 3)
+        out = self._forward(together, memory.key, memory.value, mask, None)
+        apart: Tensor = out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
+        return apart
+
+    def cost(self, shape: Shape) -> Cost:
+        products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)
+        return Cost(
+            operations=products * shape.passes,
+            bytes=shape.bytes_in_and_out,
+            parameters=0,
+            state_bytes=shape.cache_bytes,
+        )
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        added: PositionedBias | None,
+    ) -> Tensor:
+        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+        with torch.autocast(query.device.type, enabled=False):
+            weights = self.normalize_scores(self._scores(query, key, added), allowed)
+            weights = self._drop(weights).to(value.dtype)
+            out: Tensor = weights @ value
+            return out if added is None else out + added.gather(weights)
+
+    def _drop(self, weights: Tensor) -> Tensor:
+        return weights
+
+    def scale(self, d: int) -> float:
+        """What products of vectors of width d are multiplied by."""
+        return float(d**-0.5) if self.scaled else 1.0
+
+    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
+        query = query * self.scale(query.shape[-1])
+        scores: Tensor = query @ key.mT
+        return scores if added is None else scores + added.scores(query)
+
+
+class Softmax(ScoreAttention):
+    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
+
+    name = "softmax"
+    supports = replace(ScoreAttention.supports, dropout=True)
+
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
+        """`dropout` is the probability that a weight is set to zero in training."""
+        super().__init__(scaled=scaled)
+        self.dropout = dropout
+
+    def reference(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        mask: Mask,
+        bias: Float[Tensor, "heads queries keys"] | None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
+        scale = 1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0
+        allowed = reference.allowed(query, key, mask)
+        return reference.softmax(query, key, allowed, bias, scale=scale)
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
+    ) -> Tensor:
+        scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout > 0
+        if not dropping and flex.can_run(query, mask, bias):
+            return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
+        if bias is None and not dropping and _is_plain_causal(mask, query, key):
+            key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+            if not _needs_eager(query, value, None):
+                return sdpa(query, key, value, causal=True, scale=scale)
+            add = _bars(_causal(query, key), query.dtype)
+            return eager(query, key, value, add, scale=scale)
+        return super()._forward(query, key, value, mask, bias)
+
+    def normalize_scores(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        return softmax(scores, allowed)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        added: PositionedBias | None,
+    ) -> Tensor:
+        vectors = added is not None and isinstance(added.bias, RelativeVectors)
+        if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
+            return super()._attend(query, key, value, allowed, added)
+        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+        add = None if added is None else added.scores(query)
+        return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))
+
+    def _drop(self, weights: Tensor) -> Tensor:
+        return F.dropout(weights, self.dropout if self.training else 0.0)
+
+
+class Argmax(ScoreAttention):
+    """The value of the key with the highest score, the first of several.
+
+    Its gradient is straight-through: the softmax's takes the place of the argmax's, which is zero
+    (Bengio et al., 2013).
+    """
+
+    name = "argmax"
+    supports = replace(ScoreAttention.supports, differentiable=False)
+
+    def reference(
+        self,
+        query: Float[Tensor, "batch heads queries d"],
+        key: Float[Tensor, "batch kv_heads keys d"],
+        mask: Mask,
+        bias: Float[Tensor, "heads queries keys"] | None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """1 for the allowed key with the highest score, the first of several; 0 for the others."""
+        allowed = reference.allowed(query, key, mask)
+        query, key = reference.pairs(query, key)
+        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
+        scores = scores if bias is None else scores + bias.double()
+        weights = torch.zeros_like(scores)
+        for place in allowed.any(-1).nonzero().tolist():
+            row, seen = scores[tuple(place)], allowed[tuple(place)]
+            best = max(float(score) for score in row[seen])
+            first = min(j for j in range(len(row)) if seen[j] and float(row[j]) == best)
+            weights[(*place, first)] = 1.0
+        return weights
+
+    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
+        # In bfloat16 many scores would be equal that aren't.
+        at_least_float = torch.promote_types(query.dtype, torch.float32)
+        return super()._scores(query.to(at_least_float), key.to(at_least_float), added)
+
+    def normalize_scores(
+        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        soft = softmax(scores, allowed)
+        if not scores.shape[-1]:
+            return soft
+        barred = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
+        hard = torch.zeros_like(soft).scatter(-1, barred.argmax(-1, keepdim=True), 1.0)
+        if allowed is not None:
+            hard = hard.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+        return hard + (soft - soft.detach())  # 0 exactly, but with a gradient
+
+
+def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax over the allowed keys; a row that allows none is zero, and so is its gradient."""
+    if allowed is None:
+        return scores.softmax(-1)
+    alive = allowed.any(-1, keepdim=True)
+    # A dead row is neutralized before the softmax, which would make NaN of it.
+    return (scores + _bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
+
+
+def masked(
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch heads keys d"],
+    value: Float[Tensor, "batch heads keys e"],
+    allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
+    add: Float[Tensor, "*#batch_heads queries keys"] | None,
+    *,
+    scale: float,
+) -> Float[Tensor, "batch heads queries e"]:
+    """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    if add is not None and add.ndim == 3:
+        add = add[None]
+    attend = eager if _needs_eager(query, value, add) else sdpa
+    if allowed is None:
+        return attend(query, key, value, add, scale=scale)
+    alive = allowed.any(-1, keepdim=True)
+    # A dead row is neutralized before the softmax: all its scores are zero, and all are allowed.
+    query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
+    if add is None and attend is sdpa:
+        add = allowed  # which its kernel takes as it is
+    else:
+        bars = _bars(allowed, query.dtype)
+        add = bars if add is None else add + bars
+        add = add.expand(*add.shape[:-1], key.shape[2])
+    return attend(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
+
+
+def eager(query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scale: float) -> Tensor:
+    """Products and softmax one by one."""
+    with torch.autocast(query.device.type, enabled=False):
+        scores = _products(query * scale, key)
+        return (scores if add is None else scores + add).softmax(-1) @ value
+
+
+_GPU_BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+"""Fastest first (H100, bfloat16); each takes what those before it refuse."""
+
+
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    add: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float,
+) -> Tensor:
+    """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
+    # No kernel but the slowest takes vectors whose entries lie apart.
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+    with sdpa_kernel(backends, set_priority=query.is_cuda):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add, is_causal=causal, scale=scale
+        )
+
+
+def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values repeated so that consecutive query heads share one."""
+    group = heads // tensor.shape[1]
+    return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
+
+
+def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
+    """Whether products and softmax one by one are the better way, or the only one.
+
+    A CPU's fused kernel wants values as wide as keys, and has no gradient for what is added.
+    """
+    if query.device.type != "cpu":
+        return False
+    learned = add is not None and add.requires_grad
+    return query.shape[-1] != value.shape[-1] or learned or _eager_is_faster(query, value)
+
+
+def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
+    """Whether composing beats the fused kernel on a CPU, where both can be had.
+
+    In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
+    took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
+    its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
+    does nothing but read it, which plain products do better, in 0.7 of the time
+    (`benchmarks/decoding_step.py`).
+    """
+    if query.shape[2] == 1:
+        return value.numel() >= 2**20
+    return query.dtype == torch.bfloat16 and value.shape[2] <= 128
+
+
+def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
+    """What is added to scores so that only allowed keys are looked at.
+
+    It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
+    """
+    bars = torch.zeros(allowed.shape, device=allowed.device, dtype=dtype)
+    return bars.masked_fill(~allowed, float("-inf"))
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """q·k. Of a single query the keys come first: so a CPU reads them in half the time."""
+    products: Tensor = (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
+    return products
+
+
+def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
+    return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def _causal(query: Tensor, key: Tensor) -> Bool[Tensor, "1 1 queries keys"]:
+    return Mask.causal().to_dense(query.shape[2], key.shape[2], query.device)
+
+
+def _positioned(
+    bias: AnyBias | None, mask: Mask | None, query: Tensor, key: Tensor
+) -> PositionedBias | None:
+    if bias is None:
+        return None
+    queries, keys = query.shape[2], key.shape[2]
+    positions = (mask or Mask()).query_positions(queries, keys, query.device)
+    return PositionedBias(bias, positions, torch.arange(keys, device=query.device))
+
+
+def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
+    return (
+        mask is not None
+        and mask.restrictions == {"alignment"}
+        and (mask.alignment == "start" or query.shape[2] == key.shape[2])
+    )

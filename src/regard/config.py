@@ -1,0 +1,314 @@
+"""Configuration: structs, their fields' documentation, and their form as TOML. Knows no torch.
+
+A configuration is a frozen struct, with a docstring under each field. It is read from TOML, changed
+by `section.field=value` assignments, and written as TOML with its documentation.
+"""
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from pathlib import Path
+from textwrap import dedent
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from regard.errors import UserError, alternatives, suggestion
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+Probability = Annotated[float, Meta(ge=0, lt=1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all configuration: frozen, by keyword, unknown fields refused."""
+
+    alternatives: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields of which an assignment to one unsets the others."""
+
+
+class OpenConfig:
+    """The base of a section whose kinds aren't all known: each kind is a struct of this base."""
+
+    __slots__ = ()
+
+    @classmethod
+    def struct(cls, kind: str) -> type[Config]:
+        """Return the struct of a kind.
+
+        Raises:
+            UserError: there is none.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def kinds(cls) -> list[str]:
+        """Return the kinds that can be listed."""
+        raise NotImplementedError
+
+
+C = TypeVar("C", bound=Config)
+
+
+# Reading
+
+
+def parse_toml(text: str, *, where: str) -> dict[str, Any]:
+    """Return the values of a TOML document.
+
+    Raises:
+        UserError: the text isn't TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where}: isn't TOML: {error}") from None
+
+
+def convert(values: Any, type_: type[C], *, where: str) -> C:
+    """Convert plain values to a configuration.
+
+    Raises:
+        UserError: names the field and the allowed values.
+    """
+    try:
+        return msgspec.convert(values, type_, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        message, *paths = str(error).split(" - at `$")  # of open sections, from the inside
+        field = "".join(path.rstrip("`") for path in reversed(paths)).lstrip(".")
+        raise UserError(
+            f"{where}: {field + ': ' if field else ''}{_mend(message, type_, values, field)}"
+        ) from None
+
+
+def _decode(type_: type, value: Any) -> Any:
+    """Decode an open section (a hook of msgspec)."""
+    if not issubclass(type_, OpenConfig):
+        raise NotImplementedError(f"a field can't be a {type_.__name__}")
+    if isinstance(value, type_):
+        return value
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise ValueError("a section with a kind is expected")
+    try:
+        struct = type_.struct(value["kind"])
+    except UserError as error:
+        raise ValueError(f"{error} - at `$.kind`") from None
+    try:
+        return msgspec.convert(value, struct, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
+    """Complete a message of msgspec with the allowed fields or values where it lacks them."""
+    path = field.split(".") if field else []
+    message = message[0].lower() + message[1:]
+    if message.startswith("object contains unknown field"):
+        allowed = allowed_fields(type_, values, path)
+    elif message.startswith(("invalid value", "invalid enum value")):
+        allowed = allowed_values(type_, path)
+    else:
+        return message
+    name = re.search("[`'](.*)[`']", message)
+    near = suggestion(name[1], allowed) if name else ""
+    return f"{message}; allowed: {', '.join(allowed)}{near}"
+
+
+def map_kinds(values: Any, change: Callable[[str], str]) -> Any:
+    """Return plain values with each kind that is FILE.py:CLASS changed."""
+    if isinstance(values, dict):
+        return {
+            name: change(value)
+            if name == "kind" and isinstance(value, str) and ".py:" in value
+            else map_kinds(value, change)
+            for name, value in values.items()
+        }
+    return values
+
+
+def file_name(kind: str) -> str:
+    """Return a kind FILE.py:CLASS without the file's folder."""
+    path, _, name = kind.rpartition(":")
+    return f"{Path(path).name}:{name}"
+
+
+# Overriding
+
+
+def override(config: C, assignments: Sequence[str], *, where: str = "command line") -> C:
+    """Return the configuration with `section.field=value` assignments applied.
+
+    Values are written as in TOML; what isn't TOML is text, so that `kind=words` needs no quotes.
+
+    Raises:
+        UserError: names the field and the allowed values.
+    """
+    values = msgspec.to_builtins(config)
+    for assignment in assignments:
+        path, _, text = assignment.partition("=")
+        try:
+            _assign(type(config), values, path.split("."), text)
+        except UserError as error:
+            raise UserError(f"{where}: {path}: {error}") from None
+    return convert(values, type(config), where=where)
+
+
+def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], text: str) -> None:
+    """Change one value in place."""
+    *sections, field = path
+    table = _open_section(type_, values, sections)
+    if field == "kind":
+        if table.get("kind") != text:
+            table.clear()  # the fields of another kind differ
+        table["kind"] = text
+        return
+    known = allowed_fields(type_, values, sections)
+    if field not in table and field not in known:
+        raise UserError(f"there is no field {field!r}; {alternatives(field, sorted(known))}")
+    for owner in _structs_at(type_, sections, table.get("kind")):
+        if field in owner.alternatives:
+            table |= dict.fromkeys(owner.alternatives - {field})
+    table[field] = _parse(text)
+
+
+def _open_section(
+    type_: type[Config], values: dict[str, Any], sections: Sequence[str]
+) -> dict[str, Any]:
+    """Return the table at a path; an optional section that isn't set becomes an empty table."""
+    table = values
+    for depth, section in enumerate(sections, start=1):
+        if table.get(section) is None and _is_section(type_, values, sections[:depth]):
+            table[section] = {}
+        if not isinstance(table.get(section), dict):
+            names = alternatives(section, sorted(table))
+            raise UserError(f"there is no section {section!r}; {names}")
+        table = table[section]
+    return table
+
+
+def _parse(text: str) -> Any:
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# Writing
+
+
+def to_toml(config: Config) -> str:
+    """Return the configuration as TOML; files of code are named without their folder."""
+    values = map_kinds(msgspec.to_builtins(config), file_name)
+    return tomli_w.dumps(_without_none(values))
+
+
+def to_commented_toml(config: Config) -> str:
+    """Return the configuration as TOML, with the documentation of each field."""
+    return "\n".join(_commented(config, ())).strip() + "\n"
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
+    """TOML lines: the plain fields of this table first, then its tables."""
+    docs, lines, tables = field_docs(type(config)), [], []
+    tag = config.__struct_config__.tag
+    if tag is not None:
+        lines += [f'kind = "{tag}"']
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if isinstance(value, Config):
+            tables += ["", f"# {docs[name]}", f"[{'.'.join((*path, name))}]"]
+            tables += _commented(value, (*path, name))
+        elif value is None:
+            lines += [f"# {docs[name]}", f"# {name} ="]
+        else:
+            lines += [f"# {docs[name]}", tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
+    return lines + tables
+
+
+# Fields
+
+
+@cache
+def field_docs(type_: type[Config]) -> dict[str, str]:
+    """Return the docstring under each field of a struct and of its bases, in one line.
+
+    A struct that is made at run time has them in `option_docs`.
+    """
+    docs: dict[str, str] = {}
+    for base in reversed(type_.__mro__):
+        if issubclass(base, Config):
+            docs |= _own_docs(base)
+    return docs
+
+
+def _own_docs(type_: type) -> dict[str, str]:
+    if "option_docs" in vars(type_):
+        return dict(vars(type_)["option_docs"])
+    (definition,) = ast.parse(dedent(inspect.getsource(type_))).body
+    assert isinstance(definition, ast.ClassDef)
+    docs = {}
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            assert isinstance(text.value, ast.Constant)
+            docs[field.target.id] = " ".join(str(text.value.value).split())
+    return docs
+
+
+def allowed_fields(type_: type[Config], values: Any, path: Sequence[str]) -> list[str]:
+    """Return the fields of the section at a path, of the kind chosen there by the values."""
+    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
+    sections = _structs_at(type_, path, table.get("kind"))
+    chosen = [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
+    names = dict.fromkeys(name for section in chosen for name in section.__struct_fields__)
+    return list(names) or ["none but kind"]
+
+
+def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:
+    """Return the values that a field may take, if they can be counted: kinds, or literals."""
+    *sections, field = path
+    owners = _structs_at(type_, sections)
+    if field == "kind":
+        return list(dict.fromkeys(str(owner.__struct_config__.tag) for owner in owners))
+    hints = [get_type_hints(owner).get(field) for owner in owners]
+    return list(dict.fromkeys(str(value) for hint in hints for value in get_args(hint)))
+
+
+def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:
+    """Whether a struct may stand at a path, given the kinds chosen on the way."""
+    *sections, name = path
+    return name in allowed_fields(type_, values, sections) and bool(_structs_at(type_, path))
+
+
+def _structs_at(
+    type_: type[Config], path: Sequence[str], kind: str | None = None
+) -> list[type[Config]]:
+    """Return the structs that may stand at a path of fields; of an open section that of a kind."""
+    members: list[Any] = [type_]
+    for name in path:
+        hints = [get_type_hints(m)[name] for m in members if name in get_type_hints(m)]
+        members = [m for hint in hints for m in (get_args(hint) or (hint,))]
+    structs: list[type[Config]] = []
+    for member in members:
+        if isinstance(member, type) and issubclass(member, Config):
+            structs.append(member)
+        elif isinstance(member, type) and issubclass(member, OpenConfig):
+            structs += [member.struct(k) for k in ([kind] if kind else member.kinds())]
+    return structs

@@ -1,0 +1,90 @@
+"""Perplexity of a text under a run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from regard.errors import UserError
+from regard.metrics import Interval, perplexity
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import Run
+from regard.text.batches import make_batch
+from regard.text.corpus import Document
+from regard.text.objectives import IGNORE, begin, continuation, next_token, pieces
+from regard.text.tokenizer import encode_documents
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScore:
+    """Perplexity of a text."""
+
+    perplexity: Interval
+    """exp of the mean loss a token; the interval is over documents (or their pieces)."""
+    bits_per_character: float
+    tokens: int
+
+    def lines(self) -> list[str]:
+        """Return the scores as text."""
+        p = self.perplexity
+        return [
+            f"perplexity: {p.value:.3f} [{p.low:.3f}, {p.high:.3f}] a token",
+            f"bits per character: {self.bits_per_character:.3f}",
+        ]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the scores for a JSON file."""
+        return {
+            "perplexity": self.perplexity.value,
+            "low": self.perplexity.low,
+            "high": self.perplexity.high,
+            "bits_per_character": self.bits_per_character,
+            "tokens": self.tokens,
+        }
+
+    @property
+    def answered(self) -> list[str]:
+        """A text has no answers."""
+        return []
+
+
+@torch.inference_mode()
+def text_perplexity(
+    run: Run, documents: Sequence[Document], environment: ExecutionEnvironment, *, batch: int = 64
+) -> TextScore:
+    """Score documents, long ones in pieces of a block that are read independently.
+
+    Raises:
+        UserError: a document can't be encoded, or there is nothing to predict.
+    """
+    block = run.recipe.model.context_length
+    lines = run.recipe.data.documents == "lines"
+    examples = [
+        begin(
+            run.prefix, next_token(piece, run.max_prompt_tokens) if lines else continuation(piece)
+        )
+        for ids in encode_documents(run.tokenizer, documents)
+        for piece in pieces(ids, run.max_prompt_tokens)
+    ]
+    losses: list[float] = []
+    counts: list[int] = []
+    for start in range(0, len(examples), batch):
+        rows = make_batch(examples[start : start + batch], block).to(environment.device)
+        with environment.autocast():
+            logits = run.language_model(rows.ids)
+        loss = F.cross_entropy(
+            logits.float().mT, rows.labels, ignore_index=IGNORE, reduction="none"
+        )
+        losses += loss.sum(1).tolist()
+        counts += (rows.labels != IGNORE).sum(1).tolist()
+    if not sum(counts):
+        raise UserError(f"{documents[0].where}: is too short to be scored")
+    characters = sum(len(document.text) for document in documents)
+    return TextScore(
+        perplexity=perplexity(losses, counts),
+        bits_per_character=sum(losses) / log(2) / characters,
+        tokens=sum(counts),
+    )

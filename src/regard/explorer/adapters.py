@@ -1,0 +1,71 @@
+"""The interface of models that the explorer can show."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from regard.errors import UserError
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.gradients import Gradient
+
+HUGGING_FACE = "hf:"
+"""Prefix of Hugging Face model names; any other name is a run folder."""
+MAX_GENERATED = 24
+"""Tokens that an encoder–decoder generates where no target is given."""
+
+
+class Adapter(Protocol):
+    """A model whose attention can be shown."""
+
+    @property
+    def name(self) -> str:
+        """Name on pages."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Longest text, without the special tokens around each; None if there is no limit."""
+        ...
+
+    @property
+    def regular_token_ids(self) -> Sequence[int]:
+        """Ids of all tokens except the special ones."""
+        ...
+
+    def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to one text or two."""
+        ...
+
+    def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
+        """Return the attention of the first stack to tokens, and the position of the first one."""
+        ...
+
+    def gradients(self, text: str) -> Sequence[Gradient]:
+        """Return ∂L/∂A of the loss of a text for each layer of the first stack."""
+        ...
+
+    def untrained(self) -> "Adapter":
+        """Return the same model before its training."""
+        ...
+
+
+def hugging_face_hint(name: str) -> str:
+    """Return the end of an error message about a folder that doesn't exist."""
+    return "" if Path(name).exists() else f"; for a Hugging Face model, write hf:{name}"
+
+
+class EmptyTextError(UserError):
+    """A text has no characters."""
+
+    def __init__(self) -> None:
+        super().__init__("a text is empty; attention needs at least one token")
+
+
+class TextTooLongError(UserError):
+    """A text has more tokens than the model's context."""
+
+    def __init__(self, what: str, tokens: int, context_length: int) -> None:
+        super().__init__(
+            f"{what} has {tokens} tokens, more than the model's context length of "
+            f"{context_length}; shorten it"
+        )

@@ -1,0 +1,209 @@
+"""Attention maps: tokens, and the weights of each layer and head."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.explorer.attention_record import AttentionRecord
+from regard.positions import rotate
+
+T = TypeVar("T")
+_RANGES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionInfo:
+    """Positions added before attention. Biases on scores are part of a layer's record."""
+
+    vectors: Float[Tensor, "n d"] | None = None
+    """Added to or concatenated with the embeddings."""
+    rotation: tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]] | None = None
+    """Cosines and signed sines of rotary positions (`regard.positions.rotate`)."""
+
+    def before_rotation(self, x: Float[Tensor, "heads n d"]) -> Float[Tensor, "heads n d"] | None:
+        """Return queries or keys before their rotation, if there is one."""
+        if self.rotation is None:
+            return None
+        cos, signed_sin = (part[None, None] for part in self.rotation)
+        return rotate(x[None], (cos, -signed_sin))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer's attention to one text."""
+
+    name: str
+    record: AttentionRecord
+    heads: tuple[int, ...]
+    """The heads to show, from 0."""
+    projection: Float[Tensor, "d_model heads_e"] | None = None
+    """The output projection W_O, if known."""
+
+    @property
+    def value_lengths(self) -> Float[Tensor, "heads keys"] | None:
+        """‖v_j W_O‖ of all heads, if the output projection is known."""
+        if self.projection is None:
+            return None
+        values = self.record.value[0, self.record.kv_heads]
+        return value_lengths(values, self.projection.to(values.dtype))
+
+
+def value_lengths(
+    values: Float[Tensor, "heads n d"], projection: Float[Tensor, "d_model heads_d"]
+) -> Float[Tensor, "heads n"]:
+    """Return ‖v_j W_O‖: the output of a head that attends only to key j."""
+    heads, _, d = values.shape
+    parts = projection.view(-1, heads, d)
+    lengths: Tensor = torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)
+    return lengths
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """One kind of attention of a model: of a text to itself, or of a target to its source."""
+
+    name: str
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    second: int | None = None
+    """Where the second text begins, if two texts form one sequence."""
+    position_info: PositionInfo = field(default_factory=PositionInfo)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A model's attention to one text."""
+
+    name: str
+    maps: tuple[AttentionMap, ...]
+    text: str = ""
+
+
+def gather_maps(
+    records: Sequence[AttentionRecord],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+) -> tuple[AttentionMap, ...]:
+    """Group records by their kind of attention, in order of first appearance.
+
+    `target` is empty where a model reads one text. The kind follows from a layer's path.
+    """
+    kinds: dict[str, list[AttentionRecord]] = {}
+    for record in records:
+        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
+    return tuple(make_map(kind, found, source, target, second) for kind, found in kinds.items())
+
+
+def make_map(
+    kind: str,
+    records: Sequence[AttentionRecord],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+) -> AttentionMap:
+    """Return the map of one kind: "self-attention", "encoder", "decoder", "decoder to source"."""
+    names = layer_names([record.layer for record in records])
+    return AttentionMap(
+        name=kind,
+        queries=tuple(source if kind in ("self-attention", "encoder") else target),
+        keys=tuple(target if kind == "decoder" else source),
+        layers=tuple(
+            Layer(name, record, tuple(range(record.weights.shape[1])))
+            for name, record in zip(names, records, strict=True)
+        ),
+        second=second,
+    )
+
+
+def kind_of(layer: str, has_target: bool) -> str:
+    """Return the kind of a layer's attention, one of the names of `make_map`."""
+    if not has_target:
+        return "self-attention"
+    if "cross" in layer or not re.search(r"\bself_attention\b", layer):
+        return "decoder to source"
+    return "encoder" if ".encoder." in f".{layer}." else "decoder"
+
+
+def layer_names(paths: Sequence[str]) -> list[str]:
+    """Return a number for each layer, from 0: the first one in its path, if that is unique.
+
+    Otherwise its place: layers that share their weights have one path.
+    """
+    found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
+    numbers = [number[1] for number in found if number]
+    unique = len(set(numbers)) == len(paths)
+    return numbers if unique else [str(place) for place in range(len(paths))]
+
+
+def choose(
+    one: AttentionMap, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> AttentionMap:
+    """Return a map with only some layers and heads, from 0.
+
+    Raises:
+        UserError: there are no such layers or heads.
+    """
+    kept = _chosen(one.layers, layers, f"layers of {one.name}")
+    shown = [replace(layer, heads=_chosen(layer.heads, heads, "heads")) for layer in kept]
+    return replace(one, layers=tuple(shown))
+
+
+def parse_index_ranges(asked_by: str, text: str) -> list[int]:
+    """Return the numbers of a list of ranges: `0,2-3` → [0, 2, 3].
+
+    `asked_by` is the option or field that holds the list.
+
+    Raises:
+        UserError: the text isn't such a list.
+    """
+    plain = "".join(text.split())
+    found: list[int] = []
+    if _RANGES.fullmatch(plain):
+        for part in plain.split(","):
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    if not found:
+        raise UserError(f"{asked_by} {text}: is not a list of numbers such as 0,2-3")
+    return found
+
+
+def end_of(one: AttentionMap, n: int) -> AttentionMap:
+    """Return the last n tokens of a map."""
+    cut = max(len(one.keys) - n, 0)
+    return replace(
+        one,
+        queries=one.queries[-n:],
+        keys=one.keys[-n:],
+        layers=tuple(replace(layer, record=_end(layer.record, n)) for layer in one.layers),
+        second=one.second - cut if one.second and one.second > cut else None,
+        position_info=PositionInfo(),
+    )
+
+
+def _end(record: AttentionRecord, n: int) -> AttentionRecord:
+    return replace(
+        record,
+        query=record.query[:, :, -n:],
+        key=record.key[:, :, -n:],
+        value=record.value[:, :, -n:],
+        out=record.out[:, :, -n:],
+        weights=record.weights[:, :, -n:, -n:],
+    )
+
+
+def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tuple[T, ...]:
+    if wanted is None:
+        return there
+    for i in wanted:
+        if i not in range(len(there)):
+            known = f"there are {len(there)} {what}, numbered from 0"
+            raise UserError(f"{known}, not {i}; choose others")
+    return tuple(there[i] for i in wanted)

@@ -1,0 +1,252 @@
+"""Scores of attention heads: where each head puts its weight.
+
+A weight A[i, j] is what query i gives to key j; positions count from 0. Functions of weights take
+the matrices of any number of heads, whose rows sum to 1, and return one number a head.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.drawing import panels, to_png, to_svg
+from regard.explorer.attention_maps import AttentionMap, value_lengths
+
+SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "⁇", "\n"})
+"""Separator tokens of common vocabularies."""
+SINK = 0.3
+"""A head that gives the first token more than this on average uses it as a sink."""
+_PATTERNS = (
+    *("previous", "next", "self", "first"),
+    *("separators", "punctuation", "same token", "induction"),
+)
+_NO_SHARES = ("distance", "norm", "gradient")
+"""Scores that may exceed 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenInfo:
+    """Properties of a text's tokens."""
+
+    ids: Int[Tensor, " n"]
+    separators: Bool[Tensor, " n"]
+    """Tokens that separate sentences, such as [SEP]."""
+    punctuation: Bool[Tensor, " n"]
+
+
+class Head(NamedTuple):
+    """Scores of one head."""
+
+    layer: str
+    head: int
+    """From 0; layers have the names of pages."""
+    scores: dict[str, float]
+
+    @property
+    def pattern(self) -> str:
+        """The pattern with most weight; "mixed" if none has half."""
+        kinds = {name: self.scores[name] for name in _PATTERNS}
+        name = max(kinds, key=kinds.__getitem__)
+        return name if kinds[name] >= 0.5 else "mixed"
+
+
+def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
+    """Return the scores of each head, averaged over the texts of one model: a map a text.
+
+    Raises:
+        ValueError: there are no maps.
+    """
+    if not maps:
+        raise ValueError("head scores need at least one text")
+    texts = [_scores_of(one) for one in maps]
+    return [
+        Head(
+            one.layer,
+            one.head,
+            {name: _mean([text[place].scores[name] for text in texts]) for name in one.scores},
+        )
+        for place, one in enumerate(texts[0])
+    ]
+
+
+def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"]]) -> list[Head]:
+    """Return the heads with further scores, given in the same order."""
+    return [
+        Head(one.layer, one.head, one.scores | {name: float(of[i]) for name, of in more.items()})
+        for i, one in enumerate(heads)
+    ]
+
+
+def sink_share(heads: Sequence[Head]) -> float:
+    """Return the share of heads that use the first token as a sink."""
+    return _mean([head.scores["sink"] > SINK for head in heads])
+
+
+def mean_entropy(heads: Sequence[Head]) -> float:
+    """Return the mean entropy of the heads, as a share of uniform attention's."""
+    return _mean([head.scores["entropy"] for head in heads])
+
+
+def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
+    """Draw a row a head and a column a score: SVG for ".svg", else PNG."""
+    names = [name for name in heads[0].scores if name not in _NO_SHARES]
+    with panels(height=0.6 + 0.22 * len(heads), width=7.5) as (figure, (axes,)):
+        values = [[head.scores[name] for name in names] for head in heads]
+        axes.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+        axes.set_yticks(range(len(heads)), [f"{head.layer}.{head.head}" for head in heads])
+        axes.set_ylabel("layer.head")
+        title = "Share of each head's attention weight by pattern"
+        return to_svg(figure, title).encode() if ending == ".svg" else to_png(figure)
+
+
+def token_info(tokens: Sequence[str]) -> TokenInfo:
+    """Return the properties of tokens."""
+    numbers = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    return TokenInfo(
+        ids=torch.tensor([numbers[token] for token in tokens]),
+        separators=torch.tensor([token in SEPARATORS for token in tokens]),
+        punctuation=torch.tensor([_is_punctuation(token) for token in tokens]),
+    )
+
+
+Weights = Float[Tensor, "*heads n n"]
+Scores = Float[Tensor, "*heads"]
+
+
+def patterns(weights: Weights, tokens: TokenInfo) -> Mapping[str, Scores]:
+    """Return the share of each head's weight by pattern, averaged over queries."""
+    return {
+        "previous": at_distance(weights, -1),
+        "next": at_distance(weights, 1),
+        "self": at_distance(weights, 0),
+        "first": weights[..., 0].mean(-1),
+        "separators": among(weights, tokens.separators.expand(weights.shape[-2:])),
+        "punctuation": among(weights, tokens.punctuation.expand(weights.shape[-2:])),
+        "same token": among(weights, same_token(tokens.ids)),
+        "induction": among(weights, after_same_token(tokens.ids)),
+        "causal": weights.tril().sum(-1).mean(-1),
+    }
+
+
+def at_distance(weights: Weights, offset: int) -> Scores:
+    """Return the mean of A[i, i + offset] over the queries that have such a key; 0 if none has."""
+    diagonal = weights.diagonal(offset, dim1=-2, dim2=-1)
+    return diagonal.sum(-1) / max(diagonal.shape[-1], 1)
+
+
+def among(weights: Weights, chosen: Bool[Tensor, "n n"]) -> Scores:
+    """Return the weight on the chosen keys of each query, averaged over queries."""
+    return (weights * chosen).sum(-1).mean(-1)
+
+
+def same_token(ids: Int[Tensor, " n"]) -> Bool[Tensor, "n n"]:
+    """Return, for each query, the other occurrences of its token."""
+    same = ids[:, None] == ids
+    return same & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device)
+
+
+def after_same_token(ids: Int[Tensor, " n"]) -> Bool[Tensor, "n n"]:
+    """Return, for each query, the earlier keys that follow its token: j < i, x[j − 1] = x[i]."""
+    found = torch.zeros(len(ids), len(ids), dtype=torch.bool, device=ids.device)
+    found[:, 1:] = ids[:, None] == ids[:-1]
+    return found.tril(-1)
+
+
+def repeated(weights: Float[Tensor, "*heads twice twice"]) -> Mapping[str, Scores]:
+    """Return scores of the second half of a sequence of T random tokens that occurs twice.
+
+    A duplicate-token head has its weight on A[i, i − T], an induction head on the successor,
+    A[i, i − T + 1] (Olsson et al., 2022, arXiv:2209.11895).
+    """
+    half = weights.shape[-1] // 2
+    second = weights[..., half:, :]
+    duplicate = second.diagonal(0, dim1=-2, dim2=-1)
+    induction = second.diagonal(1, dim1=-2, dim2=-1)
+    return {"duplicate": duplicate.mean(-1), "induction": induction.mean(-1)}
+
+
+def sink(weights: Weights, key: int = 0) -> Scores:
+    """Return the mean weight of key k over the queries i ≥ k: Σ A[i, k] / (T − k).
+
+    A head with more than 0.3 for the first token uses it as a sink (Gu et al., 2024,
+    arXiv:2410.10781).
+    """
+    return weights[..., key:, key].mean(-1)
+
+
+def entropy(weights: Weights, *, causal: bool) -> Scores:
+    """Return −Σ A ln A, averaged over queries, as a share of uniform attention's entropy.
+
+    Uniform attention has ln n, or the mean of ln(i + 1) if query i sees i + 1 keys.
+    """
+    found = torch.special.entr(weights).sum(-1).mean(-1)
+    n = weights.shape[-1]
+    seen = torch.arange(1, n + 1, device=weights.device, dtype=weights.dtype)
+    largest = seen.log().mean() if causal else seen[-1].log()
+    return found / largest if n > 1 else torch.ones_like(found)
+
+
+def distance(weights: Weights) -> Scores:
+    """Return the mean distance between query and key, in tokens: Σ A |i − j| / Σ A."""
+    place = torch.arange(weights.shape[-1], device=weights.device, dtype=weights.dtype)
+    far = (place[:, None] - place).abs()
+    return (weights * far).sum((-2, -1)) / weights.sum((-2, -1))
+
+
+def blocks(weights: Weights, second: int) -> Float[Tensor, "*heads 2 2"]:
+    """Return the share of weight within and between two texts that form one sequence.
+
+    Row 0 holds the queries before `second`, row 1 the others; columns split the keys likewise.
+    """
+    to_first, to_second = weights[..., :second].sum(-1), weights[..., second:].sum(-1)
+    given = torch.stack([to_first, to_second], -1)
+    return torch.stack([given[..., :second, :].mean(-2), given[..., second:, :].mean(-2)], -2)
+
+
+def value_norms(
+    weights: Float[Tensor, "heads n n"],
+    values: Float[Tensor, "heads n d"],
+    projection: Float[Tensor, "d_model heads_d"],
+) -> Float[Tensor, "heads n n"]:
+    """Return ‖A[i, j] v_j W_O‖: what key j adds to query i's output through each head.
+
+    A large weight on a small value adds little (Kobayashi et al., 2020, arXiv:2004.10102).
+    """
+    norms: Tensor = weights.abs() * value_lengths(values, projection)[:, None]
+    return norms
+
+
+def _scores_of(one: AttentionMap) -> list[Head]:
+    """Scores of each shown head on one text."""
+    tokens, found = token_info(one.keys), []
+    for layer in one.layers:
+        weights = layer.record.weights[0].float().cpu()
+        causal = not weights.triu(1).any()
+        scores = {
+            **patterns(weights, tokens),
+            "sink": sink(weights),
+            "entropy": entropy(weights, causal=causal),
+            "distance": distance(weights),
+        }
+        lengths = layer.value_lengths
+        if lengths is not None:
+            scores["norm"] = (weights.abs() * lengths.float().cpu()[:, None]).sum(-1).mean(-1)
+        found += [
+            Head(layer.name, head, {name: float(of[head]) for name, of in scores.items()})
+            for head in layer.heads
+        ]
+    return found
+
+
+def _is_punctuation(token: str) -> bool:
+    text = "" if token in SEPARATORS else token.strip()
+    return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,1 @@
+"""Hugging Face models in the explorer. The package imports no transformers by itself."""

@@ -1,0 +1,54 @@
+"""∂L/∂A of Hugging Face models."""
+
+from functools import partial
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.auto import modeling_auto
+
+from regard.errors import UserError
+from regard.explorer.gradients import Gradient, cross_entropy, weight_gradients
+from regard.explorer.huggingface.intercept import intercept_huggingface
+
+NEXT_TOKEN = frozenset(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+"""Classes that predict the next token; one or two old ones may fill masks as well."""
+MASKED_TOKEN = frozenset(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
+"""Classes that fill masks."""
+
+
+def huggingface_gradients(
+    model: PreTrainedModel, special: Bool[Tensor, " n"], **inputs: Tensor
+) -> list[Gradient]:
+    """Return ∂L/∂A of each layer, in the order of their calls, for the loss of a text.
+
+    Raises:
+        UserError: the model doesn't predict tokens, the text is too short, or the model's
+            attention can't be replaced by name.
+        MismatchError: weights · values isn't the output of the kernel.
+    """
+    loss = partial(text_loss, model, special, **inputs)
+    return weight_gradients(loss, partial(intercept_huggingface, model))
+
+
+def text_loss(
+    model: PreTrainedModel, special: Bool[Tensor, " n"], **inputs: Tensor
+) -> Float[Tensor, ""]:
+    """Return the mean cross entropy of a text under a model, in nats a token.
+
+    Of the next token; of an encoder–decoder, in its target; of a masked language model, of each
+    token at its own position, except special ones, which it isn't trained to predict.
+
+    Raises:
+        UserError: the model doesn't predict tokens, or the text is too short.
+    """
+    kind, ids = type(model).__name__, inputs.get("decoder_input_ids", inputs["input_ids"])
+    has_target = model.config.is_encoder_decoder and model.get_output_embeddings() is not None
+    if has_target or kind in NEXT_TOKEN - MASKED_TOKEN:
+        return cross_entropy(model(**inputs).logits[:, :-1], ids[:, 1:])
+    if kind in MASKED_TOKEN - NEXT_TOKEN:
+        return cross_entropy(model(**inputs).logits[:, ~special], ids[:, ~special])
+    raise UserError(
+        f"gradients need a model that predicts tokens; this is a {kind}, which has no head for it: "
+        "choose one that was saved with its head"
+    )

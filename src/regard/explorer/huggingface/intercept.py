@@ -1,0 +1,186 @@
+"""Intercept the attention of a Hugging Face model while it runs on torch's fast kernel.
+
+transformers looks up a model's attention by name and accepts registered functions
+(AttentionInterface). Ours computes "sdpa" with transformers' own function and makes a record.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from regard.attention import Mask, Softmax
+from regard.attention.base import ScoreMod
+from regard.errors import UserError
+from regard.explorer.attention_record import AttentionRecord, make_record
+from regard.explorer.intercept import Handler, recorded
+
+NAME = "sdpa_intercepted"
+"""With "sdpa" in the name, transformers refuses it for models that don't support that kernel."""
+_HANDLER = "_regard_handler"
+"""The attribute of an intercepted layer that is called with its inputs and its output."""
+_UNSUPPORTED = ("softcap", "s_aux")
+"""Changes to the scores that "sdpa" doesn't support."""
+
+
+@torch.inference_mode()
+def capture_huggingface(model: PreTrainedModel, **inputs: Tensor) -> list[AttentionRecord]:
+    """Run the model on its inputs and return the attention of each layer, first to last.
+
+    Raises:
+        MismatchError: weights · values isn't the output of the kernel.
+        UserError: the model's attention can't be replaced by name.
+    """
+    with recorded(partial(intercept_huggingface, model)) as records:
+        model(**inputs)
+    return records
+
+
+@contextmanager
+def intercept_huggingface(model: PreTrainedModel, handler: Handler) -> Iterator[None]:
+    """Call the handler for each layer that attends in the with block.
+
+    Raises:
+        MismatchError: weights · values isn't the output of the kernel.
+        UserError: the model's attention can't be replaced by name.
+    """
+    with _registered(model):
+        for name, module in model.named_modules():
+            vars(module)[_HANDLER] = partial(_handle, name, handler)
+        try:
+            yield
+        finally:
+            for module in model.modules():
+                vars(module).pop(_HANDLER, None)
+
+
+class ScaledSoftmax(Softmax):
+    """Softmax attention with the model's own scale."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def scale(self, d: int) -> float:
+        del d
+        return self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class GivenBias:
+    """A bias given as a tensor."""
+
+    values: Float[Tensor, "batch heads queries keys"]
+
+    def dense(
+        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        return self.values[..., query_positions[..., None], key_positions]
+
+    def score_mod(self) -> ScoreMod:
+        return lambda score, row, head, query, key: score + self.values[row, head, query, key]
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """The function that transformers calls for each layer."""
+    for option in _UNSUPPORTED:
+        if settings.get(option) is not None:
+            raise UserError(
+                f"{type(module).__name__} uses {option}, which torch's kernel doesn't support"
+            )
+    out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    handle = vars(module).get(_HANDLER)
+    if handle is None:
+        return out, None
+    out = handle(module, query, key, value, attention_mask, out.transpose(1, 2), settings)
+    return out.transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+@contextmanager
+def _registered(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model call `_attend` in the with block."""
+    models = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    before = [(one.config, one.config._attn_implementation) for one in models]
+    message = (
+        f"the attention of {model.config.model_type} models can't be intercepted: transformers "
+        "doesn't allow another kernel; choose a model that supports sdpa and AttentionInterface"
+    )
+    try:
+        try:
+            model.set_attn_implementation(NAME)
+        except ValueError:
+            raise UserError(message) from None
+        if model.config._attn_implementation != NAME:
+            raise UserError(message)
+        yield
+    finally:
+        for config, name in before:
+            config._attn_implementation = name
+
+
+def _handle(
+    name: str,
+    handler: Handler,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    out: Tensor,
+    settings: dict[str, Any],
+) -> Tensor:
+    """Return the handler's output for the record of a layer."""
+    scaling, position_bias = settings.get("scaling"), settings.get("position_bias")
+    factor = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    shape = (len(query), query.shape[1], query.shape[2], key.shape[2])
+    mask = _mask(module, query, attention_mask, settings.get("is_causal"))
+    bias = _bias(attention_mask, position_bias, shape)
+    mechanism = ScaledSoftmax(factor).eval()
+    return handler(make_record(name, mechanism, query, key, value, out, mask=mask, bias=bias))
+
+
+def _mask(
+    module: nn.Module, query: Tensor, attention_mask: Tensor | None, is_causal: bool | None
+) -> Mask | None:
+    """The mask, as transformers' `sdpa_attention_forward` understands its inputs."""
+    if attention_mask is not None:
+        return Mask.dense(_allowed(attention_mask))
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    return Mask.causal() if causal and query.shape[2] > 1 else None
+
+
+def _allowed(attention_mask: Tensor) -> Bool[Tensor, "#batch #heads queries keys"]:
+    """A mask is boolean, or added to the scores with large negative numbers."""
+    if attention_mask.dtype == torch.bool:
+        return attention_mask
+    return attention_mask > torch.finfo(attention_mask.dtype).min / 2
+
+
+def _bias(
+    attention_mask: Tensor | None, position_bias: Tensor | None, shape: tuple[int, ...]
+) -> GivenBias | None:
+    """The bias beside the mask; models without one may add zeros."""
+    parts = [] if position_bias is None else [position_bias]
+    if attention_mask is not None and attention_mask.dtype != torch.bool:
+        parts.append(attention_mask.masked_fill(~_allowed(attention_mask), 0.0))
+    given = [part.expand(shape) for part in parts if part.any()]
+    return GivenBias(torch.stack(given).sum(0)) if given else None

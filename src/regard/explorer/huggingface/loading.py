@@ -1,0 +1,185 @@
+"""Load Hugging Face models and tokenizers from folders, without pickles and custom code."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regard.errors import UserError
+from regard.runs.hugging_face import read_config, weight_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+_DOWNLOADED = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""Files to download: configuration, weights, vocabulary."""
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.json", "vocab.txt"),
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm"),
+)
+"""Files of which a tokenizer needs one."""
+_OPTIONAL = ("pooler", "final_logits_bias")
+"""Parts that may be missing in a file, because neither attention nor generation needs them."""
+_HEADED = ("AutoModelForCausalLM", "AutoModelForMaskedLM")
+"""Classes that add a head to a body, which also works without it."""
+_OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+
+def require_transformers() -> None:
+    """Check that transformers is installed.
+
+    Raises:
+        UserError: it isn't installed.
+    """
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "Hugging Face models need transformers; install it: pip install 'regard[hf]'"
+        ) from None
+
+
+def local_folder(name: str | Path) -> Path | None:
+    """Return the folder of that name, if there is one."""
+    place = Path(name)
+    with suppress(RuntimeError):  # "~nobody" has no home folder
+        place = place.expanduser()
+    return place.absolute() if str(name) and place.is_dir() else None
+
+
+def cached_folder(name: str, *, download: bool) -> Path:
+    """Return the folder of a model in Hugging Face's cache, after a download if that is allowed.
+
+    Raises:
+        UserError: the model isn't in the cache or can't be downloaded.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = snapshot_download(
+            name,
+            local_files_only=not download,
+            allow_patterns=list(_DOWNLOADED),
+            ignore_patterns="*/*",
+        )
+    except (OSError, ValueError) as error:
+        reason = (
+            f"can't be downloaded: {str(error).splitlines()[0]}"
+            if download
+            else "is neither a folder nor in Hugging Face's cache; name a folder, or add --download"
+        )
+        raise UserError(f"hf:{name}: {reason}") from None
+    return Path(found)
+
+
+def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
+    """Load the model of a folder, in evaluation mode.
+
+    Raises:
+        UserError: something is missing, damaged or pickled, or needs code outside transformers.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    _require_known_code(folder, read_config(folder))
+    weight_files(folder)
+    with quiet(), _errors_in_one_line(folder, "model"):
+        config = AutoConfig.from_pretrained(folder, **_OFFLINE)
+        kind = _class_of(config)
+        model, missing = _loaded(folder, config, kind)
+        body = f"{model.base_model_prefix}."
+        if kind.__name__ in _HEADED and not all(name.startswith(body) for name in missing):
+            model, missing = _loaded(folder, config, AutoModel)  # the head isn't there
+    lacking = sorted(k for k in missing if not any(part in k for part in _OPTIONAL))
+    if lacking:
+        raise UserError(
+            f"{folder}: the weights lack {lacking[0]} and {len(lacking) - 1} others; "
+            "save the whole model"
+        )
+    loaded: PreTrainedModel = model.to(device).eval()
+    return loaded
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """Load the tokenizer of a folder.
+
+    Raises:
+        UserError: there is none, or it can't be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise UserError(f"{folder}: has no tokenizer, such as tokenizer.json; save it there too")
+    with quiet(), _errors_in_one_line(folder, "tokenizer"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    return tokenizer
+
+
+def _class_of(config: "PreTrainedConfig") -> Any:
+    """The class with a head that predicts tokens, if the model was saved with one."""
+    from transformers import (
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+        AutoModelForSeq2SeqLM,
+    )
+    from transformers.models.auto import modeling_auto
+
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM
+    saved, kind = config.architectures or [], config.model_type
+    if modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind) in saved:
+        return AutoModelForCausalLM
+    if modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(kind) in saved:
+        return AutoModelForMaskedLM
+    return AutoModel
+
+
+def _loaded(folder: Path, config: "PreTrainedConfig", kind: Any) -> tuple[Any, list[str]]:
+    """A model of a class, and the names of its missing weights."""
+    model, found = kind.from_pretrained(
+        folder, config=config, use_safetensors=True, output_loading_info=True, **_OFFLINE
+    )
+    return model, list(found["missing_keys"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence warnings and progress bars of transformers in the with block."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _require_known_code(folder: Path, hf: dict[str, Any]) -> None:
+    """Check that transformers supports the model without custom code."""
+    from transformers import CONFIG_MAPPING, __version__
+
+    kind = hf.get("model_type")
+    if kind in CONFIG_MAPPING:
+        return
+    why = "needs custom code, which isn't run" if "auto_map" in hf else "is unknown"
+    raise UserError(
+        f"{folder}: model_type {kind} {why}; choose a model that transformers {__version__} has"
+    )
+
+
+@contextmanager
+def _errors_in_one_line(folder: Path, what: str) -> Iterator[None]:
+    """Turn exceptions of transformers into errors of one line."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{folder}: the {what} can't be loaded: {reason}") from None

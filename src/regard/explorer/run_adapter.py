@@ -1,0 +1,197 @@
+"""Attention of runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.decoding import generate
+from regard.errors import UserError
+from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
+from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
+from regard.explorer.gradients import Gradient, text_loss, weight_gradients
+from regard.explorer.intercept import capture_attention, intercept
+from regard.models.builders import SequenceToSequence
+from regard.models.layers import CrossAttention, SelfAttention
+from regard.models.transformer import Transformer
+from regard.runs.run import Run
+from regard.text.batches import lengths_of
+from regard.text.vocabulary import MASK, SPECIAL
+
+ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]
+"""A model's inputs, the ids of source and target, and where the second of two texts begins."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunAdapter:
+    """Adapter of a run; see `regard.explorer.adapters.Adapter`."""
+
+    run: Run
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return self.run.path.name
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest text; of a sequence-to-sequence model, the longest source."""
+        return self.run.max_source_tokens if self._has_target else self.run.max_prompt_tokens
+
+    @property
+    def regular_token_ids(self) -> Sequence[int]:
+        """Ids of all tokens except the special ones."""
+        return range(len(SPECIAL), self.run.tokenizer.size)
+
+    def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to one text or two.
+
+        Raises:
+            UserError: a text can't be encoded or is too long, or the model has no attention.
+        """
+        return self.maps_of_inputs(*self._encode(text, second))
+
+    def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
+        """Return the attention of the first stack to tokens, and the position of the first one.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        before = [] if self._has_target else self.run.prefix
+        source, target = [*before, *ids], [MASK] if self._has_target else []
+        inputs = [*self._padded(source), *([self._tensor(target)] if target else [])]
+        return self.maps_of_inputs(inputs, source, target)[0], len(before)
+
+    def maps_of_inputs(
+        self,
+        inputs: Sequence[Tensor],
+        source: Sequence[int],
+        target: Sequence[int],
+        second: int | None = None,
+    ) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to a model's inputs, made of these ids.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        body, show = self.run.model.body, self.run.tokenizer.show
+        records = capture_attention(body, *inputs)
+        if not records:
+            raise UserError(f"{self.run.path}: this model has no attention")
+        maps = gather_maps(records, [show(i) for i in source], [show(i) for i in target], second)
+        return tuple(with_layer_context(one, body) for one in maps)
+
+    def gradients(self, text: str) -> list[Gradient]:
+        """Return ∂L/∂A of the loss of a text for each layer of the first stack.
+
+        Raises:
+            UserError: the text can't be encoded, or has no loss.
+        """
+        model = self.run.model
+        inputs, *_ = self._encode(text)
+        loss = partial(text_loss, model, *inputs)
+        found = weight_gradients(loss, partial(intercept, model.body))
+        first, *_ = (kind_of(one.layer, self._has_target) for one in found)
+        return [one for one in found if kind_of(one.layer, self._has_target) == first]
+
+    def untrained(self) -> "RunAdapter":
+        """Return the same run before its training."""
+        return RunAdapter(untrained_run(self.run))
+
+    @property
+    def _has_target(self) -> bool:
+        return isinstance(self.run.model, SequenceToSequence)
+
+    def _encode(self, text: str, second: str | None = None) -> ModelInputs:
+        if "" in (text, second):
+            raise EmptyTextError
+        return (self._encode_pair if self._has_target else self._encode_text)(text, second)
+
+    def _encode_text(self, text: str, second: str | None) -> ModelInputs:
+        """One sequence, of one text or of two."""
+        run = self.run
+        ids, types = (
+            run.tokenizer.encode_pair(text, second) if second else (run.tokenizer.encode(text), [])
+        )
+        ids, types = [*run.prefix, *ids], [*[0] * len(run.prefix), *types]
+        _require_fit(ids, run.recipe.model.context_length, "the text")
+        inputs = self._padded(ids)
+        if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
+            inputs.append(self._tensor(types))
+        return inputs, ids, [], types.index(1) if second else None
+
+    def _encode_pair(self, text: str, second: str | None) -> ModelInputs:
+        """A source, and its target: given or generated."""
+        model, context_length = self.run.model, self.run.recipe.model.context_length
+        assert isinstance(model, SequenceToSequence)
+        source = self.run.tokenizer.encode(text)
+        _require_fit(source, self.run.max_source_tokens, "the text")
+        rows, lengths = self._padded(source)
+        if second is None:
+            (found,) = generate(
+                model.condition(rows, lengths),
+                [[MASK]],
+                max_new_tokens=min(MAX_GENERATED, context_length - 1),
+                stop=MASK,
+                device=rows.device,
+            )
+            target = [MASK, *found.ids]
+        else:
+            target = [MASK, *self.run.tokenizer.encode(second)]
+            _require_fit(target, context_length, "the second text")
+        return (rows, lengths, self._tensor(target)), source, target, None
+
+    def _padded(self, ids: list[int]) -> list[Tensor]:
+        """One row and its length."""
+        rows = self._tensor(ids)
+        return [rows, lengths_of([ids]).to(rows.device)]
+
+    def _tensor(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor([list(ids)], device=next(self.run.model.parameters()).device)
+
+
+def untrained_run(run: Run) -> Run:
+    """Return the same run before its training."""
+    name = f"{run.path.name}, untrained"
+    fresh = Run.new(run.path.with_name(name), run.recipe, run.tokenizer, {})
+    fresh.model.to(next(run.model.parameters()).device).eval()
+    return fresh
+
+
+@torch.no_grad()
+def with_layer_context(one: AttentionMap, model: nn.Module) -> AttentionMap:
+    """Return a map with the output projections and positions of the model that was captured."""
+    layers = tuple(
+        replace(layer, projection=_projection(model, layer.record.layer)) for layer in one.layers
+    )
+    return replace(one, layers=layers, position_info=_position_info(model, one))
+
+
+def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"] | None:
+    parent = model.get_submodule(layer.rpartition(".")[0])
+    if not isinstance(parent, SelfAttention | CrossAttention):
+        return None
+    return parent.o_proj.weight.detach()
+
+
+def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
+    """The positions of the stack that contains a map's layers."""
+    owner, found, rest = one.layers[0].record.layer.rpartition("layers.")
+    stack = model.get_submodule(owner.rstrip(".")) if found else None
+    if not (isinstance(stack, Transformer) and "self_attention" in rest):
+        return PositionInfo()
+    places = torch.arange(len(one.queries), device=stack.embedding.weight.device)
+    rotation = None
+    if stack.rotary is not None:
+        cos, signed_sin = stack.rotary(places[None], torch.float32)
+        rotation = (cos[0, 0], signed_sin[0, 0])
+    return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)
+
+
+def _require_fit(ids: Sequence[int], context_length: int, what: str) -> None:
+    if len(ids) > context_length:
+        raise TextTooLongError(what, len(ids), context_length)

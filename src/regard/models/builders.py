@@ -1,0 +1,308 @@
+"""Whole models: a body, which makes hidden states, and a head, which makes something of them.
+
+Shapes: b rows, n tokens, m tokens of a source.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention import Attention
+from regard.errors import UserError
+from regard.models.config import (
+    ClassificationHeadConfig,
+    DecoderConfig,
+    EmbeddingHeadConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    FixedWindowConfig,
+    HeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+    ModelConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    TokenClassificationHeadConfig,
+)
+from regard.models.fixed_window import FixedWindowDecoder
+from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead
+from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
+from regard.models.transformer import Decoder, Encoder
+
+CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
+Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
+
+
+class LanguageModel(nn.Module):
+    """A causal body with a head that scores the next token."""
+
+    def __init__(
+        self, config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
+    ) -> None:
+        super().__init__()
+        self.body = make_causal_body(config, vocabulary)
+        self.head = nn.Linear(self.body.width, vocabulary, bias=False)
+        initialize(self)
+        if config.tie_head:
+            self.head.weight = self.body.embedding.weight
+
+    def forward(self, input_ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
+        """Logits of the token after each position."""
+        logits: Tensor = self.head(self.body(input_ids))
+        return logits
+
+    def init_state(self, batch: int, capacity: int) -> Any:
+        """The states before the first of at most `capacity` tokens."""
+        return self.body.init_state(batch, capacity)
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: Any,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
+        """Logits of the token after each row's last real one."""
+        hidden, states = self.body.extend(input_ids, states, attention_mask)
+        return self.head(last_real(hidden, attention_mask)), states
+
+
+class SequenceToSequence(nn.Module):
+    """A body that writes a target while it looks at a source, with a head that scores tokens."""
+
+    def __init__(
+        self, config: EncoderDecoderConfig | RecurrentEncoderDecoderConfig, vocabulary: int
+    ) -> None:
+        super().__init__()
+        self.body: EncoderDecoder | RecurrentEncoderDecoder = (
+            EncoderDecoder(config, vocabulary)
+            if isinstance(config, EncoderDecoderConfig)
+            else RecurrentEncoderDecoder(config, vocabulary)
+        )
+        self.head = nn.Linear(self.body.width, vocabulary, bias=False)
+        initialize(self)
+
+    def forward(
+        self,
+        source: Int[Tensor, "b m"],
+        lengths: Int[Tensor, " b"],
+        input_ids: Int[Tensor, "b n"],
+    ) -> Float[Tensor, "b n vocabulary"]:
+        """Logits of the token of the target after each position."""
+        logits: Tensor = self.head(self.body(source, lengths, input_ids))
+        return logits
+
+    def condition(
+        self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]
+    ) -> "ConditionedModel":
+        """What writes targets for these sources, as a language model continues prompts."""
+        return ConditionedModel(self, self.body.encode(source, lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedModel:
+    """A model that has read its sources."""
+
+    model: SequenceToSequence
+    memory: Any
+
+    def init_state(self, batch: int, capacity: int) -> Any:
+        """The states before the first of at most `capacity` tokens; a row for each source."""
+        return self.model.body.init_state(batch, capacity, self.memory)
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: Any,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
+        """Logits of the token after each row's last real one."""
+        hidden, states = self.model.body.extend(input_ids, states, attention_mask)
+        return self.model.head(last_real(hidden, attention_mask)), states
+
+
+class MaskedLanguageModel(nn.Module):
+    """An encoder with a head that scores the tokens behind the masks."""
+
+    def __init__(self, config: EncoderConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.body = Encoder(config, vocabulary)
+        self.head = MaskedLMHead(self.body.width, vocabulary, norm_eps=config.norm_eps)
+        initialize(self)
+        if config.tie_head:
+            self.head.scores.weight = self.body.embedding.weight
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        lengths: Int[Tensor, " b"] | None = None,
+        token_type_ids: Int[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n vocabulary"]:
+        """Logits of the token that belongs at each position."""
+        logits: Tensor = self.head(self.body(input_ids, lengths, token_type_ids))
+        return logits
+
+
+class Classifier(nn.Module):
+    """A body with a head that scores the labels of whole texts."""
+
+    def __init__(self, body: Body, head: ClassificationHeadConfig, *, dropout: float) -> None:
+        super().__init__()
+        self.body = body
+        # The last token of a causal body is the only one that has seen all of the text.
+        pool = head.pool if isinstance(body, Encoder | RecurrentEncoder) else "last"
+        self.head = ClassificationHead(body.width, len(head.labels), pool=pool, dropout=dropout)
+        initialize(self)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        lengths: Int[Tensor, " b"],
+        token_type_ids: Int[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b labels"]:
+        """Logits of the labels; token types are for a body with embeddings of them."""
+        parts = () if token_type_ids is None else (token_type_ids,)
+        scores: Tensor = self.head(self.body(input_ids, lengths, *parts), lengths)
+        return scores
+
+
+class TokenClassifier(nn.Module):
+    """A body with a head that scores the labels of each token."""
+
+    def __init__(self, body: Body, head: TokenClassificationHeadConfig) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(body.width, len(head.labels))
+        initialize(self)
+
+    def forward(
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b n labels"]:
+        """Logits of the labels at each position."""
+        scores: Tensor = self.head(self.body(input_ids, lengths))
+        return scores
+
+
+class Embedder(nn.Module):
+    """A body with a head that makes a vector of a whole text."""
+
+    def __init__(self, body: Body, head: EmbeddingHeadConfig) -> None:
+        super().__init__()
+        self.body = body
+        self.head = EmbeddingHead(
+            body.width, head.width, pool=head.pool, temperature=head.temperature
+        )
+        initialize(self)
+
+    def forward(
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b width"]:
+        """Vectors of length 1."""
+        vectors: Tensor = self.head(self.body(input_ids, lengths), lengths)
+        return vectors
+
+
+Model: TypeAlias = (
+    LanguageModel
+    | SequenceToSequence
+    | MaskedLanguageModel
+    | Classifier
+    | TokenClassifier
+    | Embedder
+)
+"""Any of them: each has a `body` and a `head`."""
+
+
+def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
+    """A new model, with weights by torch's seed.
+
+    Raises:
+        UserError: the head doesn't fit the family, or has no labels to tell apart.
+        UnsupportedError: the mechanism can't do what the family asks of it.
+    """
+    match config, head:
+        case _, (ClassificationHeadConfig(labels=()) | TokenClassificationHeadConfig(labels=())):
+            raise UserError(
+                "head.labels: names none to tell apart: give them, or train on examples that do "
+                "(`regard train classification FILE`)"
+            )
+        case ((DecoderConfig() | RecurrentConfig() | FixedWindowConfig()), LMHeadConfig()):
+            return LanguageModel(config, vocabulary)
+        case ((EncoderDecoderConfig() | RecurrentEncoderDecoderConfig()), LMHeadConfig()):
+            return SequenceToSequence(config, vocabulary)
+        case EncoderConfig(), MaskedLMHeadConfig():
+            return MaskedLanguageModel(config, vocabulary)
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), ClassificationHeadConfig()):
+            return Classifier(make_body(config, vocabulary), head, dropout=config.dropout)
+        case (
+            (DecoderConfig() | EncoderConfig() | RecurrentConfig()),
+            TokenClassificationHeadConfig(),
+        ):
+            return TokenClassifier(make_body(config, vocabulary), head)
+        case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), EmbeddingHeadConfig()):
+            return Embedder(make_body(config, vocabulary), head)
+    family, kind = (str(c.__struct_config__.tag) for c in (config, head))
+    fitting = [name for name, heads in HEADS.items() if kind in heads]
+    raise UserError(
+        f"head.kind={kind}: is no head for model.kind={family}, which takes "
+        f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
+    )
+
+
+HEADS = {
+    "decoder": ("lm", "classification", "token-classification", "embedding"),
+    "encoder": ("masked-lm", "classification", "token-classification", "embedding"),
+    "encoder-decoder": ("lm",),
+    "rnn": ("lm", "classification", "token-classification", "embedding"),
+    "rnn-encoder-decoder": ("lm",),
+    "fixed-window": ("lm",),
+}
+"""The heads that fit each family."""
+
+
+def make_causal_body(
+    config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
+) -> CausalBody:
+    """What reads a text from its beginning, and can be asked after each token."""
+    match config:
+        case DecoderConfig():
+            return Decoder(config, vocabulary)
+        case RecurrentConfig():
+            return RecurrentDecoder(config, vocabulary)
+        case FixedWindowConfig():
+            return FixedWindowDecoder(config, vocabulary)
+
+
+def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabulary: int) -> Body:
+    """What reads a whole text."""
+    match config:
+        case EncoderConfig():
+            return Encoder(config, vocabulary)
+        case RecurrentConfig(bidirectional=True):
+            return RecurrentEncoder(config, vocabulary)
+        case _:
+            return make_causal_body(config, vocabulary)
+
+
+def last_real(
+    hidden: Float[Tensor, "b n d"], attention_mask: Bool[Tensor, "b n"] | None
+) -> Float[Tensor, "b d"]:
+    """The hidden state of each row's last token that is kept."""
+    if attention_mask is None:
+        return hidden[:, -1]
+    rows = torch.arange(len(hidden), device=hidden.device)
+    return hidden[rows, attention_mask.sum(1) - 1]
+
+
+def initialize(module: nn.Module) -> None:
+    """Weights N(0, 0.02), biases 0; a mechanism's own are its own affair."""
+    if isinstance(module, Attention):
+        return
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    for child in module.children():
+        initialize(child)

@@ -1,0 +1,95 @@
+"""The neural language model of a fixed window (Bengio et al., 2003).
+
+Shapes: b rows, n tokens, d = d_model, s = size of the window.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.models.config import FixedWindowConfig
+from regard.text.vocabulary import PAD
+
+
+@dataclass(frozen=True, eq=False)
+class FixedWindowStates:
+    """The tokens that the next window shares with the last, □ before the beginning."""
+
+    input_ids: Int[Tensor, "b s_less_1"]
+    length: Int[Tensor, " b"]
+    """How many tokens each row has seen."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return self.input_ids.nbytes + self.length.nbytes
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "FixedWindowStates":
+        """The states of the given rows, in that order; a row may be taken several times."""
+        return FixedWindowStates(self.input_ids[rows], self.length[rows])
+
+
+class FixedWindowDecoder(nn.Module):
+    """Token ids → hidden states, each a function of the last `size` tokens.
+
+    Eq. 1 of the paper, up to the vocabulary: tanh(d + Hx) of the concatenated embeddings x, here
+    mapped to width d_model for the head, and without direct connections from x to the output.
+    """
+
+    def __init__(self, config: FixedWindowConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.context_length, self.width = config.context_length, config.d_model
+        self.size = config.size
+        self.embedding = nn.Embedding(vocabulary, config.d_model)
+        self.hidden = nn.Linear(config.size * config.d_model, config.d_hidden)
+        self.o_proj = nn.Linear(config.d_hidden, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
+
+        Raises:
+            ValueError: the rows are longer than the context.
+        """
+        hidden, _ = self.extend(input_ids, self.init_state(*input_ids.shape))
+        return hidden
+
+    def init_state(self, batch: int, capacity: int) -> FixedWindowStates:
+        """The states before the first of at most `capacity` tokens.
+
+        Raises:
+            ValueError: that is more than the context length.
+        """
+        if capacity > self.context_length:
+            raise ValueError(
+                f"{capacity} tokens don't fit the model's context length of {self.context_length}"
+            )
+        device = self.embedding.weight.device
+        input_ids = torch.full((batch, self.size - 1), PAD, device=device)
+        return FixedWindowStates(input_ids, torch.zeros(batch, dtype=torch.long, device=device))
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: FixedWindowStates,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], FixedWindowStates]:
+        """Hidden states of new tokens, after all that the states have seen.
+
+        `attention_mask` is True for real new tokens, which come first in their row.
+        """
+        seen = torch.cat([states.input_ids, input_ids], 1)
+        windows = self.dropout(self.embedding(seen)).unfold(1, self.size, 1).transpose(2, 3)
+        hidden = self.dropout(self.hidden(windows.flatten(2)).tanh())
+        new = (
+            torch.full_like(states.length, input_ids.shape[1])
+            if attention_mask is None
+            else attention_mask.sum(1)
+        )
+        # Of s - 1 old tokens and k new ones, those from k on are the last s - 1.
+        last = new[:, None] + torch.arange(self.size - 1, device=input_ids.device)
+        return self.o_proj(hidden), FixedWindowStates(seen.gather(1, last), states.length + new)

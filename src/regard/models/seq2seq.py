@@ -1,0 +1,250 @@
+"""Encoders with decoders: of Transformers, and of recurrent networks with or without attention.
+
+Shapes: b rows, m tokens of a source, n of a target, d = d_model, d_source the width of the encoder.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from msgspec import structs
+from torch import Tensor, nn
+
+from regard.attention import LayerShape, Mask, State
+from regard.attention.config import AttentionConfig
+from regard.errors import UserError
+from regard.models.config import (
+    EncoderDecoderConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLayersConfig,
+)
+from regard.models.recurrent import (
+    RecurrentDecoder,
+    RecurrentEncoder,
+    RecurrentStates,
+    require_fit,
+)
+from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
+
+
+class EncoderDecoder(nn.Module):
+    """A source and the beginning of a target → hidden states of the target."""
+
+    def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config.encoder, vocabulary)
+        self.decoder = Decoder(config.decoder, vocabulary, d_source=config.encoder.d_model)
+        self.context_length, self.width = config.context_length, config.decoder.d_model
+
+    def forward(
+        self,
+        source: Int[Tensor, "b m"],
+        lengths: Int[Tensor, " b"] | None,
+        input_ids: Int[Tensor, "b n"],
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of whole targets. Their padding belongs at the end."""
+        hidden: Tensor = self.decoder(input_ids, memories=self.encode(source, lengths))
+        return hidden
+
+    def encode(self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"] | None) -> Memories:
+        """Sources as the decoder's layers look at them."""
+        return self.decoder.encode_memory(self.encoder(source, lengths), lengths)
+
+    def init_state(self, batch: int, capacity: int, memories: Memories) -> DecoderStates:
+        """The states before the first of at most `capacity` tokens of a target."""
+        return self.decoder.init_state(batch, capacity, memories)
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: DecoderStates,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], DecoderStates]:
+        """Hidden states of new tokens of the target."""
+        return self.decoder.extend(input_ids, states, attention_mask)
+
+
+class GlobalAttention(nn.Module):
+    """tanh(W [c_t; h_t]), c_t being what the decoder's state h_t gathers of all encoder states.
+
+    Luong et al., 2015, eq. 5; the score is «general» (eq. 8), its matrix a product of two. The
+    output isn't fed back into the next step, so that all steps can look at once.
+    """
+
+    def __init__(
+        self, config: RecurrentLayersConfig, attention: AttentionConfig, d_source: int
+    ) -> None:
+        """One head of a mechanism, for encoder states of width `d_source`.
+
+        Raises:
+            UnsupportedError: the mechanism does not support cross-attention or padding masks.
+            UserError: a mechanism of the user's own can't be made.
+        """
+        super().__init__()
+        d = config.d_model
+        self.q_proj = nn.Linear(d, d, bias=False)
+        self.k_proj = nn.Linear(d_source, d, bias=False)
+        self.v_proj = nn.Linear(d_source, d, bias=False)
+        shape = LayerShape(
+            n_heads=1,
+            n_kv_heads=1,
+            d_head=d,
+            context_length=config.context_length,
+            seed=torch.initial_seed(),
+            dropout=config.dropout,
+        )
+        self.mechanism = attention.build(shape)
+        self.mechanism.require_support("cross", "key_lengths")
+        self.o_proj = nn.Linear(2 * d, d, bias=False)
+
+    def encode_memory(
+        self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"]
+    ) -> State:
+        """Encoder states, kept for many queries."""
+        key, value = self.k_proj(source)[:, None], self.v_proj(source)[:, None]
+        return self.mechanism.encode_memory(key, value, mask=Mask.lengths(lengths))
+
+    def forward(self, hidden: Float[Tensor, "b n d"], memory: State) -> Float[Tensor, "b n d"]:
+        """Decoder states, each with what it gathers."""
+        gathered = self.mechanism.attend_memory(self.q_proj(hidden)[:, None], memory)[:, 0]
+        out: Tensor = self.o_proj(torch.cat([gathered, hidden], -1))
+        return out.tanh()
+
+    def weights(
+        self,
+        hidden: Float[Tensor, "b n d"],
+        source: Float[Tensor, "b m d_source"],
+        lengths: Int[Tensor, " b"],
+    ) -> Float[Tensor, "b 1 n m"]:
+        """How much of each encoder state each decoder state gathers."""
+        query, key = self.q_proj(hidden)[:, None], self.k_proj(source)[:, None]
+        return self.mechanism.weights(query, key, mask=Mask.lengths(lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderDecoderStates:
+    """What a decoder remembers of its own sequence, and what it looks at of the source."""
+
+    decoder: RecurrentStates
+    source: State | None
+
+    @property
+    def length(self) -> Int[Tensor, " b"]:
+        """How many tokens of the target each row has seen."""
+        return self.decoder.length
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return self.decoder.bytes + (0 if self.source is None else self.source.bytes)
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "EncoderDecoderStates":
+        """The states of the given rows, in that order; a row may be taken several times."""
+        source = None if self.source is None else self.source.reorder(rows)
+        return EncoderDecoderStates(self.decoder.reorder(rows), source)
+
+
+class RecurrentEncoderDecoder(nn.Module):
+    """A source and the target's beginning → hidden states of the target (Sutskever et al., 2014).
+
+    The decoder begins with linear maps of the encoder's final states, one for each layer and part.
+    """
+
+    def __init__(self, config: RecurrentEncoderDecoderConfig, vocabulary: int) -> None:
+        """Both sides share the vocabulary, and have embeddings of their own.
+
+        Raises:
+            UnsupportedError: the mechanism does not support cross-attention or padding masks.
+        """
+        super().__init__()
+        self.context_length, self.width = config.context_length, config.d_model
+        self.encoder = RecurrentEncoder(config, vocabulary)
+        self.decoder = RecurrentDecoder(structs.replace(config, bidirectional=False), vocabulary)
+        d_source, parts = self.encoder.recurrence.d_out, self.encoder.recurrence.parts
+        self.bridges = nn.ModuleList(
+            nn.Linear(d_source, config.d_model) for _ in range(config.n_layers * parts)
+        )
+        chosen = config.attention
+        self.attention = None if chosen is None else GlobalAttention(config, chosen, d_source)
+
+    def forward(
+        self,
+        source: Int[Tensor, "b m"],
+        source_lengths: Int[Tensor, " b"],
+        input_ids: Int[Tensor, "b n"],
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of whole targets. Padding belongs at the end of both.
+
+        Raises:
+            ValueError: sources or targets are longer than the context.
+        """
+        memory = self.encode(source, source_lengths)
+        hidden, _ = self.extend(
+            input_ids, self.init_state(len(input_ids), input_ids.shape[1], memory)
+        )
+        return hidden
+
+    def encode(
+        self, source: Int[Tensor, "b m"], source_lengths: Int[Tensor, " b"]
+    ) -> EncoderDecoderStates:
+        """All that the decoder gets to know of the source: its first states, and what it looks at.
+
+        Raises:
+            ValueError: the sources are longer than the context.
+        """
+        hidden, last = self.encoder.encode(source, source_lengths)
+        attention = self.attention
+        memory = None if attention is None else attention.encode_memory(hidden, source_lengths)
+        return EncoderDecoderStates(self._bridge(last), memory)
+
+    def init_state(
+        self, batch: int, capacity: int, memory: EncoderDecoderStates
+    ) -> EncoderDecoderStates:
+        """The states before the first of at most `capacity` tokens of the target.
+
+        Raises:
+            ValueError: that is more than the context length, or the memory's rows differ.
+        """
+        require_fit(capacity, self.decoder.context_length)
+        if len(memory.length) != batch:
+            raise ValueError(f"a memory of {len(memory.length)} sources doesn't fit {batch} rows")
+        return memory
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: EncoderDecoderStates,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], EncoderDecoderStates]:
+        """Hidden states of new tokens, after all that the states have seen.
+
+        `attention_mask` is True for real new tokens, which come first in their row.
+        """
+        hidden, decoder = self.decoder.extend(input_ids, states.decoder, attention_mask)
+        if self.attention is not None and states.source is not None:
+            hidden = self.attention(hidden, states.source)
+        return hidden, EncoderDecoderStates(decoder, states.source)
+
+    def attention_weights(
+        self,
+        source: Int[Tensor, "b m"],
+        source_lengths: Int[Tensor, " b"],
+        input_ids: Int[Tensor, "b n"],
+    ) -> Float[Tensor, "b 1 n m"]:
+        """How much of each source token's state each target token gathers.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        if self.attention is None:
+            raise UserError("this model has no attention to show: train one with model.attention")
+        hidden, last = self.encoder.encode(source, source_lengths)
+        queries, _ = self.decoder.extend(input_ids, self._bridge(last))
+        return self.attention.weights(queries, hidden, source_lengths)
+
+    def _bridge(self, last: Float[Tensor, "layers parts b d_source"]) -> RecurrentStates:
+        """The decoder's first states."""
+        mapped = [bridge(x) for bridge, x in zip(self.bridges, last.flatten(0, 1), strict=True)]
+        layers = torch.stack(mapped).unflatten(0, last.shape[:2])
+        length = torch.zeros(last.shape[2], dtype=torch.long, device=last.device)
+        return RecurrentStates(layers, length)

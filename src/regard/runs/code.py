@@ -1,0 +1,109 @@
+"""The code of a run's custom mechanisms: copied into its folder, and run only where it is trusted.
+
+`RUN/code/` holds the files, `origin.json` their sha256. A file is trusted if its sha256 is listed
+in a file of the user's: it is written there when the user trains with the file, or passes
+`--trust-code`. Knows no torch.
+"""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from regard.config import Config, map_kinds
+from regard.errors import UserError
+from regard.files import write_file
+
+FOLDER = "code"
+
+
+def code_files(config: Config) -> dict[str, Path]:
+    """Return the files of code that a configuration names, by their names.
+
+    Raises:
+        UserError: two of them have one name.
+    """
+    files: dict[str, Path] = {}
+    for path in _named(msgspec.to_builtins(config)):
+        other = files.setdefault(path.name, path)
+        if other != path and other.read_bytes() != path.read_bytes():
+            raise UserError(f"{path} and {other} have one name; rename one of them")
+    return files
+
+
+def code_hashes(config: Config) -> dict[str, str]:
+    """Return the sha256 of each file of code that a configuration names."""
+    return {name: _hash(path) for name, path in code_files(config).items()}
+
+
+def copy_code(config: Config, run: Path) -> None:
+    """Copy the files of code into a run's folder; who trains with them trusts them."""
+    for name, path in code_files(config).items():
+        (run / FOLDER).mkdir(exist_ok=True)
+        if path != run / FOLDER / name:
+            write_file(run / FOLDER / name, path.read_bytes())
+        _trust(path)
+
+
+def locate_code(values: Any, run: Path) -> Any:
+    """Return the plain values of a configuration with files of code in a run's folder."""
+    return map_kinds(values, lambda kind: str(run / FOLDER / kind))
+
+
+def check_code(values: Any, hashes: dict[str, str]) -> None:
+    """Raise unless a run's files of code are those it was trained with, and trusted.
+
+    Raises:
+        UserError: names the file.
+    """
+    for path in _named(values):
+        if not path.is_file():
+            raise UserError(f"{path}: is missing; restore it from a copy of the run")
+        if _hash(path) != hashes.get(path.name):
+            raise UserError(f"{path}: was changed after training; restore it from a copy")
+        if _hash(path) not in _trusted():
+            raise UserError(
+                f"{path}: is code from elsewhere that would run on this machine; read it, then "
+                "add --trust-code (in Python: trust_code=True)"
+            )
+
+
+def trust_code(run: Path) -> None:
+    """Trust the files of code in a run's folder from now on."""
+    for path in sorted((run / FOLDER).glob("*.py")):
+        _trust(path)
+
+
+def _named(values: Any) -> list[Path]:
+    paths: dict[Path, None] = {}
+
+    def note(kind: str) -> str:
+        paths[Path(kind.rpartition(":")[0])] = None
+        return kind
+
+    map_kinds(values, note)
+    return list(paths)
+
+
+def _hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _list() -> Path:
+    """The user's list of trusted files, a sha256 a line."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(os.environ.get("REGARD_TRUSTED_CODE") or Path(home) / "regard" / "trusted_code")
+
+
+def _trusted() -> set[str]:
+    lines = _list().read_text("utf-8").splitlines() if _list().is_file() else []
+    return {line.split()[0] for line in lines if line.strip()}
+
+
+def _trust(path: Path) -> None:
+    if (digest := _hash(path)) not in _trusted():
+        _list().parent.mkdir(parents=True, exist_ok=True)
+        with _list().open("a", encoding="utf-8") as file:
+            file.write(f"{digest}  {path.name}\n")

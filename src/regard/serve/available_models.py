@@ -1,0 +1,119 @@
+"""The models of a page. The page uses their index and name; paths stay on the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError, UserError
+from regard.explorer.adapters import HUGGING_FACE, hugging_face_hint
+from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
+from regard.runs.hugging_face import read_config
+from regard.runs.recipe import load_recipe, require_run
+from regard.serve.errors import public_message
+
+_SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
+
+
+@dataclass(frozen=True)
+class AvailableModel:
+    """A run on disk."""
+
+    name: str
+    path: Path
+    """Absolute, so that it can be found and replaced in a message."""
+
+    def info(self) -> dict[str, Any]:
+        """Return a description, whether it generates text, and whether from a source."""
+        recipe = load_recipe(self.path)
+        return {
+            "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
+            "generates": isinstance(recipe.head, LMHeadConfig),
+            "seq2seq": isinstance(recipe.model, _SEQ2SEQ),
+        }
+
+
+@dataclass(frozen=True)
+class AvailableHuggingFaceModel(AvailableModel):
+    """A Hugging Face model, in a folder or in the local cache; it doesn't generate here."""
+
+    def info(self) -> dict[str, Any]:
+        """Return the same as for a run."""
+        config = read_config(self.path)
+        return {
+            "description": f"Hugging Face {config.get('model_type', 'model')}",
+            "generates": False,
+            "seq2seq": bool(config.get("is_encoder_decoder")),
+        }
+
+
+def find_models(names: Sequence[str]) -> list[AvailableModel]:
+    """Resolve runs and hf: models, giving each a unique name.
+
+    Raises:
+        UserError: one doesn't exist.
+    """
+    found: list[AvailableModel] = []
+    for given in names:
+        kind, name, path = _resolve(given)
+        found.append(kind(_unique(name, {one.name for one in found}), path))
+    return found
+
+
+def find_runs(folder: Path) -> list[str]:
+    """Return all trained runs below a folder.
+
+    Raises:
+        UserError: there are none.
+    """
+    found = sorted(weights.parent for weights in folder.rglob("model.safetensors"))
+    runs = [str(path) for path in found if (path / "config.toml").is_file()]
+    if not runs:
+        raise UserError(f"{folder}: holds no trained run; name some, or train one: regard demo")
+    return runs
+
+
+def model_info(model: AvailableModel) -> dict[str, Any]:
+    """Describe a model without loading it; for a damaged one, the description is the error."""
+    try:
+        found = model.info()
+    except RegardError as error:
+        found = {"description": public_message(error, model), "generates": False, "seq2seq": False}
+    return {"name": model.name, **found}
+
+
+def _resolve(given: str) -> tuple[type[AvailableModel], str, Path]:
+    if given.startswith(HUGGING_FACE):
+        return AvailableHuggingFaceModel, *_hugging_face(given.removeprefix(HUGGING_FACE))
+    path = require_run(Path(given), hugging_face_hint(given)).resolve()
+    return AvailableModel, path.name, path
+
+
+def _hugging_face(name: str) -> tuple[str, Path]:
+    """Return name and path; a folder is named after itself, a cached model as in the cache."""
+    from regard.explorer.huggingface.loading import (
+        cached_folder,
+        local_folder,
+        require_transformers,
+    )
+
+    require_transformers()
+    own = local_folder(name)
+    try:
+        folder = (own or cached_folder(name, download=False)).resolve()
+    except UserError:
+        raise UserError(
+            f"hf:{name}: is no folder, and not in Hugging Face's cache; name a folder, or "
+            f"fetch it first: regard look hf:{name} TEXT --download"
+        ) from None
+    read_config(folder)
+    return own.name if own else name, folder
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """Return the name, or the first free one of "name (2)", "name (3)", …"""
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name} ({number})"
+    return candidate

@@ -1,0 +1,83 @@
+"""Requests of the page, and their limits."""
+
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+MAX_CHARACTERS = 8_000
+"""Of a text. The model's context limits its tokens too."""
+MAX_NEW_TOKENS = 1_024
+"""Generated tokens per request."""
+MAX_BYTES = 256 * 1024
+"""Of a request: four texts, with each character escaped."""
+
+Text: TypeAlias = Annotated[str, Meta(max_length=MAX_CHARACTERS)]
+Index: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+IndexRanges: TypeAlias = Annotated[str, Meta(max_length=200)]
+"""Indices from 0, such as 0,2-3; empty for all."""
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model, and one or two texts that it reads."""
+
+    model: Index
+    text: Text
+    second: Text | None = None
+    generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] = ()
+    """Token ids that the model generated from the text, instead of a second text."""
+    untrained: bool = False
+    """Use the model as it was initialized, before training."""
+
+
+class LookRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Attention maps of a model, or of two side by side."""
+
+    compare: ModelInput | None = None
+    """The other side, if any."""
+    word: Annotated[str, Meta(max_length=200)] | None = None
+    """Word to compare between the sides."""
+    layers: IndexRanges = ""
+    heads: IndexRanges = ""
+
+
+class DetailRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Exact intermediate values of one head, indexed among the heads that are shown."""
+
+    map: Index
+    layer: Index
+    head: Index
+    layers: IndexRanges = ""
+    heads: IndexRanges = ""
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Token-by-token generation from a text."""
+
+    model: Index
+    text: Text
+    max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)] = 32
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    seed: Index = 0
+
+
+async def parse_request(request: Request, kind: type[T]) -> T:
+    """Decode and validate the body of a request.
+
+    Raises:
+        HTTPException: the body is too large, isn't JSON, or doesn't match the schema.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "requests are JSON: content-type: application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BYTES:
+            raise HTTPException(413, f"the request is larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise HTTPException(400, f"invalid request: {error}") from None

@@ -1,0 +1,101 @@
+"""All studies, by theme, in the order of the book."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import UserError, alternatives
+from regard.studies.kernels import STUDIES as KERNELS
+from regard.studies.knowledge import STUDIES as KNOWLEDGE
+from regard.studies.low_rank import STUDIES as LOW_RANK
+from regard.studies.positions import STUDIES as POSITIONS
+from regard.studies.quiz import STUDIES as QUIZ
+from regard.studies.recurrent import STUDIES as RECURRENT
+from regard.studies.scaling import STUDIES as SCALING
+from regard.studies.single_head import STUDIES as SINGLE_HEAD
+from regard.studies.structure import STUDIES as STRUCTURE
+from regard.studies.study import Study
+from regard.studies.trained_models import STUDIES as TRAINED_MODELS
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Studies that belong together."""
+
+    name: str
+    about: str
+    studies: tuple[Study[Any], ...]
+
+
+THEMES = (
+    Theme(
+        "attention by hand",
+        "What one head computes, and what queries, keys and values are for.",
+        SINGLE_HEAD,
+    ),
+    Theme(
+        "scaling and cost",
+        "Why products are divided by √d, and what a layer costs.",
+        SCALING,
+    ),
+    Theme(
+        "low rank",
+        "Attention with fewer directions than tokens, and other ways to spare.",
+        LOW_RANK,
+    ),
+    Theme(
+        "recurrent networks",
+        "Gradients through time, and what attention does for a network that reads word by word.",
+        RECURRENT,
+    ),
+    Theme(
+        "positions",
+        "Why attention needs them, and what each way of encoding them does to the scores.",
+        POSITIONS,
+    ),
+    Theme(
+        "structure",
+        "How far layers see, and what is learned from text without labels.",
+        STRUCTURE,
+    ),
+    Theme("kernels", "Attention in linear time, and how far it is off.", KERNELS),
+    Theme(
+        "trained models",
+        "Which architecture for which task, what heads do, and what training changes.",
+        TRAINED_MODELS,
+    ),
+    Theme("knowledge", "What a model recalls, and what it makes up.", KNOWLEDGE),
+    Theme("quiz", "Concepts, each checked by code.", QUIZ),
+)
+
+
+def all_studies() -> Iterator[Study[Any]]:
+    """Each study, in the order of the book."""
+    for theme in THEMES:
+        yield from theme.studies
+
+
+def find_study(name: str) -> Study[Any]:
+    """A study by its name, or the first that covers a row of the specification.
+
+    Raises:
+        UserError: there is none; names those that there are.
+    """
+    for study in all_studies():
+        if name == study.name or name.upper() in study.rows:
+            return study
+    known = alternatives(name, (study.name for study in all_studies()))
+    raise UserError(f"{name}: no such study; {known}")
+
+
+def choose_themes(names: Sequence[str]) -> tuple[Theme, ...]:
+    """Themes by name, or all.
+
+    Raises:
+        UserError: there is no such theme; names those that there are.
+    """
+    known = {theme.name: theme for theme in THEMES}
+    for name in names:
+        if name not in known:
+            raise UserError(f"{name}: no such theme; {alternatives(name, known)}")
+    return tuple(known[name] for name in names) if names else THEMES

@@ -1,0 +1,24 @@
+"""One head: what it computes, and what queries, keys and values are for."""
+
+from typing import Any
+
+from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.copying import copying
+from regard.studies.single_head.designing import designing
+from regard.studies.single_head.masking import masking
+from regard.studies.single_head.noisy_keys_one_head import noisy_keys_one_head
+from regard.studies.single_head.noisy_keys_two_heads import noisy_keys_two_heads
+from regard.studies.single_head.products import products
+from regard.studies.single_head.random_heads import random_heads
+from regard.studies.study import Study
+
+STUDIES: tuple[Study[Any], ...] = (
+    copying,
+    averaging,
+    noisy_keys_one_head,
+    noisy_keys_two_heads,
+    designing,
+    products,
+    random_heads,
+    masking,
+)

@@ -1,0 +1,224 @@
+"""S5: matrices K, Q and V for outputs that one wishes for."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.drawing import heat_map, panels
+from regard.errors import UserError
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Table,
+    at_most,
+    drawing,
+    equal,
+    informational,
+    table,
+)
+from regard.studies.single_head.head_design import Head, design, error, nearest_average
+from regard.studies.study import study
+
+Rows: TypeAlias = tuple[tuple[float, ...], ...]
+_INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
+_WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
+"""The course's x₁, x₂, x₃, and what it wishes for the first two, along u_a, u_b, u_c, u_d."""
+_ROUNDING = 1e-12
+
+
+@study(
+    rows=["S5"],
+    asked=["001 §2 e 1", "001 §2 e 2"],
+    question="What can a head do with queries, keys and values that it can't do without them?",
+    claim="With x for all three, c₂ ≈ u_a, and u_b is out of reach of every query; with matrices "
+    "made of outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
+    formula=r"V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad "
+    r"Q = \frac{u_d u_a^\top + u_c u_d^\top}{\beta^2}",
+)
+def designing(
+    beta: Annotated[float, Meta(gt=0, le=100, description="length of u_a, u_b, u_c, u_d")] = 10.0,
+    x: Annotated[
+        Rows, Meta(min_length=1, max_length=8, description="inputs of your own, in brackets each")
+    ] = _INPUTS,
+    wishes: Annotated[
+        Rows,
+        Meta(
+            min_length=1,
+            max_length=8,
+            description="the wished output for each of them, in brackets; [] where all is welcome",
+        ),
+    ] = _WISHES,
+    seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
+) -> Evidence:
+    """Without matrices an input looks for what is like itself, which is mostly itself: x₂ = u_a has
+    the product β² with itself and 0 with the others, and gets itself back. To look elsewhere it
+    could be given a part of another input; but what attention gives is an average of inputs, and
+    u_b occurs only together with u_d or u_c. Every average of the three is at least √0.4·β away
+    from u_b, and √0.5·β if u_d or u_c is added to x₂, whatever the weights.
+
+    An outer product uvᵀ answers u to whoever has a part v. So V keeps the wished part of an input
+    and drops the rest; and Q says to whoever has u_a: look for u_d, and to whoever has u_d: look
+    for u_c. What is looked for and what is found there are now different parts of an input.
+
+    The last number is about inputs and wishes of your own (at first the course's). If the inputs
+    are linearly independent there always is a head: each looks at itself, and V turns it into
+    anything. If they aren't, a search is made; that it finds none is no proof. If equal inputs have
+    different wishes, or the wishes span more dimensions than the inputs, there is no head, and the
+    study says so.
+    """
+    inputs, wished = _own(x, wishes)
+    try:
+        head = design(inputs, wished, seed)
+    except UserError as impossible:
+        raise UserError(f"designing: wishes: {impossible}") from None
+    u_b = beta * _unit(1)
+    bare = {part: _course_inputs(beta, part) for part in ("", "u_d", "u_c")}
+    plain = Head(*(torch.eye(4, dtype=torch.float64),) * 3)
+    without, made = plain(bare[""]), course_head(beta)(bare[""])
+    return Evidence(
+        numbers=(
+            at_most("‖c₂ − u_a‖/β, without matrices", _off(without[1], _unit(0), beta), _ROUNDING),
+            equal(
+                "the nearest that an average comes to u_b, over β",
+                _off(nearest_average(bare[""], u_b), _unit(1), beta),
+                math.sqrt(0.4),
+                within=1e-9,
+            ),
+            *(
+                equal(
+                    f"the same, {part} added to x₂",
+                    _off(nearest_average(bare[part], u_b), _unit(1), beta),
+                    math.sqrt(0.5),
+                    within=1e-9,
+                )
+                for part in ("u_d", "u_c")
+            ),
+            *(
+                informational(
+                    f"‖c₂ − u_b‖/β, without matrices, {part} added to x₂",
+                    _off(plain(bare[part])[1], _unit(1), beta),
+                )
+                for part in ("u_d", "u_c")
+            ),
+            at_most("‖c₂ − u_b‖/β, with matrices", _off(made[1], _unit(1), beta), _ROUNDING),
+            at_most(
+                "‖c₁ − (u_b − u_c)‖/β, with matrices",
+                _off(made[0], _unit(1) - _unit(2), beta),
+                _ROUNDING,
+            ),
+            at_most(
+                "your own wishes: largest error, over the largest wish",
+                error(head, inputs, wished) / _largest(wished),
+                0.01,
+            ),
+        ),
+        figure=_drawn(without / beta, made / beta, head(inputs)),
+        table=_matrices(head),
+    )
+
+
+def course_head(beta: float) -> Head:
+    """The three matrices of the formula."""
+    u = beta * torch.eye(4, dtype=torch.float64)
+    a, b, c, d = u
+    return Head(
+        query=(torch.outer(d, a) + torch.outer(c, d)) / beta**2,
+        key=torch.eye(4, dtype=torch.float64),
+        value=(torch.outer(b, b) - torch.outer(c, c)) / beta**2,
+    )
+
+
+def _course_inputs(beta: float, added: str) -> Float[Tensor, "3 4"]:
+    """x₁, x₂ and x₃, with u_c, u_d or nothing added to x₂."""
+    inputs = torch.tensor(_INPUTS, dtype=torch.float64)
+    if added:
+        inputs[1] += _unit("abcd".index(added[-1]))
+    return beta * inputs
+
+
+def _unit(i: int) -> Float[Tensor, "4"]:
+    return torch.eye(4, dtype=torch.float64)[i]
+
+
+def _off(c: Float[Tensor, "4"], wish: Float[Tensor, "4"], beta: float) -> float:
+    """How far an output is from β times the wish, over β."""
+    return float((c / beta - wish).norm())
+
+
+def _own(x: Rows, wishes: Rows) -> tuple[Float[Tensor, "n d"], dict[int, Float[Tensor, " e"]]]:
+    """Inputs, and the wishes for some of them.
+
+    Raises:
+        UserError: their sizes don't fit, or there is no wish.
+    """
+    if len(x) != len(wishes):
+        raise UserError(
+            f"designing: wishes: {len(wishes)} for {len(x)} inputs; write one for each, [] for any"
+        )
+    wished = {i: wish for i, wish in enumerate(wishes) if wish}
+    if not wished:
+        raise UserError("designing: wishes: all are empty; wish for one output at least")
+    for name, rows in (("x", x), ("wishes", tuple(wished.values()))):
+        if len({len(row) for row in rows}) > 1 or not 1 <= len(rows[0]) <= 8:
+            raise UserError(
+                f"designing: {name}: rows of {', '.join(str(len(row)) for row in rows)} numbers; "
+                "write 1 to 8 in each, equally many"
+            )
+    if not all(math.isfinite(entry) for row in (*x, *wishes) for entry in row):
+        raise UserError("designing: x and wishes: not all numbers are finite; write finite ones")
+    tensors = {i: torch.tensor(wish, dtype=torch.float64) for i, wish in wished.items()}
+    return torch.tensor(x, dtype=torch.float64), tensors
+
+
+def _largest(wishes: Mapping[int, Float[Tensor, " e"]]) -> float:
+    return max(float(wish.norm()) for wish in wishes.values()) or 1.0
+
+
+def _matrices(head: Head) -> Table:
+    """The head made to order, row by row."""
+    named = {"Q": head.query, "K": head.key, "V": head.value}
+    return table(
+        ["matrix", "row", "entries"],
+        [
+            (name, i + 1, _vector(row))
+            for name, matrix in named.items()
+            for i, row in enumerate(matrix.tolist())
+        ],
+    )
+
+
+def _vector(entries: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{entry:.4g}" for entry in entries) + "]"
+
+
+def _drawn(
+    without: Float[Tensor, "3 4"], made: Float[Tensor, "3 4"], own: Float[Tensor, "n e"]
+) -> Drawing:
+    course = ["u_a", "u_b", "u_c", "u_d"]
+    with panels(3, height=2.4) as (figure, axes):
+        for title, outputs, columns, axis in (
+            ("without matrices", without, course, axes[0]),
+            ("with the course's", made, course, axes[1]),
+            (
+                "for your own wishes",
+                own / (own.abs().max() or 1),
+                [str(e + 1) for e in range(own.shape[1])],
+                axes[2],
+            ),
+        ):
+            heat_map(axis, outputs.numpy())
+            axis.set(title=title, xticks=range(len(columns)), xticklabels=columns)
+            axis.set(yticks=range(len(outputs)))
+            axis.set(yticklabels=[f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(len(outputs))])
+        return drawing(
+            figure,
+            "The outputs, a row each, in their parts; blue is positive, orange negative. Without "
+            "matrices c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ is u_b. On the "
+            "right the outputs of the head that was made for your own wishes.",
+            name="designing",
+        )

@@ -1,0 +1,144 @@
+"""S6: queries, keys and values, product by product."""
+
+from typing import Annotated, TypeAlias
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Argmax, Softmax
+from regard.drawing import COLORS, INK, panels
+from regard.errors import UserError
+from regard.explorer.look import look_at_attention
+from regard.studies.explorer_view import if_readable
+from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
+from regard.studies.study import study
+
+Rows: TypeAlias = tuple[tuple[float, ...], ...]
+_MATRIX = "a row in brackets for each output"
+_STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
+_QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
+"""The numbers of the course."""
+
+
+@study(
+    rows=["S6"],
+    asked=["004 §2 a", "004 §2 b", "004 §2 c"],
+    question="What does a head compute for the second of three states, number by number?",
+    claim="Softmax over these scores is the same as argmax: the largest score takes all the weight "
+    "but a billionth, and the output is its value.",
+    formula=r"h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j "
+    r"\left((W_q h_2)^\top W_k h_j\right)",
+)
+def products(
+    h: Annotated[Rows, Meta(min_length=1, description="states, in brackets each")] = _STATES,
+    w_q: Annotated[Rows, Meta(min_length=1, description=f"W_q, {_MATRIX}")] = _QUERY,
+    w_k: Annotated[Rows, Meta(min_length=1, description=f"W_k, {_MATRIX}")] = _KEY,
+    w_v: Annotated[Rows, Meta(min_length=1, description=f"W_v, {_MATRIX}")] = _VALUE,
+    i: Annotated[int, Meta(ge=1, description="which state asks, from 1")] = 2,
+) -> Evidence:
+    """Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
+    W_q h_i. The score of j is the product of query and key; softmax turns scores into weights, and
+    the output is the values' average by these weights.
+
+    Scores that are hundreds apart leave softmax nothing to divide: e^−202 is 0 for all purposes,
+    and its gradient too. That is why products are divided by √d, and why weights start small.
+    """
+    states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
+    scores = keys @ queries[i - 1]
+    query, key, value = (x[None, None] for x in (queries[i - 1 : i], keys, values))
+    weights = Softmax(scaled=False).weights(query, key).flatten()
+    soft = Softmax(scaled=False)(query, key, value).flatten()
+    hard = Argmax(scaled=False)(query, key, value).flatten()
+    expected = [
+        sum(q * k for q, k in zip(_times(w_q, h[i - 1]), _times(w_k, x), strict=True)) for x in h
+    ]
+    best = max(range(len(h)), key=expected.__getitem__)
+    return Evidence(
+        numbers=(
+            *(equal(f"score of state {j + 1}", scores[j], expected[j]) for j in range(len(h))),
+            *(
+                equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
+                for e, entry in enumerate(_times(w_v, h[best]))
+            ),
+            at_least("largest weight by softmax", weights.max(), 1 - 1e-9),
+        ),
+        figure=_drawn(scores, weights),
+        table=table(
+            ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
+            [
+                (
+                    j + 1,
+                    *(_vector(x[j]) for x in (states, queries, keys, values)),
+                    float(scores[j]),
+                    float(weights[j]),
+                    _vector(weights[j] * values[j]),
+                )
+                for j in range(len(h))
+            ]
+            + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
+        ),
+        explorer_view=if_readable(
+            look_at_attention(
+                Softmax(scaled=False),
+                *(x[None, None] for x in (queries, keys, values)),
+                queries=[f"h{j}" for j in range(1, len(h) + 1)],
+                keys=[f"h{j}" for j in range(1, len(h) + 1)],
+                title="each state asks all others",
+            )
+        ),
+    )
+
+
+def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:
+    """States, queries, keys and values, a row each.
+
+    Raises:
+        UserError: the sizes don't fit.
+    """
+    named = {"h": h, "w_q": w_q, "w_k": w_k, "w_v": w_v}
+    tensors = {}
+    for name, rows in named.items():
+        if len({len(row) for row in rows}) > 1:
+            raise UserError(f"products: {name}: rows differ in length; make them the same")
+        tensors[name] = torch.tensor(rows, dtype=torch.float64)
+    if i > len(h):
+        raise UserError(f"products: i = {i}, but there are {len(h)} states; name one of them")
+    width = tensors["h"].shape[1]
+    for name in ("w_q", "w_k", "w_v"):
+        if tensors[name].shape[1] != width:
+            raise UserError(
+                f"products: {name}: rows of {tensors[name].shape[1]}, but a state has {width}"
+            )
+    if len(w_q) != len(w_k):
+        raise UserError(
+            f"products: w_q gives {len(w_q)} entries, w_k {len(w_k)}; make them the same"
+        )
+    states = tensors["h"]
+    return states, *(states @ tensors[name].T for name in ("w_q", "w_k", "w_v"))
+
+
+def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
+    """Matrix times vector, by hand: the oracle."""
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+
+def _vector(x: Tensor) -> str:
+    return "[" + ", ".join(f"{entry:g}" for entry in x.tolist()) + "]"
+
+
+def _drawn(scores: Tensor, weights: Tensor) -> Drawing:
+    with panels(2, height=2.8) as (figure, (left, right)):
+        places = np.arange(1, len(scores) + 1)
+        left.bar(places, scores.numpy(), color=COLORS[0], width=0.6)
+        left.axhline(0, color=INK, linewidth=0.8)
+        left.set(title="scores", xlabel="state", xticks=places)
+        right.bar(places, weights.numpy(), color=COLORS[1], width=0.6)
+        right.set(title="weights by softmax", xlabel="state", xticks=places, ylim=(0, 1.05))
+        shown = ", ".join(f"{score:g}" for score in scores.tolist())
+        return drawing(
+            figure,
+            f"Bars of the scores {shown}, and of the weights that softmax makes of them.",
+            name="products",
+        )

@@ -1,0 +1,240 @@
+"""S7: attention maps of random queries and keys."""
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from scipy.stats import chi2
+from torch import Tensor
+
+from regard.attention import Softmax
+from regard.drawing import heat_map, panels
+from regard.explorer.look import look_at_attention
+from regard.studies.explorer_view import if_readable
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    Measurement,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    table,
+)
+from regard.studies.study import Correction, Seed, study
+
+DRAWS = 50
+"""How many random heads are measured."""
+SHOWN = 64
+"""How many tokens of a map are drawn."""
+
+
+@study(
+    rows=["S7"],
+    asked=["003 §1 a", "003 §1 b"],
+    question="What do the attention maps of random Q and K look like, and what if Q = K?",
+    claim="The weights add up to 1 over the keys and not over the queries. If Q = K, each query "
+    "gives nearly all its weight to its own key, and the map is close to the identity.",
+    formula=r"E[\alpha_{ii}] \approx \frac{e^{\sqrt{h}}}{e^{\sqrt{h}} + (n - 1) e^{1/2}}",
+    corrections=[
+        Correction(
+            seed="003",
+            says="With equal random Q and K the map is close to the identity, since a query is "
+            "orthogonal, or nearly, to all keys but its own.",
+            right="Only where e^√h ≫ n√e. The score of the own key is near √h, but those of the "
+            "n − 1 others deviate by 1 from 0, and each weighs √e on average: together they can "
+            "outweigh it. With h = 8 and n = 128 the own key gets 0.12.",
+        )
+    ],
+)
+def random_heads(
+    h: Annotated[int, Meta(ge=2, le=512, description="length of queries and keys")] = 64,
+    n: Annotated[int, Meta(ge=2, le=512, description="tokens")] = 20,
+    h_beyond: Annotated[
+        int, Meta(ge=2, le=512, description="length where the condition isn't met")
+    ] = 8,
+    n_beyond: Annotated[
+        int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
+    ] = 128,
+    seed: Seed = 0,
+) -> Evidence:
+    """Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
+    sees to it that each key receives as much.
+
+    If Q = K, a query's product with its own key is ‖q‖², about h, and so its score is about √h. Its
+    scores with the other keys are normal with variance 1, and the mean of e^s is then √e. So the
+    own key weighs e^√h against (n − 1)√e. That is the formula; it takes all queries for equally
+    long, and is off by up to 0.07. What follows it in the list is closer: the average over ‖q‖²,
+    which is χ² distributed with h degrees of freedom and deviates by √(2h) from h.
+
+    With h = 64 and 20 tokens the map is nearly the identity, and the outputs are nearly the values.
+    It isn't for short queries or many tokens: √h has to grow like ln n.
+    """
+    apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
+    beyond = equal_maps(h_beyond, n_beyond, seed)
+    return Evidence(
+        numbers=(
+            at_most("sum over keys, farthest from 1", _farthest(apart.sum(-1)), 1e-12),
+            at_least("sum over queries, farthest from 1", _farthest(apart.sum(-2)), 0.1),
+            *diagonal_numbers(same, h),
+            *diagonal_numbers(beyond, h_beyond),
+            at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9),
+            at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1),
+        ),
+        condition="e^√h ≫ n√e",
+        outside_condition=(
+            at_least(
+                f"required diagonal weight of a near identity: {_size(h_beyond, n_beyond)}",
+                own(beyond),
+                0.9,
+            ),
+        ),
+        figure=_drawn(apart, same, beyond, h, h_beyond, seed),
+        table=table(
+            ["h", *(f"own weight, n = {count}" for count in (20, 128, 1024))],
+            [
+                (width, *(averaged_weight(width, count) for count in (20, 128, 1024)))
+                for width in (8, 16, 32, 64, 128)
+            ],
+        ),
+        explorer_view=_explorer_view(h, n, seed),
+    )
+
+
+def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
+    """The weights of independent queries and keys with entries from N(0, 1)."""
+    query, key = normal(2, h, n, seed)
+    return Softmax().weights(query, key)[:, 0]
+
+
+def equal_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
+    """The same where the queries are the keys."""
+    (key,) = normal(1, h, n, seed)
+    return Softmax().weights(key, key)[:, 0]
+
+
+def normal(count: int, h: int, n: int, seed: int) -> Float[Tensor, "count draws 1 n h"]:
+    """Tensors of vectors with entries from N(0, 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, DRAWS, 1, n, h, generator=generator, dtype=torch.float64)
+
+
+def own(maps: Float[Tensor, "draws n n"]) -> float:
+    """What a token gives to itself, on average."""
+    return float(maps.diagonal(dim1=-2, dim2=-1).mean())
+
+
+def output_error(maps: Float[Tensor, "draws n n"], seed: int) -> float:
+    """How far outputs are from their own values, which are as random as the keys."""
+    draws, n, _ = maps.shape
+    generator = torch.Generator().manual_seed(seed + 1)
+    value = torch.randn(draws, n, 64, generator=generator, dtype=torch.float64)
+    return float(((maps @ value - value).norm(dim=-1) / value.norm(dim=-1)).mean())
+
+
+def simple_weight(h: int, n: int) -> float:
+    """The formula: all keys of the mean length, all sums at their mean."""
+    return 1 / (1 + (n - 1) * math.exp(0.5 - math.sqrt(h)))
+
+
+def averaged_weight(h: int, n: int) -> float:
+    """The same, averaged over ‖q‖²: score ‖q‖²/√h against mean weights e^(‖q‖²/2h)."""
+    weight = _by_length(h, n)[1]
+    return float(weight.mean())
+
+
+def _by_length(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    """As many quantiles of ‖q‖², and the own weight at each."""
+    squares = chi2.ppf((np.arange(count) + 0.5) / count, h)
+    return squares, 1 / (1 + (n - 1) * np.exp(squares / (2 * h) - squares / math.sqrt(h)))
+
+
+def _remainder(h: int, n: int) -> float:
+    """About what a sum that differs from its mean adds to the own weight a: a(1 − a)²·v,
+
+    where v = (e^(‖q‖²/h) − 1)/(n − 1) is the relative variance of the sum of the other weights.
+    """
+    squares, weight = _by_length(h, n)
+    variance = np.expm1(squares / h) / (n - 1)
+    return float((weight * (1 - weight) ** 2 * variance).mean())
+
+
+def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Measurement, Measurement]:
+    """The own weight beside both formulas; the second to within four standard errors."""
+    n = maps.shape[-1]
+    each = maps.diagonal(dim1=-2, dim2=-1).mean(-1)
+    error = float(each.std()) / math.sqrt(len(each))
+    rest = _remainder(h, n)
+    name = f"own weight by the {{}}: {_size(h, n)}"
+    return (
+        equal(name.format("formula"), own(maps), simple_weight(h, n), within=0.07),
+        equal(
+            name.format("average over ‖q‖²"),
+            own(maps),
+            averaged_weight(h, n) + rest / 2,
+            within=4 * error + rest,
+        ),
+    )
+
+
+def _explorer_view(h: int, n: int, seed: int) -> dict[str, Any] | None:
+    """One draw of each kind, as two heads."""
+    (query, key), (same,) = normal(2, h, n, seed)[:, :1], normal(1, h, n, seed)[:, :1]
+    return if_readable(
+        look_at_attention(
+            Softmax(),
+            *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
+            title="head 0, random Q and K; head 1, Q = K",
+        )
+    )
+
+
+def _size(h: int, n: int) -> str:
+    return f"h = {h}, n = {n}"
+
+
+def _farthest(sums: Tensor) -> float:
+    return float((sums - 1).abs().max())
+
+
+def _drawn(
+    apart: Float[Tensor, "draws n n"],
+    same: Float[Tensor, "draws n n"],
+    beyond: Float[Tensor, "draws m m"],
+    h: int,
+    h_beyond: int,
+    seed: int,
+) -> Drawing:
+    n, m = same.shape[-1], beyond.shape[-1]
+    with panels(2, 2, height=5.8) as (figure, (random, identity, blurred, curves)):
+        for axes, maps, title in (
+            (random, apart, f"Q, K random, {_size(h, n)}"),
+            (identity, same, f"Q = K, {_size(h, n)}"),
+            (blurred, beyond, f"Q = K, {_size(h_beyond, m)}"),
+        ):
+            heat_map(axes, maps[0, :SHOWN, :SHOWN].numpy())
+            axes.set(
+                title=title, xlabel=f"keys 1 to {min(maps.shape[-1], SHOWN)}", ylabel="queries"
+            )
+        lengths, measured = np.arange(2, 145), np.array([4, 16, 36, 64, 100, 144])
+        for i, count in enumerate(sorted({n, m})):
+            predicted = [simple_weight(int(x), count) for x in lengths]
+            curves.plot(lengths, predicted, color=f"C{i}", label=f"{count} tokens")
+            closer = [averaged_weight(int(x), count) for x in lengths[::6]]
+            curves.plot(lengths[::6], closer, "--", color=f"C{i}", linewidth=1)
+            dots = [own(equal_maps(int(x), count, seed)) for x in measured]
+            curves.plot(measured, dots, "o", color=f"C{i}", markersize=4)
+        curves.set(title="own weight, Q = K", xlabel="h", ylim=(0, 1.03))
+        curves.legend()
+        return drawing(
+            figure,
+            f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries and "
+            f"keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
+            f"{_size(h, n)}, and less so for {_size(h_beyond, m)}. The curves of the own weight "
+            "rise with h, later if there are more tokens. Lines: formula; dashed: averaged over "
+            "‖q‖²; dots: measured.",
+            name="random-heads",
+        )

@@ -1,0 +1,227 @@
+"""Questions and answers: reading and encoding them, and what they have in common."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from regard.errors import UserError
+from regard.text.corpus import Document, read_lines
+from regard.text.tokenizer import Tokenizer, encode_documents
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A question, its answer if one is known, and where it stands."""
+
+    text: str
+    second: str | None = None
+    """A second text, where the question is about two."""
+    answer: str | None = None
+    where: str = ""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a JSONL file."""
+
+    text: str = msgspec.field(name="question")
+    answer: str | None = None
+
+
+class _Article(_Line):
+    text: str = msgspec.field(name="article")
+    answer: str | None = msgspec.field(name="summary", default=None)
+
+
+class _Source(_Line):
+    text: str = msgspec.field(name="source")
+    answer: str | None = msgspec.field(name="target", default=None)
+
+
+class _Labeled(_Line):
+    text: str = msgspec.field(name="text")
+    answer: str | None = msgspec.field(name="label", default=None)
+
+
+class _Tagged(_Line):
+    text: str = msgspec.field(name="text")
+    answer: str | None = msgspec.field(name="tags", default=None)
+
+
+_LINES = {"article": _Article, "source": _Source, "tags": _Tagged, "text": _Labeled}
+"""The field that tells what else a line holds; `question` if it is none of these."""
+
+Parse: TypeAlias = Callable[[Document], Example]
+"""What reads a line of a file."""
+
+
+def read_questions(path: Path) -> list[Example]:
+    """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
+
+    The fields of JSONL may also be article and summary, source and target, text and label, or text
+    and tags. Either every line has an answer or none has.
+
+    Raises:
+        UserError: a line is malformed, some answers are missing, or there are no questions.
+    """
+    return parse_file(path, parse_tsv, parse_json)
+
+
+def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
+    """The questions of a TSV or JSONL file, by what reads a line of each.
+
+    Raises:
+        UserError: as `read_questions`.
+    """
+    parse = of_json if path.suffix in {".jsonl", ".json"} else of_tsv
+    questions = [parse(line) for line in read_lines(path)]
+    if not questions:
+        raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
+    answered = [question for question in questions if question.answer is not None]
+    if answered and len(answered) < len(questions):
+        lacking = next(question for question in questions if question.answer is None)
+        raise UserError(
+            f"{lacking.where}: has no answer, but other lines have: put a tab and the answer "
+            "behind the question, or take all answers away to have them predicted"
+        )
+    return questions
+
+
+def read_answered(path: Path) -> list[Example]:
+    """Questions that all have answers, for training.
+
+    Raises:
+        UserError: as `read_questions`, or there are no answers.
+    """
+    return require_answers(read_questions(path))
+
+
+def require_answers(questions: list[Example]) -> list[Example]:
+    """The questions of a file, which must have answers.
+
+    Raises:
+        UserError: they have none.
+    """
+    if questions[0].answer is None:
+        raise UserError(
+            f"{questions[0].where}: has no answer: put a tab and the answer behind the question"
+        )
+    return questions
+
+
+def encode_pairs(
+    tokenizer: Tokenizer, questions: Sequence[Example], block: int
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of questions and answers.
+
+    Raises:
+        UserError: a question and its answer don't fit the block, or can't be encoded.
+    """
+    asked = encode_questions(tokenizer, questions, block)
+    answers = encode_documents(tokenizer, [Document(q.answer or "", q.where) for q in questions])
+    for question, ids, answer in zip(questions, asked, answers, strict=True):
+        if len(ids) + len(answer) + 2 > block + 1:
+            raise _too_long(question, len(ids) + len(answer) + 2, block)
+    return list(zip(asked, answers, strict=True))
+
+
+def encode_questions(
+    tokenizer: Tokenizer, questions: Sequence[Example], block: int
+) -> list[list[int]]:
+    """The ids of questions.
+
+    Raises:
+        UserError: a question doesn't fit the block with room for an answer, or can't be encoded.
+    """
+    encoded = encode_documents(tokenizer, [Document(q.text, q.where) for q in questions])
+    for question, ids in zip(questions, encoded, strict=True):
+        if len(ids) + 2 > block:
+            raise _too_long(question, len(ids) + 2, block)
+    return encoded
+
+
+def _too_long(question: Example, length: int, block: int) -> UserError:
+    return UserError(
+        f"{question.where}: the question takes {length} tokens with its answer's, but the model's "
+        f"context length is {block}; shorten it, or train with a larger model.context_length"
+    )
+
+
+def majority_answer(questions: Sequence[Example]) -> str:
+    """The commonest answer; of equally common ones the first in the alphabet.
+
+    Raises:
+        UserError: there are no answers.
+    """
+    counts = Counter(question.answer for question in questions if question.answer is not None)
+    if not counts:
+        raise UserError(f"{questions[0].where}: a baseline needs questions with answers")
+    return min(counts, key=lambda answer: (-counts[answer], answer))
+
+
+def parse_tsv(line: Document) -> Example:
+    """A question, and behind a tab its answer.
+
+    Raises:
+        UserError: the line is malformed.
+    """
+    fields = line.text.split("\t")
+    if len(fields) > 2:
+        raise UserError(
+            f"{line.where}: has {len(fields) - 1} tabs; a line holds a question, one tab, an answer"
+        )
+    text, answer = fields[0].strip(), fields[1].strip() if len(fields) == 2 else None
+    if not text or answer == "":
+        side = "answer" if text else "question"
+        raise UserError(
+            f"{line.where}: the {side} is empty; a line holds a question, a tab, an answer"
+        )
+    return Example(text=text, answer=answer, where=line.where)
+
+
+def parse_json(line: Document) -> Example:
+    """The fields of a question and its answer.
+
+    Raises:
+        UserError: the line is malformed.
+    """
+    try:
+        fields = msgspec.json.decode(line.text, type=dict[str, object])
+        kind = next((kind for field, kind in _LINES.items() if field in fields), _Line)
+        read = msgspec.convert(fields, kind)
+    except msgspec.DecodeError as error:
+        raise UserError(
+            f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '
+            "article and summary, source and target, text and label, text and tags"
+        ) from None
+    text, answer = read.text.strip(), read.answer and read.answer.strip()
+    if not text or answer == "":
+        raise UserError(f"{line.where}: the question or the answer is empty")
+    return Example(text=text, answer=answer, where=line.where)
+
+
+def subjects(texts: Sequence[str]) -> list[str]:
+    """What each question is about: the words that differ between questions of one wording.
+
+    «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
+    Lange». Empty where that can't be told: nothing is common, or there is but one question.
+    """
+    if len(set(texts)) < 2:
+        return []
+    words = [re.findall(r"\s*\S+", text) for text in texts]
+    shortest = min(map(len, words))
+    prefix = _common(words, shortest - 1)
+    suffix = _common([w[::-1] for w in words], shortest - 1 - prefix)
+    if prefix + suffix == 0:
+        return []
+    return ["".join(w[prefix : len(w) - suffix]).strip() for w in words]
+
+
+def _common(rows: Sequence[Sequence[str]], most: int) -> int:
+    """How many of their first words, at most `most`, all rows share."""
+    n = 0
+    while n < most and len({row[n] for row in rows}) == 1:
+        n += 1
+    return n

@@ -1,0 +1,101 @@
+"""A built-in mechanism is one module and one line of the registry: one is added here."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from regard import api
+from regard.attention import registry
+from regard.attention.contract import check
+from regard.config import override, to_toml
+from regard.errors import UserError
+from regard.runs.recipe import Recipe
+from tiny import BIOGRAPHIES, MODEL, STEPS, Command
+
+MODULE = '''"""Sigmoid attention (Ramapuram et al., 2024)."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from regard.attention import reference
+from regard.attention.config import AttentionConfig, LayerShape
+from regard.attention.softmax import ScoreAttention
+from regard.config import Config
+
+
+class SigmoidConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="sigmoid"):
+    """Weights that don't compete."""
+
+    time: ClassVar = "n²·d"
+    state: ClassVar = "n·d"
+    paper: ClassVar = "Ramapuram et al., 2024"
+
+    shift: Annotated[float, Meta(ge=0)] = 2.0
+    """Subtracted from each score."""
+
+    def build(self, shape: LayerShape) -> "Sigmoid":
+        return Sigmoid(shift=self.shift)
+
+
+class Sigmoid(ScoreAttention):
+    """σ(q·k/√d − b)."""
+
+    name = "sigmoid"
+
+    def __init__(self, *, shift: float) -> None:
+        super().__init__()
+        self.shift = shift
+
+    def reference(self, query, key, mask, bias):
+        allowed = reference.allowed(query, key, mask)
+        query, key = reference.pairs(query, key)
+        scores = (query * key).sum(-1) / query.shape[-1] ** 0.5
+        scores = scores if bias is None else scores + bias.double()
+        return (1 / (1 + (self.shift - scores).exp())).where(allowed, 0.0)
+
+    def normalize_scores(self, scores, allowed):
+        weights = (scores - self.shift).sigmoid()
+        return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
+'''
+
+
+@pytest.fixture(autouse=True)
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sigmoid_attention.py").write_text(MODULE, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(registry.BUILT_IN, "sigmoid", "sigmoid_attention:SigmoidConfig")
+    monkeypatch.delitem(sys.modules, "sigmoid_attention", raising=False)
+    import_module("sigmoid_attention")
+
+
+def test_it_is_configured_by_its_kind() -> None:
+    recipe = override(Recipe(), ["model.attention.kind=sigmoid", "model.attention.shift=1"])
+    assert '[model.attention]\nkind = "sigmoid"\nshift = 1.0\n' in to_toml(recipe)
+    with pytest.raises(UserError, match=r"model\.attention\.shift: expected `float` >= 0\.0"):
+        override(recipe, ["model.attention.shift=-1"])
+
+
+def test_it_keeps_the_contract_with_its_reference() -> None:
+    outcomes = list(check(registry.find("sigmoid"), backend="eager"))
+    assert [outcome for outcome in outcomes if outcome.failure] == []
+    assert any(outcome.check == "equals its reference" for outcome in outcomes)
+
+
+def test_errors_list_it() -> None:
+    assert "sigmoid" in registry.supporting("decoding")
+    assert "sigmoid" not in registry.supporting("dropout")
+
+
+def test_the_command_line_lists_it(regard: Command) -> None:
+    (line,) = (row for row in regard("attention", "list").out.splitlines() if "sigmoid" in row)
+    assert "Weights that don't compete." in line
+    assert "Ramapuram et al., 2024" in line
+
+
+def test_a_model_with_it_trains(tmp_path: Path) -> None:
+    settings = [*MODEL, *STEPS, "model.attention.kind=sigmoid"]
+    api.pretrain(BIOGRAPHIES, out=tmp_path / "run", settings=settings, device="cpu")
+    assert api.generate(api.load(tmp_path / "run", device="cpu"), ["Ada"], max_new_tokens=2)

@@ -1,0 +1,783 @@
+"""Block-sparse attention: which blocks are looked at; all else is as in softmax attention."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import (
+    BOTH_PATHS,
+    DTYPES,
+    Case,
+    brief,
+    error,
+    furthest,
+    generators,
+    path,
+    thorough,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.attention import BigBird, Mask, Shape, SlidingWindow, Softmax, State
+from regard.attention.block_sparse import BlockSparse
+from regard.attention.contract_cases import TableBias
+from regard.attention.mask import Alignment
+from regard.errors import UnsupportedError
+from regard.positions import Alibi, T5Bias
+
+CPU = torch.device("cpu")
+EITHER_WAY = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both sides"])
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def tokens(attention: BlockSparse, heads: int, n: int, *, causal: bool) -> Tensor:
+    """Which tokens each head lets each token look at."""
+    mask = attention.pattern(heads, n, causal=causal, device=CPU)
+    return mask.to_dense(n, n, CPU)[0].expand(heads, n, n)
+
+
+def rows_of(attention: BlockSparse, heads: int, blocks: int, *, causal: bool) -> list[list[Tensor]]:
+    """For each head and block of queries, the blocks of keys in its table."""
+    table = attention.table(heads, blocks, causal=causal, device=CPU).expand(heads, -1, -1)
+    return [[row[row >= 0] for row in head] for head in table]
+
+
+@st.composite
+def bigbirds(draw: st.DrawFn, *, longest: int) -> BigBird:
+    return BigBird(
+        block_size=draw(st.integers(1, 4)),
+        window=draw(st.sampled_from([1, 3, 5])),
+        random=draw(st.integers(0, 3)),
+        global_blocks=draw(st.integers(0, 2)),
+        max_keys=longest + draw(st.integers(0, 9)),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> SlidingWindow:
+    return SlidingWindow(size=draw(st.integers(0, 7)), block_size=draw(st.integers(1, 4)))
+
+
+# Which blocks: the window
+
+
+@EITHER_WAY
+@thorough
+@given(attention=windows(), n=st.integers(1, 20), heads=st.integers(1, 2))
+def test_a_window_is_the_keys_at_most_its_size_away(
+    attention: SlidingWindow, n: int, heads: int, causal: bool
+) -> None:
+    i, j = torch.arange(n)[:, None], torch.arange(n)
+    expected = (i - j).abs() <= attention.size
+    if causal:
+        expected = expected & (j <= i)
+    allowed = tokens(attention, heads, n, causal=causal)
+    assert torch.equal(allowed, expected.expand(heads, n, n))
+
+
+def test_windows_of_less_than_nothing_and_blocks_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="size ≥ 0, not -1"):
+        SlidingWindow(size=-1)
+    with pytest.raises(ValueError, match="at least one token, not 0"):
+        SlidingWindow(size=1, block_size=0)
+    with pytest.raises(ValueError, match="at least one token, not 0"):
+        BigBird(block_size=0)
+
+
+# Which blocks: BigBird
+
+
+@pytest.mark.parametrize(("window", "random", "first"), [(2, 3, 2), (0, 3, 2), (3, -1, 2)])
+def test_a_bigbird_that_makes_no_sense_is_refused(window: int, random: int, first: int) -> None:
+    with pytest.raises(ValueError, match=f"window = {window}, random = {random}"):
+        BigBird(window=window, random=random, global_blocks=first)
+
+
+@EITHER_WAY
+@thorough
+@given(attention=bigbirds(longest=40), n=st.integers(1, 40), heads=st.integers(1, 3))
+def test_a_block_looks_at_the_global_ones_its_window_and_as_many_random_ones(
+    attention: BigBird, n: int, heads: int, causal: bool
+) -> None:
+    """The random ones of a shorter sequence are those of `max_keys` that it has."""
+    blocks, side = -(-n // attention.block_size), attention.window // 2
+    most = -(-attention.max_keys // attention.block_size)
+    for head in rows_of(attention, heads, blocks, causal=causal):
+        assert len(head) == blocks
+        for row, seen in enumerate(head):
+            last = row if causal else blocks - 1
+            near = range(max(row - side, 0), min(row + side, last) + 1)
+            fixed = {*range(min(attention.global_blocks, last + 1)), *near}
+            assert len(seen.unique()) == len(seen)
+            assert fixed <= set(seen.tolist())
+            assert set(seen.tolist()) <= set(range(last + 1))
+            drawn = len(seen) - len(fixed)
+            if causal or blocks == most:
+                free = last + 1 - len(fixed)
+                assert drawn == min(attention.random, free)
+            assert drawn <= attention.random
+
+
+@EITHER_WAY
+def test_a_block_away_from_the_ends_looks_at_the_promised_number(causal: bool) -> None:
+    attention = BigBird(block_size=4, window=5, random=3, global_blocks=2, max_keys=256)
+    numbers = [[len(row) for row in head] for head in rows_of(attention, 3, 64, causal=causal)]
+    inner = slice(2 + 2 + 3, 64 - 2)
+    for head in numbers:
+        assert set(head[inner]) == {2 + 3 + 3 if causal else 2 + 5 + 3}
+
+
+def test_without_causality_the_global_blocks_look_at_all_keys() -> None:
+    attention = BigBird(block_size=3, window=1, random=1, global_blocks=2, max_keys=60)
+    assert tokens(attention, 2, 50, causal=False)[:, :6].all()
+    assert not tokens(attention, 2, 50, causal=False)[:, 6:].all(-1).any()
+    assert not tokens(attention, 2, 50, causal=True)[:, :6, 6:].any()
+
+
+@EITHER_WAY
+@thorough
+@given(
+    attention=st.one_of(bigbirds(longest=40), windows()), sizes=st.tuples(*[st.integers(1, 40)] * 2)
+)
+def test_what_fewer_tokens_look_at_is_a_corner(
+    attention: BlockSparse, sizes: tuple[int, int], causal: bool
+) -> None:
+    """So pads and steps change nothing."""
+    n, more = sorted(sizes)
+    corner = tokens(attention, 2, more, causal=causal)[:, :n, :n]
+    assert torch.equal(tokens(attention, 2, n, causal=causal), corner)
+
+
+def test_causal_blocks_do_not_depend_on_how_many_keys_there_may_be() -> None:
+    few, many = (BigBird(block_size=2, random=2, max_keys=n, seed=4) for n in (40, 200))
+    assert torch.equal(tokens(few, 3, 40, causal=True), tokens(many, 3, 40, causal=True))
+
+
+@thorough
+@given(attention=st.one_of(bigbirds(longest=40), windows()), n=st.integers(1, 40))
+def test_no_token_looks_ahead(attention: BlockSparse, n: int) -> None:
+    allowed = tokens(attention, 2, n, causal=True)
+    assert not allowed.triu(1).any()
+    assert allowed.diagonal(dim1=1, dim2=2).all()
+
+
+@EITHER_WAY
+def test_random_blocks_are_any_that_are_not_looked_at_already(causal: bool) -> None:
+    """Each is as likely, in every row of every head: not block 0, nor the same for all."""
+    heads, blocks, random = 3000, 12, 2
+    attention = BigBird(block_size=1, window=3, random=random, global_blocks=1, max_keys=blocks)
+    table = attention.table(heads, blocks, causal=causal, device=CPU)
+    for row in range(blocks):
+        last = row if causal else blocks - 1
+        free = [j for j in range(1, last + 1) if abs(j - row) > 1]
+        share = random / max(len(free), random)
+        counts = torch.tensor([int((table[:, row] == j).sum()) for j in free]).double()
+        spread = (heads * share * (1 - share)) ** 0.5
+        assert furthest(counts, torch.full_like(counts, heads * share)) <= 5 * spread
+
+
+def test_heads_rows_and_seeds_draw_for_themselves() -> None:
+    def drawn(seed: int) -> list[list[list[int]]]:
+        attention = BigBird(
+            block_size=1, window=1, random=3, global_blocks=0, max_keys=100, seed=seed
+        )
+        return [
+            [sorted(set(row.tolist()) - {i}) for i, row in enumerate(head)]
+            for head in rows_of(attention, 4, 100, causal=False)
+        ]
+
+    one, other = drawn(0), drawn(1)
+    assert one == drawn(0)
+    # Of 161 700 triples: all rows, heads and seeds together, a pair or so may agree.
+    triples = [tuple(row) for draws in (one, other) for head in draws for row in head]
+    assert len(triples) == 800
+    assert len(set(triples)) >= 795
+
+
+def test_a_draw_is_the_same_for_ever() -> None:
+    """Saved models come with the seed, not with the blocks."""
+    attention = BigBird(block_size=1, window=1, random=2, global_blocks=0, max_keys=8, seed=3)
+    rows = rows_of(attention, 1, 8, causal=False)[0]
+    assert [sorted(row.tolist()) for row in rows] == GOLDEN
+
+
+GOLDEN = [
+    [0, 1, 4],
+    [1, 2, 5],
+    [0, 2, 4],
+    [3, 6, 7],
+    [3, 4, 7],
+    [0, 1, 5],
+    [3, 5, 6],
+    [1, 3, 7],
+]
+
+
+@EITHER_WAY
+def test_more_keys_than_its_draw_are_refused(causal: bool) -> None:
+    attention = BigBird(block_size=4, max_keys=18)
+    mask = Mask.causal() if causal else None
+    x = normal(1, 1, 21, 2)
+    for call in (lambda: attention(x, x, x, mask=mask), lambda: attention.weights(x, x, mask=mask)):
+        with pytest.raises(ValueError, match="max_keys = 18"):
+            call()
+    attention(x[:, :, :20], x[:, :, :20], x[:, :, :20], mask=mask)  # the last block is whole
+
+
+# The output: softmax attention under that pattern and any mask
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A mechanism and inputs."""
+
+    attention: BlockSparse
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | None
+    bias: Alibi | T5Bias | None
+
+    def to(self, dtype: torch.dtype) -> "Sparse":
+        query, key, value = (x.to(dtype) for x in (self.query, self.key, self.value))
+        return Sparse(self.attention, query, key, value, self.mask, self.bias)
+
+    @property
+    def dense(self) -> Case:
+        """The same in softmax attention."""
+        heads, n = self.query.shape[1:3]
+        mask = self.mask or Mask()
+        causal = mask.alignment is not None
+        both = mask.to_dense(n, n, CPU) & tokens(self.attention, heads, n, causal=causal)
+        places = torch.arange(n)
+        table = None if self.bias is None else self.bias.dense(places, places).to(self.query.dtype)
+        return Case(
+            query=self.query,
+            key=self.key,
+            value=self.value,
+            mask=Mask.dense(both),
+            bias=None if table is None else TableBias(table),
+        )
+
+    def run(self) -> Tensor:
+        out: Tensor = self.attention(
+            self.query, self.key, self.value, mask=self.mask, bias=self.bias
+        )
+        return out
+
+
+def exact(case: Case) -> Tensor:
+    """Softmax attention in float64, which has tests of its own."""
+    precise = case.to(torch.float64)
+    out: Tensor = Softmax()(
+        precise.query, precise.key, precise.value, mask=precise.mask, bias=precise.bias
+    )
+    return out.detach()
+
+
+@st.composite
+def biases(draw: st.DrawFn, *, heads: int) -> Alibi | T5Bias | None:
+    kind = draw(st.sampled_from(["none", "alibi", "t5"]))
+    if kind == "none":
+        return None
+    if kind == "alibi":
+        return Alibi(heads=heads)
+    bias = T5Bias(heads=heads, buckets=8, max_distance=20, bidirectional=draw(st.booleans()))
+    torch.nn.init.normal_(bias.values, generator=draw(generators()))
+    return bias
+
+
+@st.composite
+def sparse_cases(
+    draw: st.DrawFn,
+    *,
+    longest: int = 40,
+    alignments: tuple[Alignment | None, ...] = (None, "start", "end"),
+    masked: bool = True,
+) -> Sparse:
+    """Any length, the longer ones more often; grouped heads; every mask that is supported."""
+    batch, kv_heads, group = (draw(st.integers(1, 2)) for _ in range(3))
+    heads, n = kv_heads * group, longest - draw(st.integers(0, longest - 1))
+    d, e = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    key_lengths = document_ids = None
+    if masked and draw(st.booleans()):
+        lengths = st.lists(st.integers(0, n), min_size=batch, max_size=batch)
+        key_lengths = torch.tensor(draw(lengths))
+    if masked and draw(st.booleans()):
+        ids = st.lists(st.integers(0, 2), min_size=n, max_size=n)
+        document_ids = torch.tensor([draw(ids) for _ in range(batch)])
+    mask = Mask(
+        alignment=draw(st.sampled_from(alignments)),
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+    )
+    generator = draw(generators())
+    shapes = [(batch, heads, n, d), (batch, kv_heads, n, d), (batch, kv_heads, n, e)]
+    query, key, value = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
+    )
+    return Sparse(
+        draw(st.one_of(bigbirds(longest=longest), windows())),
+        query,
+        key,
+        value,
+        mask if mask.restrictions else draw(st.sampled_from([mask, None])),
+        draw(biases(heads=heads)),
+    )
+
+
+@DTYPES
+@BOTH_PATHS
+@thorough
+@given(case=sparse_cases())
+def test_it_is_softmax_attention_under_its_pattern(
+    case: Sparse, eager: bool, dtype: torch.dtype
+) -> None:
+    case = case.to(dtype)
+    with path(eager=eager):
+        out = case.run()
+    assert out.dtype == dtype
+    assert error(out, exact(case.dense), case.dense) <= 1
+
+
+SHAPES = [("bigbird", n) for n in (1, 15, 16, 17, 200, 300, 1100)] + [
+    ("window", n) for n in (1, 15, 16, 17, 200, 300, 1100)
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@EITHER_WAY
+@pytest.mark.parametrize(("kind", "n"), SHAPES)
+def test_it_is_so_on_the_way_that_it_chooses_itself(
+    kind: str, n: int, causal: bool, dtype: torch.dtype
+) -> None:
+    """Below a block, at its edges, and beyond the tokens that are gathered at once."""
+    attention = (
+        BigBird(block_size=16, max_keys=2048)
+        if kind == "bigbird"
+        else SlidingWindow(size=20, block_size=16)
+    )
+    query, key, value = (normal(2, heads, n, 8, seed=heads, dtype=dtype) for heads in (4, 2, 2))
+    mask = Mask.lengths(torch.tensor([n, n // 3]))
+    if causal:
+        mask = mask & Mask.causal("end")
+    case = Sparse(attention, query, key, value, mask, Alibi(heads=4))
+    assert error(case.run(), exact(case.dense), case.dense) <= 1
+
+
+@BOTH_PATHS
+@thorough
+@given(case=sparse_cases())
+def test_its_weights_are_softmax_s_under_its_pattern_and_make_its_output(
+    case: Sparse, eager: bool
+) -> None:
+    weights = case.attention.weights(case.query, case.key, mask=case.mask, bias=case.bias).detach()
+    dense = case.dense
+    expected = Softmax().weights(dense.query, dense.key, mask=dense.mask, bias=dense.bias).detach()
+    ones = Case(query=case.query, key=case.key, value=torch.ones_like(case.value), bias=dense.bias)
+    assert error(weights, expected, ones) <= 2
+    group = weights.shape[1] // case.value.shape[1]
+    with path(eager=eager):
+        out = case.run()
+    # Both sides round.
+    assert error(out, weights @ case.value.repeat_interleave(group, dim=1), dense) <= 2
+
+
+@BOTH_PATHS
+@brief
+@given(case=sparse_cases(longest=24))
+def test_its_gradients_are_those_of_softmax_under_its_pattern(case: Sparse, eager: bool) -> None:
+    inputs = [x.requires_grad_() for x in (case.query, case.key, case.value)]
+    if isinstance(case.bias, T5Bias):
+        inputs.append(case.bias.values)
+    out = Softmax()(*inputs[:3], mask=case.dense.mask, bias=case.dense.bias)
+    target = normal(*out.shape)
+    expected = torch.autograd.grad((out * target).sum(), inputs)
+    with path(eager=eager):
+        gradients = torch.autograd.grad((case.run() * target).sum(), inputs)
+    for gradient, right in zip(gradients, expected, strict=True):
+        # Sums of a few hundred products of numbers below 10; biases are trained in float32.
+        eps = torch.finfo(gradient.dtype).eps
+        assert furthest(gradient, right) <= 1e3 * eps * max(1.0, float(right.abs().max()))
+
+
+@DTYPES
+@BOTH_PATHS
+@brief
+@given(case=sparse_cases(alignments=("start", "end")), data=st.data())
+def test_no_row_sees_the_future(
+    case: Sparse, data: st.DataObject, eager: bool, dtype: torch.dtype
+) -> None:
+    case, n = case.to(dtype), case.query.shape[2]
+    past = data.draw(st.integers(0, n))
+    later = torch.arange(n)[:, None] >= past
+    other = Sparse(
+        case.attention,
+        torch.where(later, -3 * case.query, case.query),
+        torch.where(later, 5 - case.key, case.key),
+        torch.where(later, 1e4 - case.value, case.value),
+        case.mask,
+        case.bias,
+    )
+    with path(eager=eager):
+        # Exact: the shapes are the same, and what is hidden has a weight of 0.
+        assert torch.equal(case.run()[:, :, :past], other.run()[:, :, :past])
+
+
+@DTYPES
+@BOTH_PATHS
+@brief
+@given(case=sparse_cases(), data=st.data())
+def test_what_the_padding_holds_and_how_much_there_is_does_not_matter(
+    case: Sparse, data: st.DataObject, eager: bool, dtype: torch.dtype
+) -> None:
+    case, (batch, _, n, _) = case.to(dtype), case.query.shape
+    lengths = data.draw(st.lists(st.integers(0, n), min_size=batch, max_size=batch))
+    mask = (case.mask or Mask()) & Mask.lengths(torch.tensor(lengths))
+    if mask.document_ids is not None:
+        mask = Mask(alignment=mask.alignment, key_lengths=mask.key_lengths)
+    real = (torch.arange(n) < torch.tensor(lengths)[:, None])[:, None, :, None]
+
+    def padded_with(content: float) -> Tensor:
+        key, value = (torch.where(real, x, content) for x in (case.key, case.value))
+        return Sparse(case.attention, case.query, key, value, mask, case.bias).run()
+
+    with path(eager=eager):
+        out = padded_with(0.0)
+        # Exact: the shapes are the same, and what is hidden has a weight of 0.
+        assert torch.equal(out, padded_with(1e4))
+        assert mask.key_lengths is not None
+        for row, length in enumerate(mask.key_lengths.tolist()):
+            if not length:
+                assert not out[row].any()
+                continue
+            query, key, value = (
+                x[row, None, :, :length] for x in (case.query, case.key, case.value)
+            )
+            alone = Sparse(
+                case.attention, query, key, value, Mask(alignment=mask.alignment), case.bias
+            )
+            # Both sides round.
+            assert error(out[row, None, :, :length], alone.run(), alone.dense) <= 2
+
+
+@BOTH_PATHS
+@EITHER_WAY
+@pytest.mark.parametrize(
+    "attention",
+    [BigBird(block_size=2, max_keys=80), SlidingWindow(size=3, block_size=2)],
+    ids=["bigbird", "window"],
+)
+def test_rows_that_may_look_at_nothing_are_zero_with_finite_gradients(
+    attention: BlockSparse, causal: bool, eager: bool
+) -> None:
+    inputs = [
+        torch.where(torch.arange(40)[:, None] < 20, x, 1e4).requires_grad_()
+        for x in (normal(2, 2, 40, 3, seed=seed, dtype=torch.float32) for seed in range(3))
+    ]
+    mask = Mask.lengths(torch.tensor([20, 0])) & (Mask.causal() if causal else Mask())
+    with path(eager=eager):
+        out = attention(*inputs, mask=mask)
+        gradients = torch.autograd.grad(out[:, :, :20].square().sum(), inputs)
+    assert not out[1].any()
+    assert out[0, :, :20].any(-1).all()
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert not any(gradient[1].any() for gradient in gradients)
+
+
+def test_training_evaluation_and_a_short_batch_leave_it_as_it_was() -> None:
+    attention = BigBird(block_size=4, window=3, random=2, global_blocks=1, max_keys=200)
+    x, short = normal(1, 2, 150, 4), normal(1, 2, 3, 4)
+    first = attention.train()(x, x, x)
+    attention(short, short, short)
+    attention(short, short, short, mask=Mask.causal())
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(attention.eval()(x, x, x), first)
+    assert torch.equal(attention(x, x, x), first)
+    # And the random blocks are there: without them it's another attention.
+    plain = BigBird(block_size=4, window=3, random=0, global_blocks=1, max_keys=200)
+    assert furthest(plain(x, x, x), first) > 0.01
+
+
+REFUSED_MASKS = {
+    "window": Mask.window(1),
+    "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=4),
+    "dense": Mask.dense(torch.ones(1, 1, 8, 8, dtype=torch.bool)),
+}
+
+
+@pytest.mark.parametrize("mask", REFUSED_MASKS.values(), ids=REFUSED_MASKS)
+@pytest.mark.parametrize("attention", [BigBird(block_size=1), SlidingWindow(size=1, block_size=1)])
+def test_masks_that_it_cannot_honor_and_other_sequences_are_refused(
+    attention: BlockSparse, mask: Mask
+) -> None:
+    x = normal(1, 1, 8, 2)
+    with pytest.raises(UnsupportedError, match=attention.name):
+        attention(x, x, x, mask=mask)
+    with pytest.raises(UnsupportedError, match=attention.name):
+        attention.weights(x, x, mask=mask)
+    with pytest.raises(UnsupportedError, match=attention.name):
+        attention(x[:, :, :3], x, x)
+    with pytest.raises(UnsupportedError, match=attention.name):
+        attention.encode_memory(x, x)
+
+
+# Step by step
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[list[int]]:
+    """For each row, how many tokens it gets at each call; some get none."""
+    rows, calls = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    counts = st.lists(st.integers(0, 3), min_size=calls, max_size=calls)
+    return draw(st.lists(counts, min_size=rows, max_size=rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@BOTH_PATHS
+@thorough
+@given(
+    attention=st.one_of(bigbirds(longest=20), windows()),
+    schedule=schedules(),
+    kv_heads=st.integers(1, 2),
+    group=st.integers(1, 2),
+    spare=st.integers(0, 2),
+    data=st.data(),
+)
+def test_in_any_steps_it_is_causal_attention_of_the_whole(
+    attention: BlockSparse,
+    schedule: list[list[int]],
+    kv_heads: int,
+    group: int,
+    spare: int,
+    data: st.DataObject,
+    eager: bool,
+    dtype: torch.dtype,
+) -> None:
+    """Rows of unequal length, padded on the right; some are full while others go on."""
+    rows, n = len(schedule), max(sum(counts) for counts in schedule)
+    generator, bias = data.draw(generators()), data.draw(biases(heads=kv_heads * group))
+    whole = [
+        torch.randn(rows, heads, n, d, generator=generator, dtype=torch.float64).to(dtype)
+        for heads, d in ((kv_heads * group, 4), (kv_heads, 4), (kv_heads, 3))
+    ]
+    state: State = attention.init_state(
+        rows, kv_heads, 4, 3, capacity=n + spare, device=CPU, dtype=dtype
+    )
+    done = [0] * rows
+    out = torch.zeros(rows, kv_heads * group, n, 3, dtype=dtype)
+    with path(eager=eager):
+        for counts in zip(*schedule, strict=True):
+            new = max(counts)
+            keep = torch.arange(new) < torch.tensor(counts)[:, None]
+            chunk = [
+                torch.full((rows, x.shape[1], new, x.shape[3]), 9.0, dtype=dtype) for x in whole
+            ]
+            for row, count in enumerate(counts):
+                for part, x in zip(chunk, whole, strict=True):
+                    part[row, :, :count] = x[row, :, done[row] : done[row] + count]
+            every = min(counts) == new
+            got, state = attention.extend(
+                chunk[0],
+                chunk[1],
+                chunk[2],
+                state,
+                attention_mask=None if every else keep,
+                bias=bias,
+            )
+            for row, count in enumerate(counts):
+                out[row, :, done[row] : done[row] + count] = got[row, :, :count].detach()
+                done[row] += count
+        assert state.length.tolist() == done
+        for row, length in enumerate(done):
+            query, key, value = (x[row, None, :, :length] for x in whole)
+            if length:
+                case = Sparse(attention, query, key, value, Mask.causal(), bias)
+                # Both sides round.
+                assert error(out[row, None, :, :length], case.run(), case.dense) <= 2
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [BigBird(block_size=2, max_keys=4), SlidingWindow(size=1, block_size=2)],
+    ids=["bigbird", "window"],
+)
+def test_a_full_row_may_wait_while_others_go_on(attention: BlockSparse) -> None:
+    state = attention.init_state(2, 1, 2, 2, capacity=4, device=CPU, dtype=torch.float64)
+    x = normal(2, 1, 5, 2)
+    keep = torch.tensor([[True] * 4, [True] * 3 + [False]])
+    _, state = attention.extend(x[:, :, :4], x[:, :, :4], x[:, :, :4], state, attention_mask=keep)
+    last = x[:, :, 3:4]
+    out, state = attention.extend(
+        last, last, last, state, attention_mask=torch.tensor([[False], [True]])
+    )
+    assert state.length.tolist() == [4, 4]
+    whole = attention(x[1:, :, :4], x[1:, :, :4], x[1:, :, :4], mask=Mask.causal())
+    assert furthest(out[1], whole[0, :, 3:]) <= 1e-14
+
+
+def test_one_step_of_long_attention_looks_at_its_blocks_only() -> None:
+    attention = BigBird(block_size=16, max_keys=2048)
+    query, key, value = (normal(1, heads, 1000, 8, seed=heads) for heads in (4, 2, 2))
+    state = attention.init_state(1, 2, 8, 8, capacity=2048, device=CPU, dtype=torch.float64)
+    _, state = attention.extend(query[:, :, :999], key[:, :, :999], value[:, :, :999], state)
+    with Largest() as largest:
+        out, _ = attention.extend(query[:, :, 999:], key[:, :, 999:], value[:, :, 999:], state)
+    case = Sparse(attention, query, key, value, Mask.causal(), None)
+    assert error(out, case.run()[:, :, 999:], case.dense) <= 2
+    # The table of all heads and blocks, and the tokens of the blocks that are looked at.
+    assert largest.numel <= max(4 * 128 * 8, 4 * 8 * 16 * 8)
+
+
+# What it costs
+
+
+class Largest(TorchDispatchMode):
+    """The size of the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numel = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = {x.untyped_storage().data_ptr() for x in _tensors(args)}
+        out = func(*args, **(kwargs or {}))
+        for made in _tensors(out):
+            if made.untyped_storage().data_ptr() not in given:
+                self.numel = max(self.numel, made.numel())
+        return out
+
+
+def _tensors(nested: Any) -> Iterator[Tensor]:
+    if isinstance(nested, Tensor):
+        yield nested
+    elif isinstance(nested, list | tuple):
+        for x in nested:
+            yield from _tensors(x)
+
+
+MECHANISMS: dict[str, Callable[[], BlockSparse]] = {
+    "bigbird": lambda: BigBird(block_size=16, max_keys=2048),
+    "window": lambda: SlidingWindow(size=32, block_size=16),
+}
+
+
+@BOTH_PATHS
+@EITHER_WAY
+@pytest.mark.parametrize("make", MECHANISMS.values(), ids=MECHANISMS)
+def test_no_tensor_is_as_large_as_all_pairs(
+    make: Callable[[], BlockSparse], causal: bool, eager: bool
+) -> None:
+    """Forward and backward, at 2048 tokens: the largest is below a twentieth of their pairs."""
+    n = 2048
+    inputs = [normal(1, 1, n, 8, seed=seed).float().requires_grad_() for seed in range(3)]
+    mask = Mask.causal() if causal else None
+    with path(eager=eager), Largest() as largest:
+        out = make()(*inputs, mask=mask, bias=Alibi(heads=1))
+        out.sum().backward()
+    assert n * 8 <= largest.numel <= n * n / 20
+    with Largest() as dense:
+        Softmax().weights(inputs[0], inputs[1])
+    assert dense.numel >= n * n
+
+
+@BOTH_PATHS
+@EITHER_WAY
+@pytest.mark.parametrize("make", MECHANISMS.values(), ids=MECHANISMS)
+def test_what_the_backward_pass_keeps_grows_with_the_length(
+    make: Callable[[], BlockSparse], causal: bool, eager: bool
+) -> None:
+    def kept(n: int) -> int:
+        sizes: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        inputs = [normal(1, 1, n, 8, seed=seed).float().requires_grad_() for seed in range(3)]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = make()(*inputs, mask=Mask.causal() if causal else None)
+        assert out.shape == (1, 1, n, 8)
+        return sum(sizes.values())
+
+    with path(eager=eager):
+        assert kept(2048) <= 2.5 * kept(1024)
+
+
+def pairs(attention: BlockSparse, shape: Shape) -> int:
+    """The pairs of the last queries and the keys in blocks that they look at."""
+    n, causal = shape.keys, shape.causal or shape.mode == "step"
+    blocks = attention.pattern(shape.heads, n, causal=causal, device=CPU).blocks
+    assert blocks is not None
+    whole = blocks.refined(1)[:, :n, :n].expand(shape.heads, n, n)
+    return int(whole[:, n - shape.queries :].sum())
+
+
+COUNTED = {
+    "bigbird": BigBird(block_size=16, max_keys=1024),
+    "bigbird, longer": BigBird(block_size=16, max_keys=4096),
+    "bigbird, plain": BigBird(block_size=8, window=1, random=0, global_blocks=0, max_keys=1024),
+    "window": SlidingWindow(size=40, block_size=16),
+    "narrow": SlidingWindow(size=3, block_size=8),
+}
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("attention", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("n", [512, 500, 1024, 7])
+def test_its_operations_are_those_of_the_pairs_in_its_blocks(
+    attention: BlockSparse, n: int, causal: bool
+) -> None:
+    shape = Shape(batch=2, heads=4, kv_heads=2, queries=n, keys=n, d=8, e=5, causal=causal)
+    products = 2 * shape.batch * pairs(attention, shape) * (shape.d + shape.e)
+    operations = attention.cost(shape).operations
+    if n % attention.block_size == 0:
+        assert operations == products
+    else:  # the last block counts as a whole
+        assert products <= operations
+        blocks = -(-n // attention.block_size)
+        assert operations <= products * (blocks * attention.block_size / n) ** 2 * (1 + 1 / blocks)
+
+
+@pytest.mark.parametrize("attention", COUNTED.values(), ids=COUNTED)
+def test_its_operations_in_training_and_in_steps(attention: BlockSparse) -> None:
+    forward = Shape(batch=2, heads=4, kv_heads=2, queries=1024, keys=1024, d=8, e=5, causal=True)
+    training, step = replace(forward, mode="training"), replace(forward, queries=1, mode="step")
+    assert attention.cost(training).operations == 3 * attention.cost(forward).operations
+    assert attention.cost(step).operations == 2 * 2 * pairs(attention, step) * (8 + 5)
+    assert attention.cost(step).state_bytes == 2 * 2 * 1024 * (8 + 5) * 4
+    assert attention.cost(step).parameters == 0
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("make", MECHANISMS.values(), ids=MECHANISMS)
+def test_a_flop_counter_sees_about_as_many(make: Callable[[], BlockSparse], causal: bool) -> None:
+    """Slots that are empty, at the ends, are computed all the same."""
+    n, attention = 2048, make()
+    query, key, value = (normal(1, heads, n, 8, dtype=torch.float32) for heads in (2, 1, 1))
+    with path(eager=True), FlopCounterMode(display=False) as counter:
+        attention(query, key, value, mask=Mask.causal() if causal else None)
+    cost = attention.cost(
+        Shape(batch=1, heads=2, kv_heads=1, queries=n, keys=n, d=8, e=8, causal=causal)
+    )
+    # A causal window leaves the slots of the blocks to come empty.
+    slots = attention.table(2, n // 16, causal=causal, device=CPU)
+    filled = float((slots >= 0).double().mean())
+    assert cost.operations <= counter.get_total_flops() <= 1.01 * cost.operations / filled

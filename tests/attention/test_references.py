@@ -1,0 +1,53 @@
+"""References stand alone: each is written from the formula, and calls nothing of the mechanism."""
+
+import ast
+import builtins
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import regard.attention
+from regard.attention.registry import BUILT_IN, find
+
+PACKAGE = Path(regard.attention.__file__).parent
+REFERENCES = {
+    f"{file.stem}.{class_.name}": (file, method)
+    for file in sorted(PACKAGE.glob("*.py"))
+    for class_ in ast.walk(ast.parse(file.read_text("utf-8")))
+    if isinstance(class_, ast.ClassDef)
+    for method in class_.body
+    if isinstance(method, ast.FunctionDef) and method.name == "reference"
+    if not method.decorator_list  # the abstract one
+}
+LIBRARIES = {"torch", "math", "itertools", "reference", *vars(builtins)}
+"""What a reference may use: libraries, and what all references share."""
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_calls_nothing_else_of_its_module(name: str) -> None:
+    file, method = REFERENCES[name]
+    names = [node for node in ast.walk(method) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(method) if isinstance(node, ast.arg)}
+    annotations = {"Tensor", "Float", "Mask"}
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    assert used <= own | LIBRARIES | annotations, f"{file.name}: {used}"
+    called = [node.func for node in ast.walk(method) if isinstance(node, ast.Call)]
+    of_self = {ast.unparse(call) for call in called if ast.unparse(call).startswith("self")}
+    data = {"self.directions.double", "self.features.reference"}  # a tensor; the map's own formula
+    assert of_self <= data, f"{file.name}: {of_self}"
+
+
+def test_what_references_share_imports_masks_alone() -> None:
+    tree = ast.parse((PACKAGE / "reference.py").read_text("utf-8"))
+    imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in imports if str(name).startswith("regard")} == {"regard.attention.mask"}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_every_mechanism_has_its_reference_in_its_module(kind: str) -> None:
+    mechanism = find(kind)
+    assert mechanism.reference is not None
+    module = import_module(mechanism.type.__module__)
+    assert f"{module.__name__.rpartition('.')[2]}." in "".join(REFERENCES)

@@ -1,0 +1,687 @@
+"""Softmax attention: the formula, under every mask, on both ways to compute it, in steps too."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations
+from operator import and_
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import (
+    BOTH_PATHS,
+    DTYPES,
+    Case,
+    brief,
+    cases,
+    error,
+    furthest,
+    generators,
+    path,
+    thorough,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention import Attention, Mask, Softmax, State, Support, reference
+from regard.attention.cache import Memory
+from regard.attention.contract_cases import TableBias
+from regard.errors import RegardError, UnsupportedError
+
+EPS64 = torch.finfo(torch.float64).eps
+
+
+def attend(case: Case) -> Tensor:
+    out: Tensor = Softmax()(case.query, case.key, case.value, mask=case.mask, bias=case.bias)
+    return out
+
+
+def weigh(case: Case) -> Tensor:
+    return Softmax().weights(case.query, case.key, mask=case.mask, bias=case.bias)
+
+
+def exact_weights(case: Case) -> Tensor:
+    return reference.softmax(case.query, case.key, case.allowed(), case.added())
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+# The formula
+
+
+@DTYPES
+@BOTH_PATHS
+@thorough
+@given(case=cases())
+def test_it_is_the_formula(case: Case, eager: bool, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    with path(eager=eager):
+        out = attend(case)
+    assert out.dtype == dtype
+    assert error(out, reference.gather(exact_weights(case), case.value), case) <= 1
+
+
+CAUSAL = (Mask(), Mask.causal("start"), Mask.causal("end"))
+FIELDS = (
+    Mask.window(1),
+    Mask.lengths(torch.tensor([5, 2])),
+    Mask.documents(torch.tensor([[0, 0, 1, 1, 1, 0], [7, 7, 7, 7, 8, 8]])),
+    Mask.dense(torch.rand(2, 4, 1, 6, generator=torch.Generator().manual_seed(1)) < 0.7),
+)
+EVERY_MASK = [
+    reduce(and_, fields, causal)
+    for causal in CAUSAL
+    for n in range(len(FIELDS) + 1)
+    for fields in combinations(FIELDS, n)
+]
+
+
+@BOTH_PATHS
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+def test_every_combination_of_masks_is_honored(biased: bool, eager: bool) -> None:
+    assert len(EVERY_MASK) == 48
+    for mask in EVERY_MASK:
+        queries = 4 if mask.document_ids is None else 6
+        case = Case(
+            query=normal(2, 4, queries, 3),
+            key=normal(2, 2, 6, 3),
+            value=normal(2, 2, 6, 5),
+            mask=mask,
+            bias=TableBias(normal(4, 6, 6)) if biased else None,
+        )
+        with path(eager=eager):
+            out = attend(case)
+        expected = reference.gather(exact_weights(case), case.value)
+        assert error(out, expected, case) <= 1, mask
+
+
+@DTYPES
+@BOTH_PATHS
+def test_a_masked_key_gets_nothing_however_low_the_scores_of_the_others(
+    eager: bool, dtype: torch.dtype
+) -> None:
+    query, key = torch.ones(1, 1, 3, 1, dtype=dtype), torch.full((1, 1, 3, 1), -1e30, dtype=dtype)
+    key[:, :, 2] = 1e30
+    value = torch.tensor([1.0, 1.0, 100.0], dtype=dtype).view(1, 1, 3, 1)
+    for mask in (Mask.lengths(torch.tensor([2])), Mask.dense(torch.tensor([[[[1, 1, 0]]]]) > 0)):
+        with path(eager=eager):
+            out = Softmax()(query, key, value, mask=mask)
+        assert out.flatten().tolist() == [1.0, 1.0, 1.0]
+        assert not Softmax().weights(query, key, mask=mask)[..., 2].any()
+
+
+LONG_MASKS = {
+    "none": None,
+    "start": Mask.causal("start"),
+    "end": Mask.causal("end"),
+    "window": Mask.causal("end") & Mask.window(70),
+    "lengths": Mask.lengths(torch.tensor([0, 299])),
+    "dense": Mask.dense(torch.rand(2, 1, 3, 300, generator=torch.Generator().manual_seed(5)) < 0.5),
+}
+
+
+@DTYPES
+@pytest.mark.parametrize("mask", LONG_MASKS.values(), ids=LONG_MASKS)
+@pytest.mark.parametrize("keys", [30, 300])
+def test_it_is_the_formula_on_the_way_it_chooses_itself(
+    keys: int, mask: Mask | None, dtype: torch.dtype
+) -> None:
+    """Short rows in bfloat16 are eager, all others go to the fused kernel."""
+    if mask is not None and mask.allowed is not None:
+        mask = Mask.dense(mask.allowed[..., :keys])
+    case = Case(
+        query=normal(2, 2, 3, 8), key=normal(2, 1, keys, 8), value=normal(2, 1, keys, 8), mask=mask
+    ).to(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        calls: list[int] = []
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+
+        def counted(*args: Any, **kwargs: Any) -> Tensor:
+            calls.append(1)
+            return sdpa(*args, **kwargs)
+
+        patch.setattr("torch.nn.functional.scaled_dot_product_attention", counted)
+        out = attend(case)
+    assert bool(calls) != (keys == 30 and dtype == torch.bfloat16)
+    assert error(out, reference.gather(exact_weights(case), case.value), case) <= 1
+
+
+@DTYPES
+@thorough
+@given(case=cases())
+def test_weights_are_the_formula(case: Case, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    weights = weigh(case)
+    # They are computed in float32 at least.
+    precise = replace(case, value=torch.ones_like(case.value))
+    precise = precise.to(torch.promote_types(dtype, torch.float32))
+    assert weights.dtype == precise.query.dtype
+    assert error(weights, exact_weights(case), precise) <= 1
+
+
+@DTYPES
+@BOTH_PATHS
+@thorough
+@given(case=cases())
+def test_weights_times_values_are_the_output(case: Case, eager: bool, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    with path(eager=eager):
+        out = attend(case)
+    # Both sides round.
+    assert error(out, reference.gather(weigh(case).double(), case.value), case) <= 2
+
+
+@BOTH_PATHS
+@thorough
+@given(case=cases())
+def test_grouped_heads_are_repeated_heads(case: Case, eager: bool) -> None:
+    group = case.query.shape[1] // case.key.shape[1]
+    repeated = Case(
+        query=case.query,
+        key=torch.stack([case.key] * group, dim=2).flatten(1, 2),
+        value=torch.stack([case.value] * group, dim=2).flatten(1, 2),
+        mask=case.mask,
+        bias=case.bias,
+    )
+    with path(eager=eager):
+        assert error(attend(case), attend(repeated), case) <= 1
+
+
+@BOTH_PATHS
+def test_without_keys_there_is_nothing_to_gather(eager: bool) -> None:
+    none = normal(2, 2, 0, 4)
+    with path(eager=eager):
+        out = Softmax()(normal(2, 2, 3, 4), none, none)
+    assert torch.equal(out, torch.zeros(2, 2, 3, 4, dtype=torch.float64))
+
+
+@BOTH_PATHS
+@brief
+@given(case=cases(), order=st.permutations([0, 1]))
+def test_the_order_of_the_batch_does_not_matter(case: Case, order: list[int], eager: bool) -> None:
+    rows = torch.tensor(order)[: len(case.query)].clamp(max=len(case.query) - 1)
+    allowed = case.allowed()
+    moved = Case(
+        query=case.query[rows],
+        key=case.key[rows],
+        value=case.value[rows],
+        mask=Mask.dense(allowed[rows]),
+        bias=case.bias,
+    )
+    with path(eager=eager):
+        assert error(attend(moved), attend(case)[rows], moved) <= 1
+
+
+# Gradients
+
+
+def differentiate(case: Case) -> list[Tensor]:
+    """The gradients of query, key, value and, if there is one, bias, of a weighted sum."""
+    inputs = [x.clone().requires_grad_() for x in (case.query, case.key, case.value)]
+    bias = None if case.bias is None else TableBias(case.bias.table.clone().requires_grad_())
+    out = Softmax()(*inputs, mask=case.mask, bias=bias)
+    all_inputs = inputs if bias is None else [*inputs, bias.table]
+    return list(torch.autograd.grad((out * normal(*out.shape, dtype=out.dtype)).sum(), all_inputs))
+
+
+@BOTH_PATHS
+@brief
+@given(case=cases(longest=3))
+def test_gradients_are_those_of_finite_differences(case: Case, eager: bool) -> None:
+    inputs = [x.clone().requires_grad_() for x in (case.query, case.key, case.value)]
+    if case.bias is not None:
+        inputs.append(case.bias.table.clone().requires_grad_())
+
+    def of(query: Tensor, key: Tensor, value: Tensor, *table: Tensor) -> Tensor:
+        bias = TableBias(table[0]) if table else None
+        out: Tensor = Softmax()(query, key, value, mask=case.mask, bias=bias)
+        return out
+
+    with path(eager=eager):
+        assert torch.autograd.gradcheck(of, inputs, fast_mode=True)
+
+
+def with_dead_row(case: Case, row: int, scale: float) -> Case:
+    """The case with one query that may look at nothing, and whose scores are `scale` times huge."""
+    allowed = case.allowed().clone()
+    allowed[:, :, row] = False
+    query = case.query.clone()
+    query[:, :, row] *= scale
+    return Case(
+        query=query, key=case.key, value=case.value, mask=Mask.dense(allowed), bias=case.bias
+    )
+
+
+@DTYPES
+@BOTH_PATHS
+@pytest.mark.parametrize("scale", [1.0, 1e30])
+@brief
+@given(case=cases(), data=st.data())
+def test_a_fully_masked_row_gives_zero_and_finite_gradients(
+    case: Case, data: st.DataObject, scale: float, eager: bool, dtype: torch.dtype
+) -> None:
+    row = data.draw(st.integers(0, case.query.shape[2] - 1))
+    case = with_dead_row(case, row, scale).to(dtype)
+    with path(eager=eager):
+        out = attend(case)
+        gradients = differentiate(case)
+    assert torch.equal(out[:, :, row], torch.zeros_like(out[:, :, row]))
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert not gradients[0][:, :, row].any()
+    if case.bias is not None:
+        assert not gradients[3][:, row].any()
+
+
+@BOTH_PATHS
+@pytest.mark.parametrize("scale", [1.0, 1e30])
+def test_a_fully_masked_row_leaves_the_gradients_of_the_others_alone(
+    scale: float, eager: bool
+) -> None:
+    whole = Case(query=normal(1, 2, 4, 3), key=normal(1, 2, 5, 3), value=normal(1, 2, 5, 3))
+    case = with_dead_row(whole, 3, scale)
+    target = normal(1, 2, 4, 3)
+
+    def gradients(queries: int) -> tuple[Tensor, ...]:
+        inputs = [x.clone().requires_grad_() for x in (case.query[:, :, :queries], case.key)]
+        mask = Mask.dense(case.allowed()[:, :, :queries])
+        out = Softmax()(*inputs, case.value, mask=mask)
+        return torch.autograd.grad((out * target[:, :, :queries]).sum(), inputs)
+
+    with path(eager=eager):
+        (_, with_dead), (_, without) = gradients(4), gradients(3)
+    # Sums of a few dozen products below 10.
+    assert furthest(with_dead, without) <= 64 * EPS64
+
+
+@BOTH_PATHS
+def test_a_fully_masked_row_whose_scores_overflow_gives_finite_gradients(eager: bool) -> None:
+    """A row that is opened up and not neutralized becomes NaN, which a gradient of 0 passes on."""
+    case = Case(
+        query=torch.full((1, 1, 2, 2), 1e20),
+        key=torch.full((1, 1, 2, 2), 1e20),
+        value=torch.ones(1, 1, 2, 2),
+        mask=Mask.dense(torch.zeros(1, 1, 2, 2, dtype=torch.bool)),
+    )
+    with path(eager=eager):
+        assert torch.equal(attend(case), torch.zeros(1, 1, 2, 2))
+        gradients = differentiate(case)
+    assert all(torch.equal(gradient, torch.zeros(1, 1, 2, 2)) for gradient in gradients)
+
+
+@BOTH_PATHS
+@brief
+@given(case=cases())
+def test_no_mask_makes_nan_on_the_way_that_anomaly_detection_would_stop_at(
+    case: Case, eager: bool
+) -> None:
+    case = with_dead_row(case, 0, 1.0)
+    with path(eager=eager), torch.autograd.set_detect_anomaly(True):
+        differentiate(case)
+
+
+# What must not matter
+
+
+@DTYPES
+@BOTH_PATHS
+@brief
+@given(case=cases(alignments=("start", "end"), square=True), data=st.data())
+def test_no_row_sees_the_future(
+    case: Case, data: st.DataObject, eager: bool, dtype: torch.dtype
+) -> None:
+    n = case.query.shape[2]
+    past = data.draw(st.integers(0, n))
+    case = case.to(dtype)
+    later = torch.arange(n)[:, None] >= past
+    other = Case(
+        query=torch.where(later, -3 * case.query, case.query),
+        key=torch.where(later, 5 - case.key, case.key),
+        value=torch.where(later, 1e4 - case.value, case.value),
+        mask=case.mask,
+        bias=case.bias,
+    )
+    with path(eager=eager):
+        # Exact: the shapes are the same, and what is hidden has a weight of 0.
+        assert torch.equal(attend(case)[:, :, :past], attend(other)[:, :, :past])
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [40, 300])
+def test_no_row_sees_the_future_whatever_the_length(n: int, dtype: torch.dtype) -> None:
+    query, key, value = (normal(2, 2, n, 8, seed=seed, dtype=dtype) for seed in range(3))
+    past = n // 2
+    other_key, other_value = key.clone(), value.clone()
+    other_key[:, :, past:], other_value[:, :, past:] = 7.0, 1e4
+    out = Softmax()(query, key, value, mask=Mask.causal())
+    other = Softmax()(query, other_key, other_value, mask=Mask.causal())
+    # Exact: the shapes are the same, and what is hidden has a weight of 0.
+    assert torch.equal(out[:, :, :past], other[:, :, :past])
+    assert not torch.equal(out[:, :, past:], other[:, :, past:])
+
+
+@DTYPES
+@BOTH_PATHS
+@brief
+@given(case=cases(), data=st.data())
+def test_what_the_padding_holds_does_not_matter(
+    case: Case, data: st.DataObject, eager: bool, dtype: torch.dtype
+) -> None:
+    (batch, keys), integers = (len(case.key), case.key.shape[2]), st.integers(0, case.key.shape[2])
+    lengths = torch.tensor(data.draw(st.lists(integers, min_size=batch, max_size=batch)))
+    case = case.to(dtype)
+    real = (torch.arange(keys) < lengths[:, None])[:, None, :, None]
+    mask = (case.mask or Mask()) & Mask.lengths(lengths)
+
+    def padded_with(content: float) -> Tensor:
+        key, value = (torch.where(real, x, content) for x in (case.key, case.value))
+        out: Tensor = Softmax()(case.query, key, value, mask=mask, bias=case.bias)
+        return out
+
+    with path(eager=eager):
+        # Exact: the shapes are the same, and what is hidden has a weight of 0.
+        assert torch.equal(padded_with(0.0), padded_with(1e4))
+
+
+# Dropout
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
+    draws, p = 4000, 0.25
+    query, key = normal(1, 1, 2, 3), normal(1, 1, 4, 3)
+    # With one-hot values, the output is the weights themselves.
+    inputs = [x.expand(draws, -1, -1, -1) for x in (query, key, torch.eye(4).double()[None, None])]
+    attention = Softmax(dropout=p).train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        weights = attention(*inputs)
+    exact = attention.weights(query, key)[0, 0]
+    standard_error = exact * (p / (1 - p) / draws) ** 0.5
+    # Five standard errors: one of eight weights leaves them once in 200 000 seeds.
+    assert bool(((weights.mean(0)[0] - exact).abs() <= 5 * standard_error).all())
+    dropped = float((weights == 0).double().mean())
+    assert abs(dropped - p) <= 5 * (p * (1 - p) / weights.numel()) ** 0.5
+
+
+@pytest.mark.parametrize("keys", [5, 300])
+def test_dropout_is_off_in_evaluation(keys: int) -> None:
+    query, key = normal(1, 2, 3, 4), normal(1, 2, keys, 4)
+    out = Softmax(dropout=0.5).eval()(query, key, key)
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(out, Softmax()(query, key, key))
+
+
+@pytest.mark.parametrize("keys", [5, 300])
+def test_dropout_changes_the_output_in_training(keys: int) -> None:
+    query, key = normal(1, 2, 3, 4), normal(1, 2, keys, 4)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        out = Softmax(dropout=0.5).train()(query, key, key)
+    assert furthest(out, Softmax()(query, key, key)) > 0.01
+
+
+# Step by step
+
+
+def begin(batch: int, kv_heads: int, d: int, e: int, capacity: int, dtype: torch.dtype) -> State:
+    device = torch.device("cpu")
+    return Softmax().init_state(
+        batch, kv_heads, d, e, capacity=capacity, device=device, dtype=dtype
+    )
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[list[int]]:
+    """For each row, how many tokens it gets at each call; some get none."""
+    rows, calls = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    counts = st.lists(st.integers(0, 3), min_size=calls, max_size=calls)
+    return draw(st.lists(counts, min_size=rows, max_size=rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@BOTH_PATHS
+@thorough
+@given(
+    schedule=schedules(),
+    kv_heads=st.integers(1, 2),
+    group=st.integers(1, 2),
+    spare=st.integers(0, 2),
+    generator=generators(),
+)
+def test_in_any_steps_it_is_causal_attention_of_the_whole(
+    schedule: list[list[int]],
+    kv_heads: int,
+    group: int,
+    spare: int,
+    generator: torch.Generator,
+    eager: bool,
+    dtype: torch.dtype,
+) -> None:
+    """One by one, all at once, split and resumed: rows of unequal length, padded on the right."""
+    rows, n = len(schedule), max(sum(counts) for counts in schedule)
+    whole = [
+        torch.randn(rows, heads, n, d, generator=generator, dtype=torch.float64).to(dtype)
+        for heads, d in ((kv_heads * group, 4), (kv_heads, 4), (kv_heads, 3))
+    ]
+    state = begin(rows, kv_heads, 4, 3, n + spare, dtype)
+    done = [0] * rows
+    out = torch.zeros(rows, kv_heads * group, n, 3, dtype=dtype)
+    with path(eager=eager):
+        for counts in zip(*schedule, strict=True):
+            new = max(counts)
+            keep = torch.arange(new) < torch.tensor(counts)[:, None]
+            chunk = [
+                torch.full((rows, x.shape[1], new, x.shape[3]), 9.0, dtype=dtype) for x in whole
+            ]
+            for row, count in enumerate(counts):
+                for part, x in zip(chunk, whole, strict=True):
+                    part[row, :, :count] = x[row, :, done[row] : done[row] + count]
+            query, key, value = chunk
+            every = min(counts) == new
+            got, state = Softmax().extend(
+                query, key, value, state, attention_mask=None if every else keep
+            )
+            for row, count in enumerate(counts):
+                out[row, :, done[row] : done[row] + count] = got[row, :, :count]
+                done[row] += count
+        assert state.length.tolist() == done
+        for row, length in enumerate(done):
+            query, key, value = (x[row, None, :, :length] for x in whole)
+            if length:
+                case = Case(query=query, key=key, value=value, mask=Mask.causal())
+                # Both sides round.
+                assert error(out[row, None, :, :length], attend(case), case) <= 2
+
+
+def test_a_full_state_holds_its_capacity_on_the_fused_way_too() -> None:
+    """300 slots, one token at a time after a prompt: the last answer is that of the whole."""
+    query, key, value = (normal(1, 2, 300, 4, seed=seed) for seed in range(3))
+    state = begin(1, 2, 4, 4, 300, torch.float64)
+    for new in (slice(298), slice(298, 299), slice(299, 300)):
+        out, state = Softmax().extend(query[:, :, new], key[:, :, new], value[:, :, new], state)
+    case = Case(query=query, key=key, value=value, mask=Mask.causal())
+    assert error(out, attend(case)[:, :, 299:], case) <= 2
+
+
+def extend_by(state: State, *chunks: int) -> State:
+    for new in chunks:
+        x = normal(1, 1, new, 2)
+        _, state = Softmax().extend(x, x, x, state)
+    return state
+
+
+@pytest.mark.parametrize("chunks", [[3], [1, 2], [2, 1]], ids=str)
+def test_more_tokens_than_the_capacity_are_not_dropped_silently(chunks: list[int]) -> None:
+    """The first would fall into the bin for padding, which nothing looks at."""
+    state = begin(1, 1, 2, 2, sum(chunks) - 1, torch.float64)
+    with pytest.raises((IndexError, ValueError, RegardError)):
+        extend_by(state, *chunks)
+
+
+@BOTH_PATHS
+@brief
+@given(picks=st.lists(st.integers(0, 2), min_size=1, max_size=5), generator=generators())
+def test_selected_rows_go_on_by_themselves(
+    picks: list[int], generator: torch.Generator, eager: bool
+) -> None:
+    """As beams do: a row may be taken several times, and each copy gets a future of its own."""
+
+    def tokens(rows: int, n: int) -> list[Tensor]:
+        return [
+            torch.randn(rows, 2, n, 3, generator=generator, dtype=torch.float64) for _ in range(3)
+        ]
+
+    prompt, future = tokens(3, 4), tokens(len(picks), 2)
+    lengths = torch.tensor([4, 1, 2])
+    state = begin(3, 2, 3, 3, 6, torch.float64)
+    with path(eager=eager):
+        keep = torch.arange(4) < lengths[:, None]
+        _, state = Softmax().extend(prompt[0], prompt[1], prompt[2], state, attention_mask=keep)
+        state = state.reorder(torch.tensor(picks))
+        assert state.length.tolist() == lengths[picks].tolist()
+        out, _ = Softmax().extend(future[0], future[1], future[2], state)
+        for row, pick in enumerate(picks):
+            length = int(lengths[pick])
+            query, key, value = (
+                torch.cat([x[pick, None, :, :length], y[row, None]], dim=2)
+                for x, y in zip(prompt, future, strict=True)
+            )
+            case = Case(query=query, key=key, value=value, mask=Mask.causal())
+            assert error(out[row, None], attend(case)[:, :, length:], case) <= 2
+
+
+# What a mechanism refuses
+
+
+class Narrow(Softmax):
+    """Attention that knows causal masks alone."""
+
+    name = "narrow"
+    supports = Support(masks=frozenset({"alignment"}), bias=False, dropout=False, decoding=False)
+
+
+REFUSED: dict[str, Callable[[Attention, Tensor], Tensor]] = {
+    "window": lambda attention, x: attention(x, x, x, mask=Mask.causal() & Mask.window(1)),
+    "weights": lambda attention, x: attention.weights(x, x, mask=Mask.window(1)),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_a_mask_that_a_mechanism_cannot_honor_is_refused_by_name(
+    call: Callable[[Attention, Tensor], Tensor],
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"narrow.*window masks"):
+        call(Narrow(), normal(1, 1, 3, 2))
+
+
+def test_a_bias_that_a_mechanism_cannot_add_is_refused_by_name() -> None:
+    x = normal(1, 1, 3, 2)
+    with pytest.raises(UnsupportedError, match=r"narrow.*bias"):
+        Narrow()(x, x, x, bias=TableBias(normal(1, 3, 3)))
+
+
+def test_what_a_mechanism_can_do_it_does() -> None:
+    x = normal(1, 1, 3, 2)
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(
+        Narrow()(x, x, x, mask=Mask.causal()), Softmax()(x, x, x, mask=Mask.causal())
+    )
+    assert torch.equal(Narrow()(x, x, x), Softmax()(x, x, x))
+
+
+# Compiled
+
+
+def _plain(query: Tensor, key: Tensor, value: Tensor, _: Tensor) -> Tensor:
+    out: Tensor = Softmax()(query, key, value)
+    return out
+
+
+def _causal(query: Tensor, key: Tensor, value: Tensor, _: Tensor) -> Tensor:
+    out: Tensor = Softmax()(query, key, value, mask=Mask.causal())
+    return out
+
+
+def _everything(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
+    n = query.shape[2]
+    pairs = Mask.dense(torch.arange(n)[:, None] % 3 != torch.arange(n) % 3)
+    documents = Mask.documents((torch.arange(n) // 7).expand(len(query), -1))
+    mask = Mask.causal("end") & Mask.window(20) & Mask.lengths(lengths) & documents & pairs
+    bias = TableBias(torch.arange(n).double().cos().expand(query.shape[1], n, n))
+    out: Tensor = Softmax()(query, key, value, mask=mask, bias=bias)
+    return out
+
+
+def _stepwise(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
+    n = query.shape[2]
+    state: State = Softmax().init_state(
+        2, 1, 4, 4, capacity=n + 1, device=query.device, dtype=query.dtype
+    )
+    keep = torch.arange(n) < lengths[:, None]
+    first, state = Softmax().extend(query, key, value, state, attention_mask=keep)
+    first = first.masked_fill(~keep[:, None, :, None], 0.0)  # padding gathers anything
+    second, state = Softmax().extend(query[:, :, :1], key[:, :, :1], value[:, :, :1], state)
+    return torch.cat([first, second], dim=2)
+
+
+COMPILED = {"plain": _plain, "causal": _causal, "everything": _everything, "stepwise": _stepwise}
+
+
+@pytest.mark.parametrize("n", [10, 80])
+@pytest.mark.parametrize("function", COMPILED.values(), ids=COMPILED)
+def test_compiled_without_a_break_it_is_the_same(
+    function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], n: int
+) -> None:
+    inputs = [normal(2, heads, n, 4, seed=heads).requires_grad_() for heads in (2, 1, 1)]
+    lengths = torch.tensor([n, 3])
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    once, again = (with_gradients(run, inputs, lengths) for run in (compiled, function))
+    for one, other in zip(once, again, strict=True):
+        # Sums of at most a few hundred numbers below 10, perhaps in another order.
+        assert furthest(one, other) <= 512 * EPS64
+
+
+def with_gradients(
+    function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    inputs: list[Tensor],
+    lengths: Tensor,
+) -> list[Tensor]:
+    query, key, value = inputs
+    out = function(query, key, value, lengths)
+    return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+
+# Memory
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 2), st.data())
+def test_rows_read_the_source_that_they_were_given(
+    sources: int, beams: int, queries: int, data: st.DataObject
+) -> None:
+    """Whether beams stay with their source, which copies nothing, or rows are taken at random."""
+    torch.manual_seed(0)
+    key, value = torch.randn(2, sources, 2, 5, 4, dtype=torch.float64)
+    each = st.lists(st.integers(1, 5), min_size=sources, max_size=sources)
+    lengths, softmax = torch.tensor(data.draw(each)), Softmax()
+    memory = softmax.encode_memory(key, value, mask=Mask.lengths(lengths))
+    assert isinstance(memory, Memory)
+    side_by_side = torch.arange(sources).repeat_interleave(beams)
+    spread = memory.reorder(side_by_side)
+    places = torch.arange(sources * beams).view(sources, beams)
+    moved = torch.tensor(
+        [place for row in places.tolist() for place in data.draw(st.permutations(row))]
+    )
+    assert spread.reorder(moved).key is key, "beams of one source are alike to it"
+    wanted = data.draw(st.lists(st.integers(0, len(side_by_side) - 1), min_size=1, max_size=6))
+    rows = torch.tensor(wanted)
+    query = torch.randn(len(rows), 4, queries, 4, dtype=torch.float64)
+    read = softmax.attend_memory(query, spread.reorder(moved).reorder(rows))
+    own = side_by_side[moved][rows]
+    copied = softmax.encode_memory(key[own], value[own], mask=Mask.lengths(lengths[own]))
+    torch.testing.assert_close(read, softmax.attend_memory(query, copied), rtol=0, atol=1e-12)

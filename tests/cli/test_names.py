@@ -1,0 +1,73 @@
+"""Names on the command line: groups print their help, unknown names suggest the nearest."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import regard as package
+from tiny import Command, refused, succeeded
+
+
+@pytest.mark.parametrize("group", ["", "study", "attention"])
+def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) -> None:
+    bare = succeeded(regard(*group.split()))
+    assert bare.out == succeeded(regard(*group.split(), "--help")).out
+    assert "Commands:" in bare.out
+
+
+@pytest.mark.parametrize(
+    ("command", "nearest"),
+    [
+        ("trian", "train"),
+        ("study lits", "list"),
+        ("train tagginng --out new", "tagging"),
+        ("config --recipe demmo", "demo"),
+        ("config --recip demo", "--recipe"),
+        ("config model.n_layer=3", "n_layers"),
+        ("config modle.n_layers=3", "model"),
+        ("config model.kind=decodr", "decoder"),
+        ("generate nowhere Ada --precision float23", "float32"),
+        ("attention check linformr", "linformer"),
+        ("study run averging", "averaging"),
+        ("study book --out new --only kernls", "kernels"),
+        ("birthplaces --data . --arm pretraind", "pretrained"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(regard: Command, command: str, nearest: str) -> None:
+    outcome = regard(*command.split())
+    refused(outcome, "id you mean")
+    assert nearest in outcome.err[outcome.err.index("id you mean") :]
+
+
+@pytest.mark.parametrize("command", ["info rum", "evaluate rum pairs.tsv", "look rum text"])
+def test_a_run_that_is_not_there_suggests_the_nearest(
+    regard: Command, run: Path, command: str
+) -> None:
+    refused(regard(*command.split()), "rum: is not a run folder", f"did you mean {run.name}?")
+
+
+def test_a_bare_model_name_suggests_hugging_face(regard: Command) -> None:
+    refused(regard("look", "gpt2", "text"), "for a Hugging Face model, write hf:gpt2")
+
+
+def test_a_usage_error_names_the_help(regard: Command) -> None:
+    refused(regard("train"), "Missing argument 'TASK'; see regard train --help")
+
+
+def test_commands_work_from_another_folder(
+    regard: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = succeeded(regard("generate", "run", "Ada", "--max-new-tokens", 3)).out
+    shutil.copytree(run, tmp_path / "a" / "b")
+    monkeypatch.chdir(tmp_path / "a")
+    assert succeeded(regard("generate", "b", "Ada", "--max-new-tokens", 3)).out == here
+
+
+def test_the_package_lists_its_functions() -> None:
+    assert {"load", "pretrain", "train", "evaluate", "generate", "look"} < set(dir(package))
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+    with pytest.raises(AttributeError, match="evalute"):
+        package.evalute  # noqa: B018

@@ -1,0 +1,57 @@
+"""Attention alone, looked at."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.attention import Attention, KernelAttention, Mask, Softmax
+from regard.attention.feature_maps import Elu
+from regard.explorer.attention_record import MismatchError
+from regard.explorer.look import look_at_attention
+
+
+@given(st.integers(1, 5), st.integers(1, 7), st.integers(1, 3), st.booleans())
+def test_it_shows_the_weights_of_the_mechanism(n: int, m: int, heads: int, exact: bool) -> None:
+    generator = torch.Generator().manual_seed(n * m)
+    query = torch.randn(1, heads, n, 4, generator=generator)
+    key, value = torch.randn(2, 1, heads, m, 4, generator=generator)
+    mechanism: Attention = Softmax() if exact else KernelAttention(Elu())
+    view = look_at_attention(mechanism, query, key, value, title="by hand")
+    (panel,) = view.panels
+    (shown,) = panel.maps
+    assert (len(shown.queries), len(shown.keys)) == (n, m)
+    # Exact: the same operations on the same shapes.
+    torch.testing.assert_close(
+        shown.layers[0].record.weights, mechanism.weights(query, key), atol=0, rtol=0
+    )
+    assert [len(one["steps"]) for one in view.data["panels"][0]["details"]] == [3 if exact else 2]
+
+
+def test_rows_have_the_names_that_they_are_given() -> None:
+    x = torch.eye(3)[None, None]
+    view = look_at_attention(
+        Softmax(), x[:, :, :1], x, x, title="by hand", queries=["q"], keys=["a", "b", "c"]
+    )
+    (shown,) = view.panels[0].maps
+    assert (shown.queries, shown.keys) == (("q",), ("a", "b", "c"))
+
+
+def test_what_is_masked_is_among_the_steps() -> None:
+    x = torch.eye(3)[None, None]
+    view = look_at_attention(Softmax(), x, x, x, title="by hand", mask=Mask.causal())
+    (detail,) = view.data["panels"][0]["details"]
+    assert [step["name"] for step in detail["steps"]] == ["q·k", "÷ √d", "masked", "weight"]
+
+
+class Doubled(Softmax):
+    """Weights that aren't those that it applies."""
+
+    def weights(self, *args: torch.Tensor, **kwargs: object) -> torch.Tensor:
+        return 2 * super().weights(*args, **kwargs)  # type: ignore[arg-type]
+
+
+def test_a_mechanism_that_does_something_else_is_not_shown() -> None:
+    x = torch.eye(3)[None, None]
+    with pytest.raises(MismatchError, match="off the kernel's output"):
+        look_at_attention(Doubled(), x, x, x, title="by hand")

@@ -1,0 +1,86 @@
+"""The patterns of all heads of a model."""
+
+import pytest
+import torch
+
+from regard.attention import Softmax
+from regard.explorer.attention_maps import AttentionMap, Layer
+from regard.explorer.attention_record import AttentionRecord
+from regard.explorer.head_scores import (
+    Head,
+    draw_head_scores,
+    head_scores,
+    sink_share,
+    token_info,
+    with_scores,
+)
+
+TOKENS = ("⁇", "the", "dog", ",", "the", "cat")
+
+
+def planted(*heads: list[int], value: float = 0.0) -> AttentionMap:
+    """A layer whose heads each give all the weight of query i to one key."""
+    n = len(TOKENS)
+    weights = torch.stack([torch.eye(n)[to] for to in heads])[None]
+    nothing = torch.zeros(1, len(heads), n, 4)
+    captured = AttentionRecord(
+        layer="layers.0.attention",
+        mechanism=Softmax(),
+        query=nothing,
+        key=nothing,
+        value=nothing + value,
+        out=nothing,
+        mask=None,
+        bias=None,
+        weights=weights,
+    )
+    projection = torch.ones(1, 4 * len(heads))
+    layer = Layer("0", captured, tuple(range(len(heads))), projection)
+    return AttentionMap("self-attention", TOKENS, TOKENS, (layer,))
+
+
+PREVIOUS, FIRST, COMMA, SPREAD = [0, 0, 1, 2, 3, 4], [0] * 6, [3] * 6, [0, 1, 0, 3, 1, 5]
+
+
+def test_heads_are_named_by_what_they_look_at() -> None:
+    heads = head_scores([planted(PREVIOUS, FIRST, COMMA, SPREAD)])
+    assert [head.head for head in heads] == [0, 1, 2, 3]
+    assert [head.pattern for head in heads] == ["previous", "first", "punctuation", "self"]
+    assert sink_share(heads) == 0.75, "two of six weights are more than 0.3"
+
+
+def test_texts_are_averaged() -> None:
+    (head,) = head_scores([planted(PREVIOUS), planted(FIRST)])
+    assert head.scores["previous"] == pytest.approx((1 + 1 / 5) / 2)
+    assert head.scores["first"] == pytest.approx((2 / 6 + 1) / 2)
+    assert Head("0", 0, dict.fromkeys(head.scores, 0.4)).pattern == "mixed"
+    with pytest.raises(ValueError, match="at least one text"):
+        head_scores([])
+
+
+def test_tokens_are_sorted_into_kinds() -> None:
+    read = token_info(TOKENS)
+    assert read.ids.tolist() == [0, 1, 2, 3, 1, 4]
+    assert read.separators.tolist() == [True, False, False, False, False, False]
+    assert read.punctuation.tolist() == [False, False, False, True, False, False]
+
+
+def test_a_profile_is_drawn() -> None:
+    heads = head_scores([planted(PREVIOUS, FIRST)])
+    assert draw_head_scores(heads, ".png").startswith(b"\x89PNG")
+    assert draw_head_scores(heads, ".svg").startswith(b"<svg")
+
+
+def test_a_norm_is_what_a_query_gets() -> None:
+    """Each query gives all its weight to a value that adds 4 · 2 to an output of width 1."""
+    heads = head_scores([planted(PREVIOUS, FIRST, value=2.0)])
+    assert [head.scores["norm"] for head in heads] == [8, 8]
+
+
+def test_further_scores_are_joined_in_the_order_of_heads() -> None:
+    heads = with_scores(
+        head_scores([planted(PREVIOUS, FIRST)]), {"gradient": torch.tensor([0.5, 3.0])}
+    )
+    assert [head.scores["gradient"] for head in heads] == [0.5, 3.0]
+    assert [head.pattern for head in heads] == ["previous", "first"]
+    assert draw_head_scores(heads, ".svg").count(b"gradient") == 0, "no share"

@@ -1,0 +1,251 @@
+"""Models of Hugging Face, opened from a folder and looked at."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AlbertConfig, AlbertModel
+
+import regard
+from regard.errors import UserError
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.head_scores import entropy
+from regard.explorer.huggingface.adapter import HuggingFaceModel, tokens_as_text
+from tiny import BIOGRAPHIES
+from tiny_explored import MAKERS, PAIRED, tiny_folder
+from tiny_folders import edit
+
+TEXT = "Ada Finch was born"
+ALL = pytest.mark.parametrize("family", MAKERS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each family, not to be changed."""
+    path = tmp_path_factory.mktemp("models")
+    return {family: tiny_folder(path / family, family) for family in MAKERS}
+
+
+@ALL
+def test_each_family_opens_and_shows_its_attention(
+    family: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    view = regard.look(HuggingFaceModel.load(folders[family]), TEXT)
+    (panel,) = view.panels
+    assert panel.name == family
+    three = ["encoder", "decoder", "decoder to source"]
+    assert [one.name for one in panel.maps] == (three if family in PAIRED else ["self-attention"])
+    for one in panel.maps:
+        assert [layer.name for layer in one.layers] == ["0", "1"]
+        for layer in one.layers:
+            assert layer.heads == (0, 1, 2, 3)
+            assert layer.record.weights.shape[-2:] == (len(one.queries), len(one.keys))
+    assert "".join(panel.maps[0].keys).lower().replace(" ", "").find("born") >= 0
+    assert view.save(tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")
+    assert view.png(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def maps_of(folder: Path, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
+    return HuggingFaceModel.load(folder).attention_maps(text, second)
+
+
+def test_layers_that_share_their_weights_are_counted(folders: dict[str, Path]) -> None:
+    """An ALBERT calls one layer again and again."""
+    config = AlbertConfig(vocab_size=90, hidden_size=16, intermediate_size=24, embedding_size=8)
+    config.num_hidden_layers, config.num_attention_heads = 3, 2
+    tokenizer = HuggingFaceModel.load(folders["bert"]).tokenizer
+    model = HuggingFaceModel("albert", AlbertModel(config).eval(), tokenizer)
+    (one,) = model.attention_maps(TEXT)
+    assert [layer.name for layer in one.layers] == ["0", "1", "2"]
+
+
+def test_byte_pairs_are_shown_as_text(folders: dict[str, Path]) -> None:
+    (one,) = maps_of(folders["gpt2"], "Ada was né")
+    assert " was" in one.keys
+    assert "".join(one.keys[:-2]) == "Ada was n"
+    assert one.keys[-2:] == ("Ã", "©"), "a part of a character is no text"
+
+
+def test_the_space_of_sentence_piece_is_a_space(folders: dict[str, Path]) -> None:
+    (one,) = maps_of(folders["llama"], "was born")
+    assert "".join(one.keys) == " was born</s>"
+
+
+def test_two_texts_are_parted_where_the_second_begins(folders: dict[str, Path]) -> None:
+    (one,) = maps_of(folders["bert"], "was born", "in Rome")
+    assert one.second is not None
+    assert one.keys[0] == "[CLS]"
+    assert one.keys[one.second - 1] == "[SEP]"
+    assert one.keys[-1] == "[SEP]"
+    assert "".join(one.keys[one.second : -1]).replace("##", "") == "inrome"
+    for second in (None, " "):
+        (alone,) = maps_of(folders["bert"], "was born", second)
+        assert alone.second is None, "there is no second token"
+
+
+@pytest.mark.parametrize("family", sorted(PAIRED))
+def test_a_target_is_read_behind_what_begins_it(family: str, folders: dict[str, Path]) -> None:
+    model = HuggingFaceModel.load(folders[family])
+    _, own, across = model.attention_maps(TEXT, "in Rome")
+    ids = model.tokenizer(text_target="in Rome")["input_ids"]
+    start = model.model.config.decoder_start_token_id
+    expected = tokens_as_text(model.tokenizer, [start, *ids[:-1]])
+    assert list(own.queries) == list(own.keys) == list(across.queries) == expected
+    assert across.keys[-1] == "</s>"
+
+
+@pytest.mark.parametrize("family", sorted(PAIRED))
+def test_without_a_target_it_is_what_the_model_writes(
+    family: str, folders: dict[str, Path]
+) -> None:
+    """At each place but the last, the model's choice is the token that follows."""
+    model = HuggingFaceModel.load(folders[family])
+    source, _ = model._encode(TEXT, None, "the text")
+    target = model._generated(source)
+    assert target.shape[1] > 1
+    with torch.inference_mode():
+        logits = model.model(**source, decoder_input_ids=target).logits[0]
+    assert torch.equal(logits.argmax(-1)[:-1], target[0, 1:])
+
+
+# T5 draws its weights so that scores, which it doesn't divide by √d, have variance 1: some ½ nat
+# below uniform, of the ln 16 = 2.8 that there are (transformers, T5PreTrainedModel._init_weights).
+NEAR_UNIFORM = dict.fromkeys(MAKERS, 0.95) | {"t5": 0.8}
+
+
+@ALL
+def test_an_untrained_model_looks_everywhere_alike(family: str, folders: dict[str, Path]) -> None:
+    model = HuggingFaceModel.load(folders[family])
+    fresh = model.untrained()
+    assert fresh.name == f"{family}, untrained"
+    assert mean_entropy(model) < 0.85, "the tests' own models are sharp"
+    assert mean_entropy(fresh) >= NEAR_UNIFORM[family]
+    again = model.untrained()
+    assert all(map(torch.equal, fresh.model.parameters(), again.model.parameters()))
+    assert not all(
+        map(torch.equal, fresh.model.parameters(), model.untrained(seed=1).model.parameters())
+    )
+
+
+def mean_entropy(model: HuggingFaceModel) -> float:
+    """Over heads, of attention to the text itself."""
+    one = model.attention_maps(" ".join(BIOGRAPHIES[:1]))[0]
+    weights = torch.cat([layer.record.weights[0] for layer in one.layers])
+    return float(entropy(weights, causal=not bool(weights.triu(1).any())).mean())
+
+
+def test_drawing_new_weights_leaves_the_generator_alone(folders: dict[str, Path]) -> None:
+    model = HuggingFaceModel.load(folders["gpt2"])
+    before = torch.random.get_rng_state()
+    model.untrained()
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+# What can't be opened or read
+
+
+def refusal(folder: Path | str) -> str:
+    with pytest.raises(UserError) as refused:
+        HuggingFaceModel.load(folder)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A GPT-2's folder, to be broken."""
+    return tiny_folder(tmp_path / "own", "gpt2")
+
+
+@pytest.fixture
+def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache, and a network that mustn't be asked."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    "name", ["nowhere", "no/such/folder", "someone/some-model", "~nobody/x", ""]
+)
+def test_a_name_that_is_nowhere_is_refused(name: str) -> None:
+    assert "hf:" + name in refusal(name)
+
+
+def test_without_the_package_the_way_to_get_it_is_told(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert "pip install 'regard[hf]'" in refusal(own)
+
+
+def test_a_folder_that_is_no_model_s_is_refused(tmp_path: Path) -> None:
+    assert "no config.json" in refusal(tmp_path)
+
+
+def test_a_folder_without_tokenizer_is_refused(own: Path) -> None:
+    (own / "tokenizer.json").unlink()
+    assert "has no tokenizer" in refusal(own)
+    (own / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert "tokenizer can't be loaded" in refusal(own)
+
+
+def test_a_pickle_is_refused(own: Path) -> None:
+    (own / "model.safetensors").rename(own / "pytorch_model.bin")
+    assert "is a pickle" in refusal(own)
+    (own / "pytorch_model.bin").unlink()
+    assert "no model.safetensors" in refusal(own)
+
+
+def test_damaged_or_missing_weights_are_refused(own: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(own / "model.safetensors")
+    kept = {name: x for name, x in tensors.items() if "h.1.attn.c_attn" not in name}
+    save_file(kept, own / "model.safetensors", metadata={"format": "pt"})
+    assert "lack h.1.attn.c_attn.bias" in refusal(own)
+    (own / "model.safetensors").write_bytes(b"nothing")
+    assert "model can't be loaded" in refusal(own)
+
+
+def test_code_of_others_is_not_run(own: Path) -> None:
+    code = own / "modeling_own.py"
+    code.write_text("raise SystemExit('run!')", encoding="utf-8")
+    auto = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+    edit(own / "config.json", model_type="own", auto_map=auto)
+    assert "needs custom code" in refusal(own)
+    edit(own / "config.json", model_type="own", auto_map=None)
+    assert "model_type own is unknown" in refusal(own)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bart"])
+def test_a_text_that_is_too_long_or_none_is_refused(family: str, folders: dict[str, Path]) -> None:
+    model = HuggingFaceModel.load(folders[family])
+    for text, message in (
+        ("Ada Finch was born in Rome. " * 9, "model's context length of 16"),
+        ("", "is empty"),
+        ("\ud800", "valid Unicode"),
+    ):
+        with pytest.raises(UserError, match=message):
+            regard.look(model, text)
+    if family == "bart":
+        with pytest.raises(UserError, match="the second text has"):
+            regard.look(model, "Ada", "Ada Finch was born in Rome. " * 9)
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_a_name_in_the_cache_is_opened_without_the_network(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """The cache's own layout: a folder of snapshots, and a file that names the newest."""
+    place = tmp_path / "cache" / "models--someone--some-model"
+    (place / "snapshots").mkdir(parents=True)
+    (place / "snapshots" / ("a" * 40)).symlink_to(folders["gpt2"])
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("a" * 40, encoding="utf-8")
+    model = HuggingFaceModel.load("someone/some-model")
+    assert model.name == "someone/some-model"
+    assert model.attention_maps(TEXT)[0].layers

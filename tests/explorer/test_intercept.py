@@ -1,0 +1,239 @@
+"""Captured attention: what the layers applied, and never a picture of anything else."""
+
+from itertools import product
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
+from regard.attention.config import SoftmaxConfig
+from regard.explorer.attention_record import MismatchError
+from regard.explorer.intercept import capture_attention
+from regard.models.builders import LanguageModel, make_model
+from regard.models.config import (
+    DecoderConfig,
+    LMHeadConfig,
+    ModelConfig,
+    RecurrentEncoderDecoderConfig,
+    RotaryConfig,
+)
+from regard.models.transformer import Decoder
+from tiny_families import FAMILIES
+from tiny_models import tiny_model
+from tiny_recurrent import TINY, sharp
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "rotary, shared keys": {"positions": RotaryConfig(), "n_kv_heads": 2},
+}
+ALL_VARIANTS = pytest.mark.parametrize("variant", VARIANTS)
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+BOTH_PATHS = pytest.mark.parametrize("eager", [True, False], ids=["eager", "sdpa"])
+
+
+def take_path(patch: pytest.MonkeyPatch, *, eager: bool) -> None:
+    patch.setattr("regard.attention.softmax._eager_is_faster", lambda *_: eager)
+
+
+@DTYPES
+@BOTH_PATHS
+@ALL_VARIANTS
+def test_each_layer_is_captured_with_causal_rows_that_sum_to_one(
+    variant: str, eager: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_path(monkeypatch, eager=eager)
+    captured = capture_attention(tiny_model(dtype=dtype, **VARIANTS[variant]), IDS)
+    assert [layer.layer for layer in captured] == [
+        f"body.layers.{i}.self_attention.attention" for i in range(2)
+    ]
+    n = IDS.shape[1]
+    for layer in captured:
+        assert layer.weights.shape == (2, 4, n, n)
+        assert not layer.weights.triu(1).any()
+        # Eight rounded weights; they are computed in float32 at least.
+        eps = torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+        assert float((layer.weights.sum(-1) - 1).abs().max()) <= n * eps
+    assert not torch.allclose(captured[0].weights, captured[1].weights)
+
+
+@ALL_VARIANTS
+def test_the_weights_are_those_of_the_queries_and_keys_of_their_layer(variant: str) -> None:
+    model, seen = tiny_model(**VARIANTS[variant]), []
+    for module in model.modules():
+        if isinstance(module, Softmax):
+            module.register_forward_hook(lambda _module, args, _out: seen.append(args))
+    captured = capture_attention(model, IDS)
+    causal = torch.ones(2, 4, IDS.shape[1], IDS.shape[1]).tril().bool()
+    for layer, (query, key, _) in zip(captured, seen, strict=True):
+        expected = reference.softmax(query, key, causal)
+        # Scores below 32 are rounded.
+        bound = 64 * torch.finfo(torch.float64).eps
+        assert float((layer.weights - expected).abs().max()) <= bound
+
+
+def test_looking_changes_nothing() -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        before = model(IDS)
+        capture_attention(model, IDS)
+        # Exact: the same operations on the same shapes.
+        assert torch.equal(model(IDS), before)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+# Planted errors
+
+AnyBias: TypeAlias = Bias | RelativeVectors
+
+
+class ForgetsMask(Softmax):
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Tensor:
+        del mask
+        return super().weights(query, key, bias=bias)
+
+
+class ForgetsScale(Softmax):
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Tensor:
+        return super().weights(query * query.shape[-1] ** 0.5, key, mask=mask, bias=bias)
+
+
+class MixesHeads(Softmax):
+    """Pairs query heads with key heads round robin instead of consecutively."""
+
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Tensor:
+        repeated = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)
+        return super().weights(query, repeated, mask=mask, bias=bias)
+
+
+class GivesNothing(Softmax):
+    """Its weights aren't numbers."""
+
+    def weights(
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Tensor:
+        return torch.full_like(super().weights(query, key, mask=mask, bias=bias), float("nan"))
+
+
+def with_mechanism(model: LanguageModel, mechanism: Softmax) -> LanguageModel:
+    """The model with another mechanism in its second layer."""
+    assert isinstance(model.body, Decoder)
+    model.body._layers()[1].self_attention.attention = mechanism.eval()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("planted", "dtype"),
+    [
+        *product([ForgetsMask, MixesHeads], [torch.float32, torch.float64, torch.bfloat16]),
+        # Sharp scores in bfloat16 are rounded by about as much as the scale changes here.
+        *product([ForgetsScale], [torch.float32, torch.float64]),
+    ],
+    ids=str,
+)
+@BOTH_PATHS
+def test_a_wrong_picture_is_refused_with_the_layer_s_name(
+    planted: type[Softmax],
+    eager: bool,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_path(monkeypatch, eager=eager)
+    model = with_mechanism(tiny_model(dtype=dtype, n_kv_heads=2), planted())
+    with pytest.raises(MismatchError, match=r"body\.layers\.1\.self_attention\.attention"):
+        capture_attention(model, IDS)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_picture_of_nan_is_refused() -> None:
+    """No NaN is greater than a bound."""
+    with pytest.raises(MismatchError):
+        capture_attention(with_mechanism(tiny_model(), GivesNothing()), IDS)
+
+
+def test_attention_with_dropout_is_no_picture() -> None:
+    """What a model in training applies isn't what `weights` gives."""
+    model = tiny_model(dropout=0.5).train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        with pytest.raises(MismatchError):
+            capture_attention(model, IDS)
+
+
+class Bare(nn.Module):
+    """Attention alone, of one sharpness: 0 looks at everything alike."""
+
+    def __init__(self, *, sharpness: float, keys: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.attention = Softmax()
+        generator = torch.Generator().manual_seed(0)
+        query, key, value = (torch.randn(2, 4, keys, 32, generator=generator) for _ in range(3))
+        # Values of one sign, as trained models have: roundings add up, and nothing cancels.
+        self.inputs = [x.to(dtype) for x in (sharpness * query, key, value.abs() + 1)]
+
+    def forward(self, _: Tensor) -> Tensor:
+        out: Tensor = self.attention(*self.inputs, mask=Mask.causal())
+        return out
+
+
+@DTYPES
+@pytest.mark.parametrize("keys", [64, 100, 300])
+@pytest.mark.parametrize("sharpness", [0.0, 1.0, 5.0, 20.0, 80.0])
+def test_a_true_picture_is_not_refused_whether_attention_is_blunt_or_sharp(
+    sharpness: float, keys: int, dtype: torch.dtype
+) -> None:
+    """Scores of up to 400; a trained model's reach a hundred."""
+    # BUG: the bound has no term for the sum over the keys, whose rounding grows with their number
+    # where attention is blunt: `weights @ value` in float32 alone is off by 6 eps at 65 keys and by
+    # 23 at 512, and the bound of blunt attention is 2 eps.
+    captured = capture_attention(Bare(sharpness=sharpness, keys=keys, dtype=dtype), IDS)
+    assert captured[0].weights.shape == (2, 4, keys, keys)
+
+
+@pytest.mark.parametrize("text", ["random", "constant"])
+def test_an_untrained_model_of_the_default_size_has_pictures(text: str) -> None:
+    # BUG: as above, in the model that everyone begins with.
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LanguageModel(DecoderConfig(), 256).eval()
+    ids = torch.randint(256 if text == "random" else 1, (2, 128), generator=generator)
+    assert len(capture_attention(model, ids)) == 4
+
+
+# Sources and memories
+
+PAIRS: dict[str, ModelConfig] = {
+    "transformer": FAMILIES["encoder-decoder"],
+    "recurrent": RecurrentEncoderDecoderConfig(**TINY, attention=SoftmaxConfig()),
+}
+
+
+def pair(kind: str) -> nn.Module:
+    return sharp(make_model(PAIRS[kind], LMHeadConfig(), 11))
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_attention_to_a_source_is_captured(kind: str) -> None:
+    found = capture_attention(pair(kind), IDS, torch.tensor([8, 5]), IDS[:, :6])
+    across = [one for one in found if one.weights.shape[-2:] == (6, 8)]
+    assert across
+    for one in across:
+        assert not one.weights[1, :, :, 5:].any(), "nobody looks at padding"
+        torch.testing.assert_close(one.weights.sum(-1), torch.ones_like(one.weights[..., 0]))
+        assert "attend_memory" not in vars(one.mechanism), "the model is as it was"
+
+
+def test_a_memory_that_is_not_what_was_read_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Softmax.attend_memory
+    monkeypatch.setattr(Softmax, "attend_memory", lambda *args: 1.01 * whole(*args))
+    with pytest.raises(MismatchError):
+        capture_attention(pair("recurrent"), IDS, torch.tensor([8, 8]), IDS)

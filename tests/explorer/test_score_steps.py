@@ -1,0 +1,171 @@
+"""Each step leads to the next, for every mechanism and position encoding."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.attention import Bias, KernelAttention, Linformer, RelativeVectors
+from regard.attention.config import (
+    ArgmaxConfig,
+    BigBirdConfig,
+    EluConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
+from regard.attention.contract_cases import HEADS, D, supported
+from regard.attention.registry import BUILT_IN, Mechanism, find, mechanisms
+from regard.explorer.attention_maps import PositionInfo
+from regard.explorer.attention_record import AttentionRecord, score_steps
+from regard.explorer.intercept import capture_attention, intercept, recorded
+from regard.models.config import (
+    AlibiConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    T5BiasConfig,
+)
+from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, rotate
+from tiny_models import tiny_model
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
+EXACT: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "rotary, shared keys": {"positions": RotaryConfig(), "n_kv_heads": 2},
+    "alibi": {"positions": AlibiConfig()},
+    "t5": {"positions": T5BiasConfig()},
+    "relative bias": {"positions": RelativeBiasConfig()},
+    "shaw": {"positions": ShawVectorsConfig()},
+    "unscaled": {"attention": SoftmaxConfig(scaled=False)},
+    "window": {"attention": SlidingWindowConfig(size=3)},
+    "bigbird": {"attention": BigBirdConfig(block_size=2)},
+}
+
+
+@pytest.mark.parametrize("variant", EXACT)
+def test_the_steps_end_in_the_weights(variant: str) -> None:
+    for captured in capture_attention(tiny_model(dtype=torch.float64, **EXACT[variant]), IDS):
+        for row, head in ((0, 0), (1, 3)):
+            found = dict(score_steps(captured, row, head))
+            torch.testing.assert_close(found["masked"].softmax(-1), found["weight"])
+            assert ("+ position" in found) == (captured.bias is not None)
+            assert ("÷ √d" in found) == (variant != "unscaled")
+
+
+def test_argmax_takes_the_largest_of_what_is_shown() -> None:
+    (captured, *_) = capture_attention(tiny_model(attention=ArgmaxConfig()), IDS)
+    found = dict(score_steps(captured, 0, 1))
+    chosen = found["weight"].argmax(-1)
+    assert chosen.equal(found["masked"].argmax(-1))
+
+
+def test_of_a_kernel_products_and_weights_are_shown() -> None:
+    (captured, *_) = capture_attention(tiny_model(attention=EluConfig()), IDS)
+    assert [name for name, _ in score_steps(captured, 0, 0)] == ["q·k", "weight"]
+
+
+CPU = torch.device("cpu")
+POSITIONS: dict[str, Bias | RelativeVectors | None] = {
+    "none": None,
+    "alibi": Alibi(heads=HEADS),
+    "t5": T5Bias(heads=HEADS, buckets=8, max_distance=16),
+    "relative bias": RelativeBias(heads=HEADS, clip=5),
+    "shaw": ShawVectors(d=D, clip=3),
+}
+
+
+def seen(
+    mechanism: Mechanism, positions: Bias | RelativeVectors | None
+) -> Iterator[AttentionRecord]:
+    """What a mechanism does under every mask that it honors, with shared keys and without."""
+    attend = mechanism.example().double().eval()
+    for case in supported(mechanism, torch.float64, CPU):
+        if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
+            continue
+        given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
+        with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
+            attend(case.query, case.key, case.value, **given)
+        yield from captured
+
+
+def supports(mechanism: Mechanism, bias: Bias | RelativeVectors | None) -> bool:
+    wanted = "vectors" if isinstance(bias, RelativeVectors) else "bias"
+    return bias is None or mechanism.type.supports.has(wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        (name, kind)
+        for name, kind in product(BUILT_IN, POSITIONS)
+        if supports(find(name), POSITIONS[kind])
+    ],
+)
+def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
+    for captured in seen(find(name), POSITIONS[positions]):
+        row, head = 1, 2
+        found = dict(score_steps(captured, row, head))
+        group = captured.query.shape[1] // captured.key.shape[1]
+        query, key = captured.query[row, head], captured.key[row, head // group]
+        assert_close(found["q·k"], query @ key.mT)
+        assert_close(found["weight"], captured.weights[row, head])
+        has_scores = captured.score_attention is not None
+        assert has_scores == (name not in IMPLIED)
+        if has_scores:
+            assert_close(found["÷ √d"], found["q·k"] / D**0.5)
+            scores = found.get("+ position", found["÷ √d"])
+            masked = found.get("masked", scores)
+            assert_close(masked, scores.masked_fill(masked.isinf(), float("-inf")))
+            assert_close(applied(name, masked), found["weight"])
+        else:
+            assert list(found) == ["q·k", "weight"]
+
+
+IMPLIED = {name for name, one in mechanisms().items() if one.type in (KernelAttention, Linformer)}
+
+
+def applied(name: str, scores: Tensor) -> Tensor:
+    """Weights from the last scores; a query that sees nothing has none."""
+    alive = ~scores.isinf().all(-1, keepdim=True)
+    soft = scores.softmax(-1)
+    hard = torch.zeros_like(soft).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
+    return (hard if name == "argmax" else soft).masked_fill(~alive, 0.0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
+    attend = find(name).example().double().eval()
+    for case in supported(find(name), torch.float64, CPU):
+        given = {"mask": case.mask, "bias": case.bias}
+        with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
+            out = attend(case.query, case.key, case.value, **given)
+        for head in (0, HEADS - 1):
+            record = captured[0]
+            assert_close(record.output_from(record.weights)[1, head], out[1, head])
+
+
+@torch.no_grad()
+def test_the_output_holds_vectors_of_distances() -> None:
+    for captured in seen(find("softmax"), POSITIONS["shaw"]):
+        out = captured.mechanism(
+            captured.query, captured.key, captured.value, mask=captured.mask, bias=captured.bias
+        )
+        assert_close(captured.output_from(captured.weights)[1, 2], out[1, 2])
+
+
+def test_queries_and_keys_are_turned_back() -> None:
+    rotary = Rotary(length=8, d=D)
+    cos, signed_sin = (part[0, 0] for part in rotary(torch.arange(8)[None], torch.float64))
+    x = torch.randn(3, 8, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    turned = rotate(x[None], (cos[None, None], signed_sin[None, None]))[0]
+    before = PositionInfo(rotation=(cos, signed_sin)).before_rotation(turned)
+    assert before is not None
+    assert_close(before, x)
+    assert PositionInfo().before_rotation(x) is None

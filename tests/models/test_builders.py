@@ -1,0 +1,157 @@
+"""Every family with every head: what pads or accompanies a row, or comes later, changes nothing."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.models.builders import (
+    HEADS,
+    LanguageModel,
+    MaskedLanguageModel,
+    make_model,
+)
+from regard.models.config import FixedWindowConfig, RecurrentConfig, TiedConfig
+from tiny_families import (
+    FAMILIES,
+    HEAD_CONFIGS,
+    MODELS,
+    Row,
+    kind,
+    reads_both_ways,
+    results,
+    tiny,
+    writer,
+)
+from tiny_recurrent import (
+    BLOCK,
+    VOCABULARY,
+    Conversation,
+    close,
+    conversations,
+    joined,
+    padded,
+    texts,
+    tokens,
+)
+
+EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+PER_TOKEN = [name for name in MODELS if not name.endswith((": classification", ": embedding"))]
+WRITERS = [name for name in MODELS if name.endswith(": lm")]
+BOTH_WAYS = [name for name in PER_TOKEN if reads_both_ways(MODELS[name][0])]
+checked = settings(deadline=None, derandomize=True, max_examples=8)
+rows_of_a_batch = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
+
+
+# Padding, order and size of a batch
+
+
+@EVERY_MODEL
+@checked
+@given(rows=rows_of_a_batch, padding=tokens, data=st.data())
+@torch.no_grad()
+def test_rows_know_nothing_of_one_another_nor_of_padding(
+    rows: list[Row], padding: int, data: st.DataObject, name: str
+) -> None:
+    model = tiny(*MODELS[name])
+    order = data.draw(st.permutations(range(len(rows))))
+    together = results(model, [rows[row] for row in order], padding=padding)
+    for row, result in zip(order, together, strict=True):
+        assert close(result, results(model, [rows[row]])[0])
+
+
+# Causality
+
+
+def changed(text: list[int], place: int) -> list[int]:
+    """The text with another token at a place."""
+    return [*text[:place], (text[place] + 1) % VOCABULARY, *text[place + 1 :]]
+
+
+@pytest.mark.parametrize("name", [name for name in PER_TOKEN if name not in BOTH_WAYS])
+@checked
+@given(row=st.tuples(texts, texts), data=st.data())
+@torch.no_grad()
+def test_a_later_token_changes_nothing_earlier(row: Row, data: st.DataObject, name: str) -> None:
+    model, (text, source) = tiny(*MODELS[name]), row
+    place = data.draw(st.integers(0, len(text) - 1))
+    one, other = (results(model, [(t, source)])[0] for t in (text, changed(text, place)))
+    # Exact: the shapes are the same, and what is hidden has a weight of 0.
+    assert torch.equal(one[:place], other[:place])
+    assert not torch.allclose(one[place], other[place])
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+@pytest.mark.parametrize("place", range(5))
+@torch.no_grad()
+def test_where_both_sides_are_read_every_token_changes_all(name: str, place: int) -> None:
+    model, text = tiny(*MODELS[name]), [3, 1, 4, 1, 5]
+    one, other = (results(model, [(t, [])])[0] for t in (text, changed(text, place)))
+    assert bool(((one - other).abs().amax(-1) > 1e-10).all())
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if "encoder-decoder" in name])
+@pytest.mark.parametrize("place", range(5))
+@torch.no_grad()
+def test_every_token_of_a_source_changes_all(name: str, place: int) -> None:
+    model, source = tiny(*MODELS[name]), [3, 1, 4, 1, 5]
+    one, other = (results(model, [([2, 7, 1], s)])[0] for s in (source, changed(source, place)))
+    assert bool(((one - other).abs().amax(-1) > 1e-10).all())
+
+
+# States
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@checked
+@given(conversation=conversations(), padding=tokens, data=st.data())
+@torch.no_grad()
+def test_what_is_remembered_changes_nothing(
+    conversation: Conversation, padding: int, data: st.DataObject, name: str
+) -> None:
+    """Rows that go on from states, which are picked between turns, are as each text alone."""
+    model, rows = tiny(*MODELS[name]), list(range(len(conversation)))
+    sources = data.draw(st.lists(texts, min_size=len(rows), max_size=len(rows)))
+    writes = writer(model, *padded(sources))
+    states = writes.init_state(len(rows), BLOCK)
+    for turn in range(len(conversation[0])):
+        ids, lengths = padded([conversation[row][turn] for row in rows], padding=padding)
+        keep = torch.arange(ids.shape[1]) < lengths[:, None]
+        logits, states = writes.extend(ids, states, None if bool(keep.all()) else keep)
+        for row, found in zip(rows, logits, strict=True):
+            text = joined(conversation[row][: turn + 1])
+            assert close(found, results(model, [(text, sources[row])])[0][-1])
+        picked = data.draw(st.lists(st.sampled_from(range(len(rows))), min_size=1, max_size=4))
+        states, rows = states.reorder(torch.tensor(picked)), [rows[i] for i in picked]
+
+
+# Heads
+
+
+@pytest.mark.parametrize("head", HEAD_CONFIGS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_is_made_of_what_fits_and_else_refused_in_one_line(family: str, head: str) -> None:
+    config = FAMILIES[family]
+    if f"{family}: {head}" in MODELS:
+        assert tiny(config, HEAD_CONFIGS[head]).body.width > 0
+        return
+    with pytest.raises(UserError, match=r"^.+$") as refused:
+        make_model(config, HEAD_CONFIGS[head], VOCABULARY)
+    fitting = " or ".join(name for name, heads in HEADS.items() if head in heads)
+    if head in HEADS[kind(config)]:
+        assert "must not see it; leave it out" in str(refused.value)
+    else:
+        assert str(refused.value).startswith(f"head.kind={head}: is no head for model.kind=")
+        assert str(refused.value).endswith(f"; {head} fits {fitting}")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in MODELS if n.endswith("lm") and hasattr(MODELS[n][0], "tie_head")]
+)
+def test_a_tied_head_is_the_embedding(name: str) -> None:
+    config, model = MODELS[name][0], tiny(*MODELS[name])
+    assert isinstance(model, LanguageModel | MaskedLanguageModel)
+    assert isinstance(config, TiedConfig | RecurrentConfig | FixedWindowConfig)
+    scores = model.head.scores if isinstance(model, MaskedLanguageModel) else model.head
+    assert (scores.weight is model.body.embedding.weight) == config.tie_head

@@ -1,0 +1,184 @@
+"""Recurrent layers: torch's own with packed rows are the oracle; without tanh, the formula is."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.models.config import RecurrentConfig
+from regard.models.recurrent import LinearRNN, Recurrence, reverse
+from tiny_recurrent import CELLS, close, normal, sharp, tiny_config
+
+ORACLES = {"vanilla": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+EVERY_CELL = pytest.mark.parametrize("cell", CELLS)
+BOTH = pytest.mark.parametrize("bidirectional", [False, True])
+D = 6
+
+checked = settings(deadline=None, derandomize=True, max_examples=20)
+some_lengths = st.lists(st.integers(1, 7), min_size=1, max_size=4)
+
+
+def tiny(cell: str, *, bidirectional: bool = False) -> Recurrence:
+    return sharp(Recurrence(tiny_config(**CELLS[cell], bidirectional=bidirectional)))
+
+
+# The oracle
+
+
+def oracle(recurrence: Recurrence, config: RecurrentConfig) -> nn.Module:
+    """torch's stack of layers, with the same weights."""
+    stack: nn.Module = ORACLES[config.cell](
+        D, D, config.n_layers, batch_first=True, bidirectional=config.bidirectional
+    ).double()
+    renamed = {}
+    for name, weight in recurrence.state_dict().items():
+        place, _, short = name.partition(".rnn.")
+        layer = place.split(".")[1]
+        ending = "_reverse" if place.endswith(".back") else ""
+        renamed[short.replace("_l0", f"_l{layer}{ending}")] = weight
+    stack.load_state_dict(renamed)
+    return stack
+
+
+def packed(states: Tensor, directions: int) -> Tensor:
+    """(layers, b, directions·d) as torch has it: (layers·directions, b, d)."""
+    by_direction: Tensor = states.unflatten(-1, (directions, D))
+    return by_direction.movedim(2, 1).flatten(0, 1).contiguous()
+
+
+@BOTH
+@pytest.mark.parametrize("cell", ORACLES)
+@checked
+@given(lengths=some_lengths)
+@torch.no_grad()
+def test_it_is_torch_s_of_packed_rows(lengths: list[int], cell: str, bidirectional: bool) -> None:
+    config = tiny_config(cell=cell, bidirectional=bidirectional)
+    recurrence = sharp(Recurrence(config))
+    directions, rows, real = 1 + bidirectional, len(lengths), torch.tensor(lengths)
+    x, states = normal(rows, max(lengths), D), normal(*recurrence.init_state(rows).shape, seed=1)
+    out, last = recurrence(x, states, real)
+
+    together = pack_padded_sequence(x, real, batch_first=True, enforce_sorted=False)
+    first = [packed(part, directions) for part in states.unbind(1)]
+    expected, finals = oracle(recurrence, config)(
+        together, tuple(first) if cell == "lstm" else first[0]
+    )
+    expected, _ = pad_packed_sequence(expected, batch_first=True)
+    there = torch.arange(max(lengths)) < real[:, None]
+    assert close(out[there], expected[there])
+    for part, final in zip(last.unbind(1), finals if cell == "lstm" else [finals], strict=True):
+        assert close(packed(part, directions), final)
+
+
+@BOTH
+@EVERY_CELL
+@torch.no_grad()
+def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> None:
+    recurrence = tiny(cell, bidirectional=bidirectional)
+    x, states = normal(3, 5, D), recurrence.init_state(3)
+    for one, other in zip(
+        recurrence(x, states), recurrence(x, states, torch.tensor([5, 5, 5])), strict=True
+    ):
+        assert close(one, other)
+
+
+@EVERY_CELL
+@checked
+@given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+@torch.no_grad()
+def test_a_row_without_tokens_keeps_its_state(lengths: list[int], cell: str) -> None:
+    recurrence, rows = tiny(cell), len(lengths)
+    states, real = normal(*recurrence.init_state(rows).shape), torch.tensor(lengths)
+    _, last = recurrence(normal(rows, 7, D, seed=1), states, real)
+    kept = (last == states).all(-1).all(0).all(0)
+    assert torch.equal(kept, real == 0)
+
+
+@EVERY_CELL
+def test_autocast_does_not_reach_the_states(cell: str) -> None:
+    recurrence, x = tiny(cell).float(), normal(2, 5, D).float()
+    with torch.no_grad():
+        plain, _ = recurrence(x, recurrence.init_state(2))
+        with torch.autocast("cpu", torch.bfloat16):
+            cast, _ = recurrence(x, recurrence.init_state(2))
+    assert cast.dtype == torch.float32
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(cast, plain)
+
+
+def test_dropout_is_between_layers_and_nowhere_else() -> None:
+    recurrence = sharp(Recurrence(tiny_config(n_layers=3, dropout=0.5)))
+    calls: list[float] = []
+    recurrence.dropout.register_forward_hook(lambda module, *_: calls.append(module.p))
+    recurrence(normal(1, 2, D), recurrence.init_state(1))
+    assert calls == [0.5, 0.5]
+
+
+# Without tanh
+
+
+def test_the_linear_network_begins_as_torch_s_begins() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        ours = LinearRNN(3, 4).state_dict()
+        torch.manual_seed(0)
+        theirs = nn.RNN(3, 4).state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@torch.no_grad()
+def test_the_linear_network_is_the_formula() -> None:
+    rnn, x, h = sharp(LinearRNN(3, 4)), normal(2, 7, 3), normal(2, 4, seed=1)
+    out, last = rnn(x, h[None])
+    for t in range(7):
+        h = x[:, t] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + h @ rnn.weight_hh_l0.T + rnn.bias_hh_l0
+        assert close(out[:, t], h)
+    assert torch.equal(last[0], out[:, -1])
+
+
+def test_its_gradients_are_powers_of_one_matrix() -> None:
+    """∂h_t/∂h_0 = W_hh^t (Pascanu et al., 2013, eq. 5, without tanh)."""
+    rnn, x = sharp(LinearRNN(3, 4)), normal(1, 9, 3)
+
+    def outputs(h: Tensor) -> Tensor:
+        out: Tensor = rnn(x, h[None, None])[0][0]
+        return out
+
+    jacobian = torch.autograd.functional.jacobian(outputs, normal(4))
+    for t in range(9):
+        power = torch.linalg.matrix_power(rnn.weight_hh_l0.detach(), t + 1)
+        assert close(jacobian[t], power)
+
+
+# The way back
+
+
+@checked
+@given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_reversing_turns_real_tokens_and_leaves_padding(lengths: list[int]) -> None:
+    x, real = normal(len(lengths), 7, 2), torch.tensor(lengths)
+    turned = reverse(x, real)
+    for row, n in enumerate(lengths):
+        assert torch.equal(turned[row, :n], x[row, :n].flip(0))
+        assert torch.equal(turned[row, n:], x[row, n:])
+    assert torch.equal(reverse(turned, real), x)
+
+
+@EVERY_CELL
+@torch.no_grad()
+def test_the_way_back_begins_at_the_last_real_token(cell: str) -> None:
+    recurrence = tiny(cell, bidirectional=True)
+    x, lengths = normal(2, 7, D), torch.tensor([4, 7])
+    other = x.clone()
+    other[0, 4:] = 9.0  # padding
+    other[0, :3], other[1, :6] = 5.0, 5.0  # all that the way back reads later
+    first_layer = recurrence.layers[0]
+    state = recurrence.init_state(2)[0]
+    one, two = (first_layer(inputs, state, lengths)[0][..., D:] for inputs in (x, other))
+    for row, last in ((0, 3), (1, 6)):
+        # Exact: the shapes are the same, and nothing else is read by then.
+        assert torch.equal(one[row, last], two[row, last])
+        assert not close(one[row, last - 1], two[row, last - 1])

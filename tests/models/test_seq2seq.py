@@ -1,0 +1,274 @@
+"""Encoder and decoder: the formula of attention, what states change, and which mechanisms fit."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.attention.config import (
+    ArgmaxConfig,
+    AttentionConfig,
+    BigBirdConfig,
+    EluConfig,
+    FavorHyperbolicConfig,
+    FavorPositiveConfig,
+    FavorTrigonometricConfig,
+    FourierConfig,
+    LinformerConfig,
+    PolynomialConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
+from regard.attention.registry import BUILT_IN, supporting
+from regard.errors import UnsupportedError, UserError
+from regard.models.config import RecurrentEncoderDecoderConfig
+from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder
+from tiny_recurrent import (
+    BLOCK,
+    CELLS,
+    TINY,
+    VOCABULARY,
+    Conversation,
+    close,
+    conversations,
+    joined,
+    last_hidden,
+    padded,
+    sharp,
+    texts,
+    tokens,
+)
+
+ATTENTIONS: dict[str, AttentionConfig] = {
+    "softmax": SoftmaxConfig(),
+    "argmax": ArgmaxConfig(),
+    "linformer": LinformerConfig(k=3),
+    "bigbird": BigBirdConfig(block_size=2),
+    "sliding-window": SlidingWindowConfig(size=3, block_size=2),
+    "elu": EluConfig(),
+    "polynomial": PolynomialConfig(),
+    "fourier": FourierConfig(features=512, sigma=20.0),
+    "favor-positive": FavorPositiveConfig(),
+    "favor-trigonometric": FavorTrigonometricConfig(features=4096),
+    "favor-hyperbolic": FavorHyperbolicConfig(),
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "vanilla, no attention": {"cell": "vanilla"},
+    "identity, both ways": CELLS["identity"] | {"bidirectional": True},
+    "gru, softmax": {"cell": "gru", "attention": SoftmaxConfig()},
+    "lstm, both ways": {"cell": "lstm", "bidirectional": True},
+    "lstm, both ways, softmax": {
+        "cell": "lstm",
+        "bidirectional": True,
+        "attention": SoftmaxConfig(scaled=False),
+    },
+}
+EVERY_MODEL = pytest.mark.parametrize("model", MODELS)
+SOURCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]
+TARGETS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [1, 9, 1, 9]])
+
+checked = settings(deadline=None, derandomize=True, max_examples=10)
+
+
+def tiny(**choices: Any) -> RecurrentEncoderDecoder:
+    config = RecurrentEncoderDecoderConfig(**{**TINY, **choices})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # random features
+        return sharp(RecurrentEncoderDecoder(config, VOCABULARY))
+
+
+def attention_of(model: RecurrentEncoderDecoder) -> GlobalAttention:
+    assert model.attention is not None
+    return model.attention
+
+
+# The formula
+
+
+@EVERY_MODEL
+@torch.no_grad()
+def test_the_decoder_begins_with_maps_of_the_encoder_s_final_states(model: str) -> None:
+    made, (ids, lengths) = tiny(**MODELS[model]), padded(SOURCES)
+    states, (_, last) = made.encode(ids, lengths), made.encoder.encode(ids, lengths)
+    layers, parts = last.shape[:2]
+    for layer in range(layers):
+        for part in range(parts):
+            bridge = made.bridges[layer * parts + part]
+            assert isinstance(bridge, nn.Linear)
+            expected = last[layer, part] @ bridge.weight.T + bridge.bias
+            assert close(states.decoder.layers[layer, part], expected)
+    if made.attention is None:
+        hidden, _ = made.decoder.extend(TARGETS, states.decoder)
+        assert close(made(ids, lengths, TARGETS), hidden)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@torch.no_grad()
+def test_attention_is_the_formula(scaled: bool) -> None:
+    made = tiny(cell="lstm", bidirectional=True, attention=SoftmaxConfig(scaled=scaled))
+    (ids, lengths), part = padded(SOURCES), attention_of(made)
+    source, _ = made.encoder.encode(ids, lengths)
+    states, _ = made.decoder.extend(TARGETS, made.encode(ids, lengths).decoder)
+    found, weights = made(ids, lengths, TARGETS), made.attention_weights(ids, lengths, TARGETS)
+    for row, n in enumerate(lengths.tolist()):
+        real = source[row, :n]
+        query, key, value = (
+            x @ projection.weight.T
+            for x, projection in (
+                (states[row], part.q_proj),
+                (real, part.k_proj),
+                (real, part.v_proj),
+            )
+        )
+        powers = (query @ key.T / (6**0.5 if scaled else 1)).exp()
+        shares = powers / powers.sum(1, keepdim=True)
+        expected = torch.cat([shares @ value, states[row]], 1) @ part.o_proj.weight.T
+        assert close(found[row], expected.tanh())
+        assert close(weights[row, 0, :, :n], shares)
+        assert not weights[row, 0, :, n:].any()
+
+
+# States, batches and padding
+
+
+@EVERY_MODEL
+@checked
+@given(conversation=conversations(), data=st.data())
+@torch.no_grad()
+def test_states_batches_and_padding_change_no_hidden_state(
+    conversation: Conversation, data: st.DataObject, model: str
+) -> None:
+    made, rows = tiny(**MODELS[model]), len(conversation)
+    sources = data.draw(st.lists(texts, min_size=rows, max_size=rows))
+    memory = made.encode(*padded(sources, padding=data.draw(tokens)))
+    found = last_hidden(made, made.init_state(rows, BLOCK, memory), conversation)
+    for turn, hidden in enumerate(found):
+        for row, turns in enumerate(conversation):
+            alone = made(*padded([sources[row]]), torch.tensor([joined(turns[: turn + 1])]))
+            assert close(hidden[row], alone[0, -1])
+
+
+@EVERY_MODEL
+@torch.no_grad()
+def test_one_by_one_is_all_at_once(model: str) -> None:
+    made, (ids, lengths) = tiny(**MODELS[model]), padded(SOURCES)
+    states, steps = made.init_state(3, 4, made.encode(ids, lengths)), []
+    for column in TARGETS.unbind(1):
+        hidden, states = made.extend(column[:, None], states)
+        steps.append(hidden)
+    assert close(torch.cat(steps, 1), made(ids, lengths, TARGETS))
+    assert states.length.tolist() == [4, 4, 4]
+
+
+@EVERY_MODEL
+@torch.no_grad()
+def test_memory_and_states_can_be_reordered_and_repeated(model: str) -> None:
+    made, rows = tiny(**MODELS[model]), torch.tensor([2, 0, 0, 1])
+    whole, memory = made(*padded(SOURCES), TARGETS), made.encode(*padded(SOURCES))
+    hidden, states = made.extend(TARGETS[rows, :2], made.init_state(4, 4, memory.reorder(rows)))
+    assert close(hidden, whole[rows, :2])
+    again = torch.tensor([3, 1])
+    hidden, _ = made.extend(TARGETS[rows[again], 2:], states.reorder(again))
+    assert close(hidden, whole[rows[again], 2:])
+    assert states.reorder(again).bytes * 2 == states.bytes
+
+
+# What it refuses
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    made, long = tiny(), torch.zeros(1, BLOCK + 1, dtype=torch.long)
+    one, memory = torch.tensor([1]), made.encode(*padded(SOURCES))
+    for call in (
+        lambda: made.init_state(3, BLOCK + 1, memory),
+        lambda: made.encode(long, one),
+        lambda: made(long[:, :1], one, long),
+    ):
+        with pytest.raises(
+            ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context length"
+        ):
+            call()
+    with pytest.raises(ValueError, match="a memory of 3 sources doesn't fit 2 rows"):
+        made.init_state(2, BLOCK, memory)
+
+
+def test_without_attention_there_are_no_weights_to_show() -> None:
+    with pytest.raises(UserError, match=r"no attention to show: train one with model\.attention"):
+        tiny().attention_weights(*padded(SOURCES), TARGETS)
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("attention", [None, SoftmaxConfig()], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradients_reach_all_parameters_and_every_source_token_and_no_padding(
+    cell: str, attention: AttentionConfig | None, bidirectional: bool
+) -> None:
+    made = tiny(**CELLS[cell], attention=attention, bidirectional=bidirectional)
+    made(torch.tensor([[2, 3, 4, 0]]), torch.tensor([3]), TARGETS[:1]).sum().backward()
+    for name, parameter in made.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()), name
+    reached = made.encoder.embedding.weight.grad
+    assert reached is not None
+    assert reached.any(1).nonzero().flatten().tolist() == [2, 3, 4]
+
+
+def test_attention_carries_gradients_where_the_bridges_carry_none() -> None:
+    made = tiny(attention=SoftmaxConfig())
+    for name, parameter in made.bridges.named_parameters():
+        if name.endswith("weight"):
+            nn.init.zeros_(parameter)
+    made(torch.tensor([[2, 3, 4, 0]]), torch.tensor([3]), TARGETS[:1]).sum().backward()
+    for name, parameter in made.encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()), name
+
+
+# Every mechanism
+
+
+def test_every_mechanism_is_tried() -> None:
+    assert set(ATTENTIONS) == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", supporting("cross"))
+@torch.no_grad()
+def test_a_mechanism_that_can_look_at_another_sequence_fits(name: str) -> None:
+    """Rows alone, step by step, and by its own weights."""
+    made = tiny(attention=ATTENTIONS[name])
+    part, (ids, lengths) = attention_of(made), padded(SOURCES)
+    for parameter in part.parameters():
+        parameter.mul_(0.5)  # so that random waves have positive sums
+    whole = made(ids, lengths, TARGETS)
+    for row, source in enumerate(SOURCES):
+        states, steps = made.encode(*padded([source])), []
+        for token in TARGETS[row]:
+            hidden, states = made.extend(token[None, None], states)
+            steps.append(hidden)
+        assert close(torch.cat(steps, 1)[0], whole[row])
+    assert close(by_weights(made, ids, lengths), whole)
+
+
+def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> Tensor:
+    """The hidden states of the targets, gathered with the weights that are shown."""
+    part = attention_of(made)
+    source, _ = made.encoder.encode(ids, lengths)
+    states, _ = made.decoder.extend(TARGETS, made.encode(ids, lengths).decoder)
+    gathered = made.attention_weights(ids, lengths, TARGETS)[:, 0] @ part.v_proj(source)
+    out: Tensor = part.o_proj(torch.cat([gathered, states], -1))
+    return out.tanh()
+
+
+@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - set(supporting("cross"))))
+def test_another_is_refused_and_the_error_names_those_that_fit(name: str) -> None:
+    names = ", ".join(supporting("cross"))
+    with pytest.raises(
+        UnsupportedError, match=f"{name} attention does not support cross-attention; .*: {names}$"
+    ):
+        tiny(attention=ATTENTIONS[name])

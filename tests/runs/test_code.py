@@ -1,0 +1,150 @@
+"""Custom code in a run: its own copy, identified by its hash, and run only where it is trusted."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import api
+from regard.config import convert
+from regard.errors import UserError
+from regard.models.config import EncoderDecoderConfig
+from regard.runs.code import check_code, code_files
+from regard.runs.run import Run
+from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command
+
+FILE = """from regard.attention import Softmax
+
+
+class Mine(Softmax):
+    name = "mine"
+
+    def __init__(self, *, scale: float = 1.0):
+        super().__init__()
+        self.factor = scale
+
+    def scale(self, d):
+        return self.factor * super().scale(d)
+"""
+TEXTS = [*BIOGRAPHIES, *(question.text for question in QUESTIONS)]
+SETTINGS = [*MODEL, *STEPS, "model.attention.kind=mine.py:Mine", "model.attention.scale=2"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with custom attention, trained in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "config/trusted"))
+    (tmp_path / "mine.py").write_text(FILE, "utf-8")
+    api.pretrain(TEXTS, out=tmp_path / "run", settings=SETTINGS, device="cpu")
+    return tmp_path / "run"
+
+
+@torch.no_grad()
+def logits(run: Run) -> torch.Tensor:
+    out: torch.Tensor = run.language_model(torch.tensor([[5, 6, 7, 8]]))
+    return out
+
+
+def test_the_run_has_its_own_copy_and_names_its_hash(run: Path) -> None:
+    assert (run / "code/mine.py").read_text("utf-8") == FILE
+    loaded = Run.load(run)
+    assert loaded.origin["code"].keys() == {"mine.py"}
+    assert len(loaded.origin["code"]["mine.py"]) == 64
+    assert 'kind = "mine.py:Mine"' in (run / "config.toml").read_text("utf-8")
+
+
+def test_a_file_edited_after_training_changes_nothing(run: Path, tmp_path: Path) -> None:
+    before = logits(Run.load(run))
+    (tmp_path / "mine.py").write_text("raise RuntimeError", "utf-8")
+    assert torch.equal(logits(Run.load(run)), before)
+    (tmp_path / "mine.py").unlink()
+    assert torch.equal(logits(Run.load(run)), before)
+
+
+def test_a_run_may_be_moved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = logits(Run.load(run))
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(run, tmp_path / "elsewhere/run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "mine.py").unlink()
+    assert torch.equal(logits(Run.load(Path("run"))), before)
+
+
+def test_code_from_elsewhere_stops_with_how_to_trust_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "other/trusted"))
+    with pytest.raises(UserError, match=r"code/mine\.py: is code from elsewhere .*--trust-code"):
+        Run.load(run)
+    assert api.load(run, device="cpu", trust_code=True)
+    assert Run.load(run), "trusted from now on"
+
+
+def test_untrusted_code_does_not_run(run: Path, tmp_path: Path) -> None:
+    marker, path = tmp_path / "ran", run / "code/mine.py"
+    path.write_text(f"open({str(marker)!r}, 'w')\n" + FILE, "utf-8")
+    origin = json.loads((run / "origin.json").read_text("utf-8"))
+    origin["code"]["mine.py"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (run / "origin.json").write_text(json.dumps(origin), "utf-8")
+    with pytest.raises(UserError, match="--trust-code"):
+        Run.load(run)
+    assert not marker.exists()
+
+
+def test_tampered_code_is_refused_even_if_trusted(run: Path) -> None:
+    path = run / "code/mine.py"
+    path.write_text(FILE.replace("self.factor *", "-self.factor *"), "utf-8")
+    for trust in (False, True):
+        with pytest.raises(UserError, match=r"code/mine\.py: was changed after training"):
+            api.load(run, device="cpu", trust_code=trust)
+    path.unlink()
+    with pytest.raises(UserError, match=r"code/mine\.py: is missing"):
+        Run.load(run)
+
+
+def test_resuming_with_an_edited_file_is_refused(run: Path, tmp_path: Path) -> None:
+    settings = [*SETTINGS, "pretraining.steps=3"]
+    api.pretrain(TEXTS, out=run, settings=settings, device="cpu", resume=True)
+    (tmp_path / "mine.py").write_text(FILE + "# edited\n", "utf-8")
+    with pytest.raises(UserError, match=r"origin\.json: code was"):
+        api.pretrain(TEXTS, out=run, settings=settings, device="cpu", resume=True)
+
+
+def test_a_child_takes_its_parent_s_code(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").unlink()
+    parent, out = Run.load(run), tmp_path / "child"
+    child = api.finetune(parent, QUESTIONS, out=out, settings=STEPS, device="cpu")
+    assert child.origin["code"] == parent.origin["code"]
+    assert (out / "code/mine.py").read_text("utf-8") == FILE
+
+
+def test_the_command_line_trusts_by_option(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regard: Command
+) -> None:
+    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "other/trusted"))
+    stopped = regard("generate", str(run), "Ada", "--max-new-tokens", "2")
+    assert (stopped.code, stopped.err.count("\n")) == (2, 1)
+    assert "--trust-code" in stopped.err
+    done = regard("generate", str(run), "Ada", "--max-new-tokens", "2", "--trust-code")
+    assert done.code == 0, done.err
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(FILE + f"# {folder}\n", "utf-8")
+    sides = {
+        side: {"attention": {"kind": f"{tmp_path / folder}/mine.py:Mine"}}
+        for side, folder in (("encoder", "a"), ("decoder", "b"))
+    }
+    values = {"kind": "encoder-decoder", **sides}
+    with pytest.raises(UserError, match="have one name; rename one of them"):
+        code_files(convert(values, EncoderDecoderConfig, where="test"))
+
+
+def test_built_in_mechanisms_need_no_trust() -> None:
+    check_code({"model": {"attention": {"kind": "elu"}}}, {})

@@ -1,0 +1,132 @@
+"""What a run answers is what `look` shows and `generate` writes."""
+
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from regard import api
+from regard.errors import UserError
+from regard.explorer.look import look
+from regard.explorer.serialize import serialize
+from regard.runs.run import Run
+from regard.serve import handlers
+from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
+from tiny_served import BLOCK, TEXT, new_run
+
+WRITERS = ("decoder", "favor", "encoder-decoder")
+
+
+def written(run: Run, **wishes: Any) -> list[dict[str, Any]]:
+    return list(handlers.generate_lines(run, GenerateRequest(model=0, text=TEXT, **wishes)))
+
+
+def viewed(run: Run, **wishes: Any) -> dict[str, Any]:
+    wish = LookRequest(**{"model": 0, "text": TEXT, **wishes})
+    return handlers.look_data([handlers.capture_view(run, wish)], wish)
+
+
+def test_a_view_is_what_look_shows() -> None:
+    for family, second in (("decoder", None), ("encoder", "ran"), ("encoder-decoder", "god")):
+        run = new_run(family)
+        expected = look(run, TEXT, second)
+        assert viewed(run, second=second) == serialize(expected.title, expected.panels)
+
+
+@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_the_tokens_are_those_that_generate_writes(family: str, temperature: float) -> None:
+    run = new_run(family)
+    *tokens, end = written(run, max_new_tokens=6, temperature=temperature, seed=3)
+    (text,) = api.generate(run, [TEXT], max_new_tokens=6, temperature=temperature, seed=3)
+    assert (tokens[-1]["text"] if tokens else "") == text
+    assert [len(line["text"]) for line in tokens] == [
+        len(text) - len(tokens) + i for i in range(1, len(tokens) + 1)
+    ], "a character a token"
+    assert list(end) == ["end"]
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
+    run = new_run(family)
+    *tokens, _ = written(run, max_new_tokens=5, temperature=2.0)
+    assert tokens
+    ids = tuple(line["token"] for line in tokens)
+    (side,) = viewed(run, generated=ids)["panels"]
+    shown = side["maps"][-1]["queries"]
+    assert shown[-len(ids) :] == tuple(run.tokenizer.show(i) for i in ids)
+    if family == "encoder-decoder":
+        assert side["maps"][-1]["keys"] == tuple(TEXT)
+    else:
+        assert shown[: -len(ids)] == tuple(
+            map(run.tokenizer.show, [*run.prefix, *run.tokenizer.encode(TEXT)])
+        )
+
+
+def test_a_full_block_is_looked_at_to_its_end() -> None:
+    run = new_run("decoder")
+    *tokens, end = written(run, max_new_tokens=1000)
+    assert end == {"end": "The context is full."}
+    ids = tuple(line["token"] for line in tokens)
+    (side,) = viewed(run, generated=ids)["panels"]
+    assert len(side["maps"][0]["queries"]) == BLOCK
+
+
+def test_the_end_is_told() -> None:
+    assert written(new_run("decoder"), max_new_tokens=2)[-1] == {"end": "Token limit reached."}
+
+
+@pytest.mark.parametrize(
+    ("family", "second"), [("decoder", None), ("favor", None), ("encoder-decoder", "god")]
+)
+def test_steps_end_with_the_weights_that_the_view_shows(family: str, second: str | None) -> None:
+    run = new_run(family)
+    data = viewed(run, second=second)
+    for place, one in enumerate(data["panels"][0]["maps"]):
+        wish = DetailRequest(model=0, text=TEXT, second=second, map=place, layer=1, head=1)
+        found = handlers.detail_data(run, wish)
+        assert (found["map"], found["layer"], found["head"]) == (place, 1, 1)
+        shown, step = unpack(one["layers"][1]["heads"][1])
+        exact = floats(found["steps"][-1]["values"]).reshape(shown.shape)
+        assert (abs(shown - exact) <= step / 2 + 4 * np.finfo(np.float32).eps).all()
+
+
+def unpack(head: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """The weights that a page shows, and the steps between those that it can show."""
+    low, high = floats(head["scales"]).reshape(-1, 2).T[..., None]
+    values = np.frombuffer(b64decode(head["values"]), np.uint8).reshape(len(low), -1)
+    step = (high - low) / 255
+    return low + values * step, step
+
+
+def floats(text: str) -> np.ndarray:
+    return np.frombuffer(b64decode(text), "<f4")
+
+
+@pytest.mark.parametrize(("map", "layer", "head"), [(0, 0, 9), (0, 9, 0), (9, 0, 0)])
+def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -> None:
+    wish = DetailRequest(model=0, text=TEXT, map=map, layer=layer, head=head)
+    with pytest.raises(UserError, match="is not among the heads on the page"):
+        handlers.detail_data(new_run("decoder"), wish)
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    decoder, encoder, rnn = (new_run(family) for family in ("decoder", "encoder", "rnn"))
+    with pytest.raises(UserError, match="continues texts"):
+        handlers.generate_lines(encoder, GenerateRequest(model=0, text=TEXT))
+    with pytest.raises(UserError, match="more than the model's context length"):
+        handlers.generate_lines(decoder, GenerateRequest(model=0, text=TEXT * 9))
+    with pytest.raises(UserError, match="aren't in this model's vocabulary"):
+        viewed(decoder, generated=(10**6,))
+    with pytest.raises(UserError, match="no attention"):
+        viewed(rnn, generated=(2,))
+    with pytest.raises(UserError, match="is empty"):
+        viewed(decoder, text="")
+
+
+def test_answers_can_be_sent() -> None:
+    run = new_run("encoder-decoder")
+    data = viewed(run)
+    assert msgspec.json.decode(msgspec.json.encode(data))["title"] == f"tiny: {TEXT}"

@@ -1,0 +1,44 @@
+"""S1."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.studies.finding import Verdict
+from regard.studies.single_head.copying import (
+    copied,
+    copying,
+    draw_heads,
+    least_weight,
+    weight_among_equals,
+)
+from tiny_studies import verdict
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 300), st.floats(0, 50))
+def test_the_bound_is_reached_where_the_others_are_alike(n: int, m: float) -> None:
+    assert weight_among_equals(n, m) == pytest.approx(least_weight(n, m), rel=1e-12)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 60), st.integers(8, 24), st.floats(0, 50), st.integers(0, 2**32 - 1))
+def test_no_keys_are_below_the_bound(n: int, d: int, m: float, seed: int) -> None:
+    weights, errors = copied(draw_heads(n, d, seed), m)
+    assert weights.min() >= least_weight(n, m) - 1e-8
+    assert errors.max() <= 1 - least_weight(n, m) + 1e-8
+
+
+def test_the_queries_lead_by_one() -> None:
+    query, key, _ = draw_heads(7, 8, seed=3)
+    products = (query @ key.mT)[:, 0, 0]
+    lead = products[:, 0] - products[:, 1:].amax(-1)
+    assert lead.tolist() == pytest.approx([1.0] * len(lead), abs=1e-9)
+
+
+def test_the_verdict() -> None:
+    assert copying().verdict is Verdict.HOLDS
+    assert verdict(copying, "m=1") is Verdict.FAILS, "too small a margin"
+    assert verdict(copying, "m=6") is Verdict.FAILS, "too small for ten keys"
+    assert verdict(copying, "m=6", "n=4") is Verdict.HOLDS
+    assert verdict(copying, "n=1024") is Verdict.FAILS, "too many keys for a margin of 8"

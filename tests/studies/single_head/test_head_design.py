@@ -1,0 +1,103 @@
+"""The solver."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.attention import reference
+from regard.errors import UserError
+from regard.studies.single_head.head_design import Head, design, error, nearest_average
+
+
+def drawn(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows(*entries: tuple[float, ...]) -> torch.Tensor:
+    return torch.tensor(entries, dtype=torch.float64)
+
+
+def wished(*entries: tuple[float, ...]) -> dict[int, torch.Tensor]:
+    return dict(enumerate(rows(*entries)))
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 99))
+def test_a_head_computes_attention_unscaled(n: int, d: int, seed: int) -> None:
+    inputs, query, key = drawn(n, d, seed=seed), drawn(d, d, seed=seed + 1), drawn(d, d, seed=seed)
+    value = drawn(3, d, seed=seed + 2)
+    q, k, v = ((inputs @ matrix.T)[None, None] for matrix in (query, key, value))
+    allowed = torch.ones(1, 1, n, n, dtype=torch.bool)
+    expected = reference.gather(reference.softmax(q * d**0.5, k, allowed), v)[0, 0]
+    torch.testing.assert_close(Head(query, key, value)(inputs), expected)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 2), st.integers(1, 5), st.integers(0, 99), st.data())
+def test_independent_inputs_get_whatever_is_wished(
+    n: int, more: int, e: int, seed: int, data: st.DataObject
+) -> None:
+    inputs, outputs = drawn(n, n + more, seed=seed), drawn(n, e, seed=seed + 1)
+    asked = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    wishes = {i: outputs[i] for i in asked}
+    if torch.linalg.matrix_rank(torch.stack(list(wishes.values()))) > n:
+        return
+    size = float(torch.linalg.pinv(inputs).norm() * outputs.norm() * inputs.norm())
+    assert error(design(inputs, wishes), inputs, wishes) <= 1e-13 * size
+
+
+def test_equal_inputs_may_have_equal_wishes() -> None:
+    inputs, wishes = rows((1, 2), (3, 4), (1, 2)), wished((5, 6), (7, 8), (5, 6))
+    assert error(design(inputs, wishes), inputs, wishes) < 1e-12
+
+
+def test_equal_inputs_may_not_have_other_wishes() -> None:
+    with pytest.raises(UserError, match="inputs 1 and 3 are equal"):
+        design(rows((1, 2), (3, 4), (1, 2)), wished((5, 6), (7, 8), (5, 9)))
+
+
+def test_v_makes_no_dimensions() -> None:
+    with pytest.raises(UserError, match="wishes span 2 dimensions and the inputs 1"):
+        design(rows((1, 1), (2, 2)), wished((1, 0), (0, 1)))
+    with pytest.raises(UserError, match="and the inputs 0"):
+        design(rows((0, 0)), wished((1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [
+        (((1, 0), (0, 1), (1, 1)), ((1, 0), (0, 1), (5, -3))),
+        (((1, 0), (0, 1), (-1, -1)), ((30, 0), (0, 30), (30, 30))),
+        (((1, 0), (2, 0)), ((20, 20), (21, 21))),
+    ],
+)
+def test_a_search_finds_heads_for_dependent_inputs(
+    inputs: tuple[tuple[float, ...], ...], outputs: tuple[tuple[float, ...], ...]
+) -> None:
+    wishes = wished(*outputs)
+    head = design(rows(*inputs), wishes)
+    assert error(head, rows(*inputs), wishes) < 1e-3 * float(rows(*outputs).norm())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "why"),
+    [
+        (((1,), (-1,)), ((1,), (1,)), "of opposite inputs the outputs are opposite too"),
+        (((1,), (2,)), ((3,), (1,)), "of averages of 1 and 2 none is three times another"),
+    ],
+)
+def test_a_search_finds_nothing_where_nothing_is(
+    inputs: tuple[tuple[float, ...], ...], outputs: tuple[tuple[float, ...], ...], why: str
+) -> None:
+    wishes = wished(*outputs)
+    assert error(design(rows(*inputs), wishes), rows(*inputs), wishes) > 0.2, why
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 999))
+def test_the_nearest_average_is_optimal(n: int, d: int, seed: int) -> None:
+    points, wish = drawn(n, d, seed=seed), drawn(d, seed=seed + 1)
+    nearest = nearest_average(points, wish)
+    # No point lies beyond the plane through it that faces the wish: so no average is nearer.
+    assert ((points - nearest) @ (wish - nearest)).max() <= 1e-10
+    # And it is an average itself, as what is nearest to it shows.
+    torch.testing.assert_close(nearest_average(points, nearest), nearest, rtol=0, atol=1e-7)

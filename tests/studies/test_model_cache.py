@@ -1,0 +1,65 @@
+"""Models are trained once."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.config import override
+from regard.runs.recipes import RECIPES
+from regard.studies.model_cache import cache_folder, cached_run
+from regard.training.stages import Plan
+from regard.training.task_stages import plan_task
+
+TINY = ["model.n_layers=1", "model.d_model=16", "training.steps=3", "training.batch=4"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def planned(*settings: str) -> Plan:
+    return plan_task(Path("nowhere"), override(RECIPES["reverse"], [*TINY, *settings]))
+
+
+def test_a_model_is_trained_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cached_run(planned())
+    assert not Path("nowhere").exists()
+    monkeypatch.setattr(Plan, "execute", None)
+    second = cached_run(planned())
+    assert first.path == second.path
+    assert [folder.name for folder in cache.iterdir()] == [first.path.name]
+    for name, weights in first.model.state_dict().items():
+        assert weights.equal(second.model.state_dict()[name])
+
+
+def test_another_recipe_is_another_run() -> None:
+    assert cached_run(planned()).path != cached_run(planned("seed=1")).path
+
+
+def test_a_training_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[bool] = []
+    whole = Plan.execute
+
+    def stopped(self: Plan, settings: object, *, resume: bool = False) -> object:
+        executed.append(self.run.path.name.endswith(".partial"))
+        if len(executed) == 1:
+            self.run.save_description()
+            raise KeyboardInterrupt
+        return whole(self, settings, resume=resume)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Plan, "execute", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cached_run(planned())
+    run = cached_run(planned())
+    assert executed == [True, True]
+    assert not run.path.name.endswith(".partial")
+
+
+def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGARD_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/there")
+    assert cache_folder() == Path("/there/regard/studies")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder().name == "studies"

@@ -1,0 +1,243 @@
+"""Questions are read as they stand, or refused by file and line."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.tasks.examples import (
+    Example,
+    encode_pairs,
+    encode_questions,
+    majority_answer,
+    read_answered,
+    read_questions,
+    subjects,
+)
+from regard.text.batches import make_batch
+from regard.text.objectives import question_answer
+from regard.text.tokenizer import Characters
+from regard.text.vocabulary import MASK
+
+one_line = (
+    st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\ufeff"), max_size=20)
+    .map(str.strip)
+    .filter(bool)
+)
+some_pairs = st.lists(st.tuples(one_line, one_line), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for many examples of one property."""
+    return tmp_path_factory.mktemp("questions")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+@given(pairs=some_pairs, end=st.sampled_from(["\n", "\r\n", "\n\n"]), mark=st.booleans())
+def test_tsv_holds_questions_and_answers(
+    place: Path, pairs: list[tuple[str, str]], end: str, mark: bool
+) -> None:
+    lines = [f"{question}\t{answer}" for question, answer in pairs]
+    path = write(place / "a.tsv", "\ufeff" * mark + "".join(line + end for line in lines))
+    step = end.count("\n")
+    assert read_questions(path) == [
+        Example(text=question, answer=answer, where=f"{path}:{1 + i * step}")
+        for i, (question, answer) in enumerate(pairs)
+    ]
+
+
+@given(pairs=some_pairs, ascii_only=st.booleans())
+def test_jsonl_holds_questions_and_answers(
+    place: Path, pairs: list[tuple[str, str]], ascii_only: bool
+) -> None:
+    lines = [
+        json.dumps({"question": question, "answer": answer}, ensure_ascii=ascii_only)
+        for question, answer in pairs
+    ]
+    path = write(place / "a.jsonl", "\n".join(lines))
+    assert read_answered(path) == [
+        Example(text=question, answer=answer, where=f"{path}:{i}")
+        for i, (question, answer) in enumerate(pairs, start=1)
+    ]
+
+
+@given(pairs=some_pairs)
+@pytest.mark.parametrize(
+    "fields",
+    [("article", "summary"), ("source", "target"), ("text", "label")],
+)
+def test_jsonl_may_name_its_fields_after_the_task(
+    place: Path, fields: tuple[str, str], pairs: list[tuple[str, str]]
+) -> None:
+    lines = [json.dumps(dict(zip(fields, pair, strict=True))) for pair in pairs]
+    path = write(place / "a.jsonl", "\n".join(lines))
+    read = read_answered(path)
+    assert [(question.text, question.answer) for question in read] == pairs
+    path = write(place / "a.jsonl", "\n".join(json.dumps({fields[0]: text}) for text, _ in pairs))
+    assert [(question.text, question.answer) for question in read_questions(path)] == [
+        (text, None) for text, _ in pairs
+    ]
+
+
+@given(texts=st.lists(one_line, min_size=1, max_size=5))
+def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
+    tsv = write(place / "a.tsv", "\n".join(texts))
+    jsonl = write(place / "a.jsonl", "\n".join(json.dumps({"question": text}) for text in texts))
+    for path in (tsv, jsonl):
+        read = read_questions(path)
+        assert [(question.text, question.answer) for question in read] == [
+            (text, None) for text in texts
+        ]
+        with pytest.raises(UserError) as refused:
+            read_answered(path)
+        assert str(refused.value).startswith(f"{path}:1: has no answer")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "says"),
+    [
+        ("a.tsv", "Who?\tAda\nWho \n", 2, "has no answer"),
+        ("a.tsv", "Who?\nWho?\tAda\n", 1, "has no answer"),
+        ("a.tsv", "Who?\tAda\r\n\r\nWho Ada\r\n", 3, "has no answer"),
+        ("a.tsv", "Who?\tAda\nWho?\tAda\tBob\n", 2, "has 2 tabs"),
+        ("a.tsv", "Who?\t\tAda\n", 1, "has 2 tabs"),
+        ("a.tsv", "Who?\tAda\n\tAda\n", 2, "the question is empty"),
+        ("a.tsv", "Who?\t\n", 1, "the answer is empty"),
+        ("a.tsv", " \u00a0\tAda\n", 1, "the question is empty"),
+        ("a.jsonl", '{"question": "Who?", "answer": "Ada"}\n{"question": "Who?"}', 2, "no answer"),
+        ("a.jsonl", '\n{"question": "Who?"', 2, "expected"),
+        ("a.jsonl", "Who?\tAda", 1, "expected"),
+        ("a.jsonl", '{"question": "Who?", "answers": ["Ada"]}', 1, "answers"),
+        ("a.jsonl", '{"question": 3}', 1, "expected"),
+        ("a.jsonl", '{"answer": "Ada"}', 1, "question"),
+        ("a.json", '[{"question": "Who?"}]', 1, "expected"),
+        ("a.jsonl", '{"article": "Long.", "answer": "Short."}', 1, "answer"),
+        ("a.jsonl", '{"source": "Who?", "target": 3}', 1, "expected"),
+        ("a.jsonl", '{"text": "Fine.", "label": "good", "question": "?"}', 1, "question"),
+        ("a.jsonl", '{"summary": "Short."}', 1, "summary"),
+        ("a.jsonl", '{"article": "Long.", "summary": ""}', 1, "empty"),
+        ("a.jsonl", '{"question": " "}', 1, "empty"),
+        ("a.jsonl", '{"question": "Who?", "answer": ""}', 1, "empty"),
+        ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, name: str, text: str, line: int, says: str) -> None:
+    path = write(tmp_path / name, text)
+    with pytest.raises(UserError) as refused:
+        read_questions(path)
+    assert str(refused.value).startswith(f"{path}:{line}: ")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\ufeff\r\n", "  \n\t\n"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_an_empty_file_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    path = write(tmp_path / name, text)
+    with pytest.raises(UserError) as refused:
+        read_questions(path)
+    assert str(refused.value).startswith(f"{path}: is empty")
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1), st.integers(0, 3))
+def test_the_majority_is_the_commonest_and_then_the_first_in_the_alphabet(
+    answers: list[str], unanswered: int
+) -> None:
+    questions = [Example(text="?", answer=answer) for answer in answers]
+    questions += [Example(text="?")] * unanswered
+    most = max(Counter(answers).values())
+    assert majority_answer(questions) == min(a for a in answers if answers.count(a) == most)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
+def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
+    n_question: int, n_answer: int, block: int
+) -> None:
+    tokenizer = Characters.train(["ab"])
+    question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
+    whole = question_answer([2] * n_question, [3] * n_answer)
+    if make_batch([whole], block).n_targets == n_answer + 2:
+        ((asked, answer),) = encode_pairs(tokenizer, [question], block)
+        assert (asked, answer) == (whole.ids[:n_question], whole.ids[n_question + 1 : -1])
+        assert MASK not in asked + answer
+    else:
+        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
+            encode_pairs(tokenizer, [question], block)
+
+
+@given(st.integers(1, 12), st.integers(2, 14))
+def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> None:
+    question = Example(text="a" * n, where="pairs.tsv:7")
+    if n + len("⁇b") <= block:
+        assert encode_questions(Characters.train(["a"]), [question], block) == [[2] * n]
+    else:
+        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
+            encode_questions(Characters.train(["a"]), [question], block)
+
+
+def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
+    tokenizer = Characters.train(["ab"])
+    good = Example(text="a", answer="b", where="pairs.tsv:1")
+    for bad in (
+        Example(text="c", answer="b", where="2"),
+        Example(text="a", answer="c", where="2"),
+    ):
+        with pytest.raises(UserError, match=r"^2: the vocabulary has no 'c'"):
+            encode_pairs(tokenizer, [good, bad], 32)
+
+
+words = st.text(st.characters(categories=["Lu", "Ll"]), min_size=1, max_size=6)
+
+
+@given(
+    st.lists(st.lists(words, min_size=1, max_size=3), min_size=2, max_size=5),
+    st.lists(words, max_size=3),
+    st.lists(words, max_size=2),
+)
+def test_subjects_are_what_differs(
+    names: list[list[str]], before: list[str], after: list[str]
+) -> None:
+    # Numbered, so that no two names share their first or last word.
+    unlike = [[f"{i}{word}" for word in name] for i, name in enumerate(names)]
+    texts = [" ".join(["ask", *before, *name, *after]) for name in unlike]
+    assert subjects(texts) == [" ".join(name) for name in unlike]
+
+
+repetitive = st.text("ab ", min_size=1, max_size=8).map(str.strip).filter(bool)
+
+
+@example(["a b", "a b b"])
+@given(st.lists(one_line | repetitive, min_size=1, max_size=5))
+def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> None:
+    found = subjects(texts)
+    if not found:  # nothing tells what they are about
+        return
+    assert len(found) == len(texts)
+    for text, subject in zip(texts, found, strict=True):
+        assert subject
+        assert subject == subject.strip()
+        assert subject in text
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["Where was Ada born?"], []),
+        (["Where was Ada born?"] * 2, []),
+        (["Where was Ada born?", "Where was Otto Lange born?"], ["Ada", "Otto Lange"]),
+        (["Where is Rome?", "Who wrote Emma?"], []),
+        (["Ada Finch", "Ada Lange"], ["Finch", "Lange"]),
+        (["Ada", "Ada Ada"], []),
+    ],
+)
+def test_subjects_by_example(texts: list[str], expected: list[str]) -> None:
+    assert subjects(texts) == expected
