@@ -15,7 +15,7 @@ BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-machines bench figures reference findings exercises format clean
+.PHONY: help setup demo test test-slow test-machines bench figures reference findings exercises exercise-trainings format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -40,13 +40,15 @@ test: setup ## Lint, types and the fast tests
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(PYTEST) -m slow --dist loadfile
 
-# Instruction sets are those of torch, oneDNN and MKL on x86; threads wait without spinning.
+# Instruction sets of torch, oneDNN and MKL on x86.
+FEWEST := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=SSE4_2
+FEWER := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+
+# Threads wait without spinning.
 test-machines: export OMP_WAIT_POLICY := passive
 test-machines: setup ## The numerical tests with fewer instructions, more threads, in any order
-	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
-		OMP_NUM_THREADS=4 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
-	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
-		OMP_NUM_THREADS=2 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
+	$(FEWEST) OMP_NUM_THREADS=4 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
+	$(FEWER) OMP_NUM_THREADS=2 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
 	OMP_NUM_THREADS=1 $(SIDE_BY_SIDE) --random-order $(NUMERICAL)
 
 bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARKS="attention decoding_step …")
@@ -75,6 +77,11 @@ findings: setup ## Measure all studies anew, for the package and the docs (20 mi
 
 exercises: setup ## Train two small models and write the page of exercises (5 minutes)
 	$(BIN)/python docs/exercises.py $(ARGS)
+
+RECORD := $(BIN)/python docs/exercises.py --record --runs "$$(mktemp -d)" --seed
+exercise-trainings: setup ## Train the exercises' models eight times, for the page's spread (25 minutes)
+	for seed in 0 1 2 3; do $(RECORD) $$seed || exit 1; done
+	for seed in 0 1; do $(FEWEST) $(RECORD) $$seed && $(FEWER) $(RECORD) $$seed || exit 1; done
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

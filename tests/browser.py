@@ -37,10 +37,14 @@ def open_page(page: Path, profile: Path, *flags: str) -> subprocess.CompletedPro
 
 
 def scroll_width(page: Path, folder: Path, *, width: int) -> int:
-    """How wide a page is in a window of that width, in pixels."""
+    """How wide a page is in a window of that width, in pixels.
+
+    The copy that is measured has no policy, which would forbid the script that measures.
+    """
     script = "<script>document.title = document.documentElement.scrollWidth</script></body>"
     measured = folder / "measured.html"
-    text = page.read_text(encoding="utf-8").replace("</body>", script)
+    text = re.sub(r"<meta http-equiv=.Content-Security-Policy.[^>]*>", "", page.read_text("utf-8"))
+    text = text.replace("</body>", script)
     measured.write_text(text, encoding="utf-8")
     size = f"--window-size={width},900"
     dom = open_page(measured, folder / "profile", "--dump-dom", size).stdout

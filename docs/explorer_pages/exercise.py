@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
+from explorer_pages.trainings import Training, holds_always, other_values
 from regard.explorer.adapters import Adapter
 from regard.explorer.look import View, look, untrained
 from regard.runs.run import Run
@@ -67,8 +68,8 @@ class Exercise:
     """On which the paragraphs depend."""
 
 
-def section(exercise: Exercise) -> str:
-    """An exercise as Markdown."""
+def section(exercise: Exercise, trainings: Sequence[Training] = ()) -> str:
+    """An exercise as Markdown, with the range of each number over other trainings."""
     command = shlex.join(["regard", *exercise.looked.command(f"{exercise.name}.html")])
     return "\n\n".join(
         [
@@ -78,14 +79,22 @@ def section(exercise: Exercise) -> str:
             f"![{exercise.picture.alt}]({exercise.name}.png)",
             *map(_wrapped, exercise.seen),
             table(
-                ["measured", "value", "expected", ""],
+                ["measured", "value", "all trainings", "expected", ""],
                 [
-                    (n.name, f"{n.measured:.3g}", n.expected, "✓" if n.holds else "✗")
+                    _measured(n, other_values(trainings, exercise.name, n.name))
                     for n in exercise.numbers
                 ],
             ),
         ]
     )
+
+
+def _measured(number: Measurement, others: Sequence[float]) -> list[str]:
+    """A row of the table: a number whose bounds hold only after some trainings is marked ~."""
+    values = [number.measured, *others]
+    spread = f"{min(values):.3g} to {max(values):.3g}"
+    mark = "~" if not holds_always(number, others) else "✓" if number.holds else "✗"
+    return [number.name, f"{number.measured:.3g}", spread, number.expected, mark]
 
 
 def _wrapped(text: str) -> str:

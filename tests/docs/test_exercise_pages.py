@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     named = str(encoder.run.path)
     others = [another.another_bert(encoder.run, named, 4)]
-    failed = page.write_pages(folder / "out", decoder, encoder, others, 4)
+    failed = page.write_pages(folder / "out", decoder, encoder, (), others, 4)
     (folder / "failed").write_text("\n".join(number.name for number in failed))
     return folder
 

@@ -50,11 +50,12 @@ export function render({ model, el }) {
   });
   update({});
   let width = section.clientWidth;
-  const resized = new ResizeObserver(() => {
+  // In the next frame: drawing within the observer's call would resize what it observes.
+  const resized = new ResizeObserver(() => requestAnimationFrame(() => {
     if (section.clientWidth === width) return;
     width = section.clientWidth;
     update({});
-  });
+  }));
   resized.observe(section);
   model.on?.("change:data", () => {
     const before = data.panels.length;
