@@ -67,7 +67,7 @@ def birthplaces(
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
-    chosen = options.settings(device, precision, threads, compile_)
+    chosen = options.execution_options(device, precision, threads, compile_)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
         of_seed = find_recipe(

@@ -10,8 +10,10 @@ checkpoints/N/     the state after N steps, for resuming
 report.html        what an evaluation found
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +25,19 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
+import regard
 from regard.config import file_name, map_kinds
+from regard.data.batch import RowFormat
 from regard.errors import UserError
 from regard.files import write_file
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
-from regard.text.corpus import read_text
+from regard.tasks.examples import Example
+from regard.text.corpus import Document, read_text
 from regard.text.tokenizer import Tokenizer, tokenizer_from_json
+from regard.text.vocabulary import PAD
 
 
 @dataclass(eq=False)
@@ -91,6 +97,11 @@ class Run:
     def prefix(self) -> list[int]:
         """The ids that begin each text that this model reads."""
         return self.recipe.data.prefix
+
+    @property
+    def row_format(self) -> RowFormat:
+        """How texts become rows of the model's input."""
+        return RowFormat(self.recipe.model.context_length, PAD, self.prefix)
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -201,6 +212,24 @@ def load_tokenizer(run: Path) -> Tokenizer:
         return tokenizer_from_json(text)
     except Exception as error:  # the tokenizers package raises bare exceptions
         raise UserError(f"{path}: is no tokenizer ({error}); restore it from a copy") from None
+
+
+def describe_origin(
+    stage: str, corpus: Sequence[Document], questions: Sequence[Example]
+) -> dict[str, Any]:
+    """Return how a run is made, for its origin.json."""
+    places = [document.where for document in corpus] + [question.where for question in questions]
+    files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
+    pairs = [[q.text, *([] if q.second is None else [q.second]), q.answer] for q in questions]
+    data = msgspec.json.encode([[document.text for document in corpus], pairs])
+    return {
+        "regard": regard.__version__,
+        "stage": stage,
+        "inputs": [name for name in files if Path(name).is_file()],
+        "fingerprint": hashlib.sha256(data).hexdigest()[:16],
+        "documents": len(corpus),
+        "questions": len(questions),
+    }
 
 
 def load_origin(run: Path) -> dict[str, Any]:
