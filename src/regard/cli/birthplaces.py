@@ -57,7 +57,7 @@ def birthplaces(
     Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
     pretraining.steps=600. `regard world` writes data of this form.
     """
-    from regard.runs.recipes import find_recipe
+    from regard.runs.recipe import find_recipe
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report

@@ -40,7 +40,7 @@ def demo(
     such as world.correlation=0.5.
     """
     from regard.config import override
-    from regard.runs.recipes import find_recipe
+    from regard.runs.recipe import find_recipe
     from regard.studies.recall import recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig

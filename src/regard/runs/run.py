@@ -26,7 +26,7 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
 import regard
-from regard.config import file_name, map_kinds
+from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
 from regard.files import write_file
@@ -56,8 +56,9 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             model = make_model(recipe.model, recipe.head, tokenizer.size)
-        code = code_hashes(recipe)
-        return Run(path, recipe, tokenizer, model, origin | ({"code": code} if code else {}))
+        if code_paths(msgspec.to_builtins(recipe)):
+            origin = origin | {"code": code_hashes(recipe)}
+        return Run(path, recipe, tokenizer, model, origin)
 
     @staticmethod
     def load(path: Path, *, device: torch.device | None = None) -> "Run":
@@ -118,7 +119,8 @@ class Run:
     def save_description(self) -> None:
         """Write all but the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
-        copy_code(self.recipe, self.path)
+        if "code" in self.origin:
+            copy_code(self.recipe, self.path)
         write_file(self.path / "tokenizer.json", self.tokenizer.to_json().encode())
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
@@ -259,7 +261,7 @@ def read_table(path: Path) -> dict[str, Any]:
 def _made_for(run: Run) -> dict[str, Any]:
     """All that decides what weights mean, as plain values."""
     model, head = run.recipe.model, run.recipe.head
-    code = code_hashes(run.recipe)
+    code = run.origin.get("code")
     return {
         "tokenizer": run.tokenizer.fingerprint,
         "prefix": run.prefix,

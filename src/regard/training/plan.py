@@ -23,8 +23,7 @@ from regard.models.builders import Classifier, Embedder, TokenClassifier
 from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
 from regard.runs.checkpoints import Progress
 from regard.runs.environment import ExecutionEnvironment, Precision
-from regard.runs.recipe import Recipe, TrainingConfig
-from regard.runs.recipes import find_recipe
+from regard.runs.recipe import Recipe, TrainingConfig, find_recipe
 from regard.runs.run import Run, describe_origin, load_tokenizer, pack_weights
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
 from regard.text.clozes import clozes as find_clozes

@@ -37,8 +37,8 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.recipe import Recipe
-from regard.runs.recipes import TASKS, find_recipe
+from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipes import TASKS
 from regard.runs.run import Run, describe_origin, load_tokenizer
 from regard.tasks.encoding import (
     encode_answers,

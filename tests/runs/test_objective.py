@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.text.config import ObjectiveConfig
+from regard.runs.recipe import ObjectiveConfig
 
 shares = st.floats(0, 1)
 
