@@ -128,7 +128,7 @@ def plan_task(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> Plan:
-    """Training for the recipe's task, on its own examples where none are given.
+    """Plan training for the recipe's task, by default on the task's own examples.
 
     Raises:
         UserError: the recipe has no task, the model can't learn it, an example is unusable, or
@@ -179,40 +179,36 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
     match run.model:
         case LanguageModel():
             joined = encode_joined(tokenizer, examples, room)
-            _tell(joined.cut, len(examples), text_room(room))
+            _warn_truncated(joined.cut, len(examples), text_room(room))
             return Questions(joined.pairs, format, sep=MASK, eos=MASK)
         case SequenceToSequence():
             texts = encode_texts(tokenizer, examples, run.max_source_tokens)
-            _tell(texts.cut, len(examples), run.max_source_tokens)
+            _warn_truncated(texts.cut, len(examples), run.max_source_tokens)
             answers = encode_answers(tokenizer, examples, room - 1)
             pairs, limit = list(zip(texts.rows, answers, strict=True)), run.max_source_tokens
             return SequencePairs(pairs, format, max_source_tokens=limit, bos=MASK, eos=MASK)
         case Classifier():
             texts = encode_texts(tokenizer, examples, room)
-            _tell(texts.cut, len(examples), room)
+            _warn_truncated(texts.cut, len(examples), room)
             labels = label_ids(run, examples)
             types = [texts.segments] if run.recipe.uses_token_types else []
             return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
             words = encode_words(tokenizer, examples, room)
-            _tell(words.cut, len(examples), room)
+            _warn_truncated(words.cut, len(examples), room)
             asked = zip(examples, words.rows, words.ends, strict=True)
             tagged = [(row, _tag_row(run, e, row, ends)) for e, row, ends in asked]
             return LabeledTokens(tagged, format)
         case Embedder():
             texts = encode_texts(tokenizer, examples, room)
             documents = encode_texts(tokenizer, _answers_as_texts(examples), room)
-            _tell(texts.cut + documents.cut, 2 * len(examples), room)
+            _warn_truncated(texts.cut + documents.cut, 2 * len(examples), room)
             return ContrastivePairs(list(zip(texts.rows, documents.rows, strict=True)), format)
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
 
 
 def _check_head(task: TextTask, head: HeadConfig) -> None:
-    """Refuse a head that doesn't answer.
-
-    Raises:
-        UserError: says which ones do.
-    """
+    """Raise unless the head answers."""
     kind = head.__struct_config__.tag
     if isinstance(task, TaggingConfig):
         if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
@@ -357,8 +353,8 @@ def _answers_as_texts(examples: Sequence[Example]) -> list[Example]:
     return [Example(text=q.answer or "", where=q.where) for q in examples]
 
 
-def _tell(cut: int, texts: int, room: int) -> None:
-    """Say that texts were too long."""
+def _warn_truncated(cut: int, texts: int, room: int) -> None:
+    """Warn that texts were too long."""
     if cut:
         warnings.warn(
             f"{cut} of {texts} texts don't fit the {room} tokens that the model has room for, and "
