@@ -104,7 +104,7 @@ class Case:
         shortest = SHORTEST if self.padded else block
         lengths = draw.integers(shortest, block + 1, rows)
         texts = [draw.integers(MASK + 1, VOCABULARY, length + 1).tolist() for length in lengths]
-        dataset = CausalDataset(RowFormat(block, PAD))
+        dataset = CausalDataset([], RowFormat(block, PAD))
         return dataset.collate([predict_all(text) for text in texts])
 
 

@@ -20,7 +20,7 @@ def some_examples(draw: st.DrawFn) -> list[CausalExample]:
 
 
 def make_batch(examples: list[CausalExample], context_length: int) -> Batch:
-    return CausalDataset(RowFormat(context_length, PAD)).collate(examples)
+    return CausalDataset([], RowFormat(context_length, PAD)).collate(examples)
 
 
 @given(some_examples(), st.integers(1, 14))

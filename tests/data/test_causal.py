@@ -185,7 +185,7 @@ def test_texts_predict_each_target_from_what_is_before_it(
     rows: list[tuple[list[int], list[int]]], block: int, prefix: list[int]
 ) -> None:
     examples = [CausalExample([*a, *b], [False] * len(a) + [True] * len(b)) for a, b in rows]
-    batch = CausalDataset(RowFormat(block, PAD, prefix)).collate(examples)
+    batch = CausalDataset([], RowFormat(block, PAD, prefix)).collate(examples)
     whole = [
         ([*prefix, *example.ids], [*[False] * len(prefix), *example.targets])
         for example in examples

@@ -107,7 +107,7 @@ def test_a_model_meets_few_shapes() -> None:
     for _ in range(100):
         lengths = draw.integers(20, draw.integers(21, 42), 32)
         texts = [predict_all(draw.integers(2, 11, n).tolist()) for n in lengths]
-        batch = CausalDataset(RowFormat(40, 0)).collate(texts)
+        batch = CausalDataset([], RowFormat(40, 0)).collate(texts)
         with torch.no_grad():
             model.loss(batch)
         counts.add(batch.n_targets)

@@ -32,7 +32,7 @@ def examples(lengths: list[int]) -> Batch:
     draw = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 11, (n,), generator=draw).tolist() for n in lengths]
     made = [CausalExample(row, [i % 3 > 0 for i in range(len(row))]) for row in rows]
-    return CausalDataset(RowFormat(16, 0)).collate(made)
+    return CausalDataset([], RowFormat(16, 0)).collate(made)
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)

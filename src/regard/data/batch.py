@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -107,6 +109,29 @@ class RowFormat:
     def _padded(self, rows: Sequence[Sequence[int]], pad: int) -> PaddedIds:
         n = self.context_length
         return PaddedIds.of([row[:n] for row in rows], pad, limit=n)
+
+
+class Dataset:
+    """The examples of one objective, each made of a row."""
+
+    def __init__(self, rows: Sequence[Any], format: RowFormat) -> None:
+        self.rows, self.format = rows, format
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.rows)
+
+    def length(self, index: int) -> int:
+        """About how long an example is; those of a batch are of similar length, to pad less."""
+        return len(self.rows[index])
+
+    def example(self, index: int, rng: np.random.Generator) -> Any:
+        """Make an example; what is random in it is drawn from `rng`."""
+        return self.rows[index]
+
+    def collate(self, examples: Sequence[Any]) -> Batch:
+        """Make a batch of examples."""
+        raise NotImplementedError
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, limit: int = 0) -> Int[Tensor, "rows n"]:

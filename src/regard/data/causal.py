@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, PaddedIds, RowFormat
+from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,8 @@ class CausalExample:
     targets: Sequence[bool]
 
 
-class CausalDataset:
-    """Base of the datasets of causal examples."""
-
-    def __init__(self, format: RowFormat) -> None:
-        self.format = format
+class CausalDataset(Dataset):
+    """Causal examples; a base of the datasets that make them."""
 
     def collate(self, examples: Sequence[CausalExample]) -> Batch:
         """Make a batch: the model reads ids[:-1] and predicts ids[1:]."""
@@ -45,41 +42,32 @@ class Documents(CausalDataset):
     def __init__(
         self, documents: Sequence[Sequence[int]], format: RowFormat, *, eos: int | None = None
     ) -> None:
-        super().__init__(format)
         n, end = format.max_tokens, [] if eos is None else [eos]
-        self._pieces = [
+        pieces = [
             [*document[start : start + n + 1], *end][: n + 1]
             for document in documents
             for start in range(0, max(len(document) - 1, 1), n)
         ]
-
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    def length(self, index: int) -> int:
-        return len(self._pieces[index])
+        super().__init__(pieces, format)
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        return predict_all(self._pieces[index])
+        return predict_all(self.rows[index])
 
 
 class Windows(CausalDataset):
     """A long text, in windows of the context length whose start is drawn anew each time."""
 
     def __init__(self, ids: Sequence[int], format: RowFormat) -> None:
-        super().__init__(format)
         n = format.context_length
-        self._ids, self._starts = ids, range(0, max(len(ids) - n, 1), n)
-
-    def __len__(self) -> int:
-        return len(self._starts)
+        super().__init__(range(0, max(len(ids) - n, 1), n), format)
+        self._ids = ids
 
     def length(self, index: int) -> int:
         return self.format.context_length
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         """A window that begins in start..start + n - 1."""
-        start, n = self._starts[index], self.format.context_length
+        start, n = self.rows[index], self.format.context_length
         last = max(min(start + n, len(self._ids) - n), start + 1)
         first = int(rng.integers(start, last))
         return predict_all(self._ids[first : first + n + 1])
@@ -89,18 +77,15 @@ class SpanCorruption(CausalDataset):
     """Documents with a span moved to the end, another one each time: prefix ⁇ suffix ⁇ span."""
 
     def __init__(self, documents: Sequence[Sequence[int]], format: RowFormat, *, mask: int) -> None:
-        super().__init__(format)
-        self._documents, self._mask = documents, mask
-
-    def __len__(self) -> int:
-        return len(self._documents)
+        super().__init__(documents, format)
+        self._mask = mask
 
     def length(self, index: int) -> int:
         """A constant: how long an example is, is drawn each time."""
         return self.format.context_length
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        return corrupt_span(self._documents[index], self.format.max_tokens, rng, mask=self._mask)
+        return corrupt_span(self.rows[index], self.format.max_tokens, rng, mask=self._mask)
 
 
 def predict_all(ids: Sequence[int]) -> CausalExample:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, RowFormat
+from regard.data.batch import Batch, Dataset, RowFormat
 
 MaskedExample = tuple[Sequence[int], Sequence[int], Sequence[int] | None]
 """Ids, labels, and token types if the model has embeddings of them."""
 
 
-class MaskedTokens:
+class MaskedTokens(Dataset):
     """Texts with a share of their tokens masked or replaced, others each time (BERT)."""
 
     def __init__(
@@ -25,18 +25,13 @@ class MaskedTokens:
         token_type_ids: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """`regular_ids` are those that may replace a token."""
-        self._texts, self._format, self._mask, self._share = texts, format, mask, share
+        super().__init__(texts, format)
+        self._mask, self._share = mask, share
         self._regular_ids, self._token_type_ids = regular_ids, token_type_ids
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def length(self, index: int) -> int:
-        return len(self._texts[index])
 
     def example(self, index: int, rng: np.random.Generator) -> MaskedExample:
         types = None if self._token_type_ids is None else self._token_type_ids[index]
-        return (*self._corrupt(self._texts[index], rng), types)
+        return (*self._corrupt(self.rows[index], rng), types)
 
     def _corrupt(
         self, text: Sequence[int], rng: np.random.Generator
@@ -47,10 +42,10 @@ class MaskedTokens:
 
     def collate(self, examples: Sequence[MaskedExample]) -> Batch:
         ids, labels, types = zip(*examples, strict=True)
-        inputs = {"input_ids": self._format.input_ids(ids)}
+        inputs = {"input_ids": self.format.input_ids(ids)}
         if self._token_type_ids is not None:
-            inputs["token_type_ids"] = self._format.aligned(types, 0)
-        return Batch(inputs, self._format.aligned(labels, IGNORE).ids)
+            inputs["token_type_ids"] = self.format.aligned(types, 0)
+        return Batch(inputs, self.format.aligned(labels, IGNORE).ids)
 
 
 class MaskedAutoencoding(MaskedTokens):

@@ -6,34 +6,13 @@ Any number of processes that share the seed see the same global batches.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Protocol
 
 import numpy as np
 
-from regard.data.batch import Batch
+from regard.data.batch import Batch, Dataset
 
 POOL = 16
 """Largest number of batches whose rows are drawn together and sorted by length."""
-
-
-class Dataset(Protocol):
-    """The examples of one objective."""
-
-    def __len__(self) -> int:
-        """Number of examples."""
-        ...
-
-    def length(self, index: int) -> int:
-        """About how long an example is; those of a batch are of similar length, to pad less."""
-        ...
-
-    def example(self, index: int, rng: np.random.Generator) -> Any:
-        """Make an example; what is random in it is drawn from `rng`."""
-        ...
-
-    def collate(self, examples: Sequence[Any]) -> Batch:
-        """Make a batch of examples."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, PaddedIds, RowFormat
+from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
 
 Ids = Sequence[int]
@@ -19,17 +19,10 @@ class Questions(CausalDataset):
     def __init__(
         self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat, *, sep: int, eos: int
     ) -> None:
-        super().__init__(format)
-        self._examples = [question_answer(*pair, sep=sep, eos=eos) for pair in pairs]
-
-    def __len__(self) -> int:
-        return len(self._examples)
+        super().__init__([question_answer(*pair, sep=sep, eos=eos) for pair in pairs], format)
 
     def length(self, index: int) -> int:
-        return len(self._examples[index].ids)
-
-    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        return self._examples[index]
+        return len(self.rows[index].ids)
 
 
 class Clozes(CausalDataset):
@@ -43,22 +36,19 @@ class Clozes(CausalDataset):
         sep: int,
         eos: int,
     ) -> None:
-        super().__init__(format)
-        self._examples = [
+        examples = [
             [question_answer(wording, answer, sep=sep, eos=eos) for wording in wordings]
             for wordings, answer in clozes
         ]
-
-    def __len__(self) -> int:
-        return len(self._examples)
+        super().__init__(examples, format)
 
     def length(self, index: int) -> int:
-        wordings = self._examples[index]
+        wordings = self.rows[index]
         return sum(len(wording.ids) for wording in wordings) // len(wordings)
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        wordings = self._examples[index]
-        return wordings[int(rng.integers(len(wordings)))]
+        chosen: CausalExample = self.rows[index][int(rng.integers(len(self.rows[index])))]
+        return chosen
 
 
 def question_answer(question: Ids, answer: Ids, *, sep: int, eos: int) -> CausalExample:
@@ -67,20 +57,11 @@ def question_answer(question: Ids, answer: Ids, *, sep: int, eos: int) -> Causal
     return CausalExample([*question, sep, *answer, eos], targets)
 
 
-class _Rows:
-    """Base of the datasets whose examples are given as they are; the first part is ids."""
-
-    def __init__(self, rows: Sequence[tuple[Any, ...]], format: RowFormat) -> None:
-        self._rows, self._format = rows, format
-
-    def __len__(self) -> int:
-        return len(self._rows)
+class _Rows(Dataset):
+    """Base of the datasets whose rows begin with ids."""
 
     def length(self, index: int) -> int:
-        return len(self._rows[index][0])
-
-    def example(self, index: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        return self._rows[index]
+        return len(self.rows[index][0])
 
 
 class LabeledTokens(_Rows):
@@ -88,8 +69,8 @@ class LabeledTokens(_Rows):
 
     def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
         ids, labels = zip(*examples, strict=True)
-        inputs = {"input_ids": self._format.input_ids(ids)}
-        return Batch(inputs, self._format.aligned(labels, IGNORE).ids)
+        inputs = {"input_ids": self.format.input_ids(ids)}
+        return Batch(inputs, self.format.aligned(labels, IGNORE).ids)
 
 
 class LabeledTexts(_Rows):
@@ -97,9 +78,9 @@ class LabeledTexts(_Rows):
 
     def collate(self, examples: Sequence[tuple[Any, ...]]) -> Batch:
         ids, *types, labels = zip(*examples, strict=True)
-        inputs = {"input_ids": self._format.input_ids(ids)}
+        inputs = {"input_ids": self.format.input_ids(ids)}
         if types:
-            inputs["token_type_ids"] = self._format.aligned(types[0], 0)
+            inputs["token_type_ids"] = self.format.aligned(types[0], 0)
         return Batch(inputs, torch.tensor(labels))
 
 
@@ -120,10 +101,10 @@ class SequencePairs(_Rows):
         self._max_source_tokens, self._bos, self._eos = max_source_tokens, bos, eos
 
     def length(self, index: int) -> int:
-        return sum(map(len, self._rows[index]))
+        return sum(map(len, self.rows[index]))
 
     def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
-        pad, limit = self._format.pad, self._format.context_length
+        pad, limit = self.format.pad, self.format.context_length
         source = PaddedIds.of([s for s, _ in examples], pad, limit=self._max_source_tokens)
         target = PaddedIds.of([[self._bos, *t] for _, t in examples], pad, limit=limit)
         labels = PaddedIds.of([[*t, self._eos] for _, t in examples], IGNORE, limit=limit)
@@ -140,7 +121,7 @@ class ContrastivePairs(_Rows):
     def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
         questions, documents = zip(*examples, strict=True)
         inputs = {
-            "questions": self._format.input_ids(questions),
-            "documents": self._format.input_ids(documents),
+            "questions": self.format.input_ids(questions),
+            "documents": self.format.input_ids(documents),
         }
         return Batch(inputs, torch.arange(len(examples)), in_batch_negatives=True)

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from regard.data.batch import Batch
+from regard.data.batch import Batch, Dataset
 from regard.data.causal import Documents, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
-from regard.data.sampler import Dataset, Sampler, WeightedDataset, sequential_batches
+from regard.data.sampler import Sampler, WeightedDataset, sequential_batches
 from regard.data.supervised import Clozes, Questions
 from regard.errors import UserError
 from regard.models.builders import Classifier, Embedder, TokenClassifier

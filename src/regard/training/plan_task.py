@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.data import IGNORE
-from regard.data.batch import RowFormat
+from regard.data.batch import Dataset, RowFormat
 from regard.data.masked import MaskedTokens
-from regard.data.sampler import Dataset, WeightedDataset
+from regard.data.sampler import WeightedDataset
 from regard.data.supervised import (
     ContrastivePairs,
     LabeledTexts,
