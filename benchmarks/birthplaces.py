@@ -26,7 +26,7 @@ from regard.files import write_file
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
-from regard.training.loop import Settings
+from regard.training.loop import ExecutionOptions
 
 STEPS = 600
 """Half of the recipe's."""
@@ -49,9 +49,9 @@ def tried(name: str, runs: Path, environment: ExecutionEnvironment) -> dict[str,
     recipe = override(RECIPES["modern"], [f"pretraining.steps={STEPS}", *VARIANTS[name]])
     data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), recipe)
     folder = runs / re.sub(r"\W+", "-", name)
-    arm = birthplaces(data, folder, recipe, Settings(environment=environment), [PRETRAINED])[
-        PRETRAINED
-    ]
+    arm = birthplaces(
+        data, folder, recipe, ExecutionOptions(environment=environment), [PRETRAINED]
+    )[PRETRAINED]
     score: dict[str, Any] = msgspec.to_builtins(arm.score)
     return {"settings": VARIANTS[name], "machine": environment.describe()} | score
 

@@ -19,6 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from trained import trained
 
+from regard.data.batch import lengths_of, pad_rows
 from regard.evaluation.tasks import predict
 from regard.files import write_file
 from regard.metrics import accuracy, exact_match
@@ -28,8 +29,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.casing import CASES, CasingConfig, make_casing
 from regard.tasks.examples import Example
-from regard.text.batches import lengths_of, pad_rows
-from regard.text.vocabulary import MASK
+from regard.text.vocabulary import MASK, PAD
 
 LENGTHS = range(8, 41, 4)
 TEXTS = 100
@@ -89,8 +89,8 @@ def near_diagonal(run: Run) -> float | None:
     asked = texts(40, task.place)
     sources = [run.tokenizer.encode(q.text) for q in asked]
     targets = [run.tokenizer.encode(q.answer or "") for q in asked]
-    ids = pad_rows([[MASK, *target] for target in targets])
-    weights = body.attention_weights(pad_rows(sources), lengths_of(sources), ids)[:, 0]
+    ids = pad_rows([[MASK, *target] for target in targets], PAD)
+    weights = body.attention_weights(pad_rows(sources, PAD), lengths_of(sources), ids)[:, 0]
     shift = len(next(iter(CASES))) + 1 if task.place == "first" else 0
     masses = [
         float(row[i, max(i + shift - NEAR, 0) : i + shift + NEAR + 1].sum())

@@ -11,8 +11,8 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.training.loop import Settings
-from regard.training.task_stages import plan_task
+from regard.training.loop import ExecutionOptions
+from regard.training.plan_task import plan_task
 
 
 @contextmanager
@@ -24,5 +24,5 @@ def trained(
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_task(Path(folder) / "run", recipe)
         started = time.perf_counter()
-        plan.execute(Settings(environment=environment, quiet=True))
+        plan.execute(ExecutionOptions(environment=environment, quiet=True))
         yield plan.run, time.perf_counter() - started

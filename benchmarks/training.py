@@ -36,16 +36,15 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from regard.models.builders import LanguageModel
+from regard.data.batch import Batch, RowFormat
+from regard.data.causal import CausalDataset, predict_all
+from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
-from regard.text.batches import TextBatch, make_batch
-from regard.text.objectives import continuation
-from regard.text.vocabulary import MASK
-from regard.training.losses import Body
-from regard.training.optimizers import make_optimizers
-from regard.training.step import accumulate_gradients, best_parts, clip_gradients
+from regard.text.vocabulary import MASK, PAD
+from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.optimizers import clip_gradients, make_optimizers
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1
@@ -99,13 +98,14 @@ class Case:
         """The device, at this precision."""
         return ExecutionEnvironment.choose(str(device), self.precision)
 
-    def batch(self, block: int, rows: int) -> TextBatch:
+    def batch(self, block: int, rows: int) -> Batch:
         """Random tokens, in rows of a block or of unequal length."""
         draw = np.random.default_rng(0)
         shortest = SHORTEST if self.padded else block
         lengths = draw.integers(shortest, block + 1, rows)
         texts = [draw.integers(MASK + 1, VOCABULARY, length + 1).tolist() for length in lengths]
-        return make_batch([continuation(text) for text in texts], block)
+        dataset = CausalDataset([], RowFormat(block, PAD))
+        return dataset.collate([predict_all(text) for text in texts])
 
 
 CASES = tuple(
@@ -161,9 +161,9 @@ class Claim(NamedTuple):
 
 def our_step(
     model: LanguageModel,
-    batch: TextBatch,
+    batch: Batch,
     environment: ExecutionEnvironment,
-    body: Body | None = None,
+    body: CompiledBody | None = None,
 ) -> measure.Call:
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
@@ -180,14 +180,14 @@ def our_step(
 
 
 def peer_step(
-    peer: Peer, model: Any, batch: TextBatch, environment: ExecutionEnvironment
+    peer: Peer, model: Any, batch: Batch, environment: ExecutionEnvironment
 ) -> measure.Call:
     """The same by torch's own means, which doesn't ask for the loss."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step() -> None:
         with environment.autocast():
-            logits = peer.score(model, batch.ids).float()
+            logits = peer.score(model, batch.input_ids).float()
             loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -198,12 +198,12 @@ def peer_step(
 
 
 def products(
-    model: LanguageModel, batch: TextBatch, environment: ExecutionEnvironment
+    model: LanguageModel, batch: Batch, environment: ExecutionEnvironment
 ) -> tuple[measure.Call, int]:
     """The products of all linear layers in a step and nothing else, and their operations."""
     shapes = [
         (
-            batch.n_targets if layer is model.head else batch.ids.numel(),
+            batch.n_targets if layer is model.head else batch.input_ids.numel(),
             layer.in_features,
             layer.out_features,
         )

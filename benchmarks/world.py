@@ -27,8 +27,8 @@ from regard.runs.memory import peak_memory_mb
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training.loop import Settings
-from regard.training.stages import plan_pretraining
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import plan_pretraining
 
 SETTINGS: dict[str, list[str]] = {
     "softmax": [],
@@ -62,7 +62,7 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
         plan = plan_pretraining(
             corpus, Path(folder) / kind, recipe, questions=world.questions("qa_train", QUESTIONS)
         )
-        progress = plan.execute(Settings(environment=environment, quiet=True))
+        progress = plan.execute(ExecutionOptions(environment=environment, quiet=True))
     answers = answer_questions(plan.run, world.questions("text_only"), environment)
     states = plan.run.language_model.init_state(1, recipe.model.context_length)
     right = accuracy([answer.correct for answer in answers])

@@ -18,6 +18,7 @@ RANKS = {
     "files": 0,
     "config": 1,
     "attention": 2,
+    "data": 2,
     "positions": 2,
     "metrics": 3,
     "models": 3,

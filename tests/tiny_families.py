@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.config import BigBirdConfig, EluConfig, SoftmaxConfig
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds
 from regard.models.builders import (
     HEADS,
     Classifier,
@@ -38,8 +40,6 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
     TransformerConfig,
 )
-from regard.text.batches import Batch, LabelBatch, MaskedBatch, MatchBatch, PairBatch, TextBatch
-from regard.text.objectives import IGNORE
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
 
 SIZES: dict[str, Any] = {
@@ -166,17 +166,15 @@ def tiny_batch(model: Model, seed: int = 0) -> Batch:
         lengths = torch.randint(3, BLOCK + 1, (5,), generator=generator).tolist()
         return [torch.randint(2, highest, (n,), generator=generator).tolist() for n in lengths]
 
-    (ids, lengths), (others, other_lengths) = padded(drawn(VOCABULARY)), padded(drawn(VOCABULARY))
-    labels = torch.randint(len(LABELS), ids.shape, generator=generator)
-    labels[torch.arange(ids.shape[1]) >= lengths[:, None]] = IGNORE
+    texts, others = (PaddedIds(*padded(drawn(VOCABULARY)), pad=0) for _ in range(2))
+    labels = torch.randint(len(LABELS), texts.ids.shape, generator=generator)
+    labels[torch.arange(texts.ids.shape[1]) >= texts.lengths[:, None]] = IGNORE
     match model:
         case Classifier():
-            return LabelBatch(ids, lengths, labels[:, 0])
+            return Batch({"input_ids": texts}, labels[:, 0])
         case Embedder():
-            return MatchBatch(ids, lengths, others, other_lengths)
+            inputs = {"questions": texts, "documents": others}
+            return Batch(inputs, torch.arange(5), in_batch_negatives=True)
         case SequenceToSequence():
-            return PairBatch(others, other_lengths, ids, labels)
-        case MaskedLanguageModel() | TokenClassifier():
-            return MaskedBatch(ids, lengths, labels)
-        case _:
-            return TextBatch(ids, labels)
+            return Batch({"source": others, "input_ids": texts}, labels)
+    return Batch({"input_ids": texts}, labels)

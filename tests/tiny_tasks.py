@@ -11,11 +11,11 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training.loop import Settings
-from regard.training.task_stages import plan_task
+from regard.training.loop import ExecutionOptions
+from regard.training.plan_task import plan_task
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
-SETTINGS = Settings(environment=CPU, quiet=True)
+SETTINGS = ExecutionOptions(environment=CPU, quiet=True)
 
 _STACK = ("n_layers=1", "n_heads=2", "d_model=16", "dropout=0", "positions.kind=rotary")
 _BLOCK = "context_length=320"

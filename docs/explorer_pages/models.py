@@ -10,9 +10,9 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.corpus import Document
-from regard.training.loop import Settings
-from regard.training.pair_stages import plan_pairs
-from regard.training.stages import Plan, plan_pretraining
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan_task import plan_pairs
 
 TEXTS = 6000
 _SIZES = (
@@ -55,7 +55,9 @@ def plan_encoder(out: Path, recipe: Recipe = ENCODER, n: int = TEXTS) -> Plan:
 def trained(plan: Plan) -> Trained:
     """The plan's run; a training that is done, or was stopped, isn't begun anew."""
     before = plan.describe()["untrained_loss"]
-    settings = Settings(environment=ExecutionEnvironment.choose("cpu", "float32"), quiet=True)
+    settings = ExecutionOptions(
+        environment=ExecutionEnvironment.choose("cpu", "float32"), quiet=True
+    )
     progress = plan.execute(settings, resume=True)
     assert progress.best_loss is not None, "something is held out"
     return Trained(plan.run, progress.best_loss, before, progress.step, progress.seconds)

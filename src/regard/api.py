@@ -1,18 +1,17 @@
 """The commands as functions: what `import regard` offers.
 
-`pretrain`, `finetune` and `train` have two halves: `plan_…` builds and checks everything, `execute`
-writes the run's folder and trains.
+`pretrain`, `finetune` and `train` have two halves, in `regard.training`: `plan_…` builds and checks
+everything, `execute` writes the run's folder and trains.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, cast
 
 from regard.decoding import EarlyStopping, Sampling
 from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
-from regard.errors import UserError, alternatives
+from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
@@ -21,25 +20,16 @@ from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
 from regard.evaluation.writing import writer
 from regard.models.builders import Classifier, TokenClassifier
 from regard.runs import code
-from regard.runs.checkpoints import Progress
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
-from regard.runs.recipes import TASKS, find_recipe
-from regard.runs.run import Run, load_tokenizer
-from regard.tasks.examples import Example, read_answered, read_questions, require_answers
+from regard.runs.run import Run
+from regard.tasks.examples import Example, Examples, read_questions
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig, check_examples, read_examples
-from regard.text.corpus import Document, read_corpus
-from regard.text.tokenizer import Tokenizer
+from regard.text.corpus import Corpus, read_corpus
 from regard.text.vocabulary import MASK
-from regard.training import stages, task_stages
-from regard.training.loop import Settings
-from regard.training.stages import Plan
-
-Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str]
-"""A file, several files, or the documents themselves."""
-Examples: TypeAlias = str | Path | Sequence[Example]
-"""A file, or the examples themselves."""
+from regard.training.plan import execute, plan_finetuning, plan_pretraining
+from regard.training.plan_task import plan_training
 
 
 def load(
@@ -73,7 +63,7 @@ def pretrain(
 
     `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6".
     """
-    plan = plan_pretraining(corpus, out=out, questions=questions, recipe=recipe, settings=settings)
+    plan = plan_pretraining(corpus, out, recipe, settings, questions=questions)
     execute(plan, resume=resume, device=device, precision=precision)
     return plan.run
 
@@ -90,7 +80,7 @@ def finetune(
     precision: Precision = "auto",
 ) -> Run:
     """Train a pretrained model on questions. `run` isn't changed, and its recipe is the default."""
-    plan = plan_finetuning(run, questions, out=out, recipe=recipe, settings=settings)
+    plan = plan_finetuning(run, questions, out, recipe, settings)
     execute(plan, resume=resume, device=device, precision=precision)
     return plan.run
 
@@ -113,92 +103,6 @@ def train(
     plan = plan_training(task, data, out=out, recipe=recipe, settings=settings)
     execute(plan, resume=resume, device=device, precision=precision)
     return plan.run
-
-
-def plan_pretraining(
-    corpus: Corpus,
-    *,
-    out: str | Path,
-    questions: Examples = (),
-    recipe: Recipe | str = "default",
-    settings: Sequence[str] = (),
-    tokenizer: Path | None = None,
-) -> Plan:
-    """Plan `pretrain`; `tokenizer` is the folder of a run whose tokenizer to use."""
-    chosen = find_recipe(recipe, settings)
-    data = chosen.data
-    return stages.plan_pretraining(
-        _documents(corpus, data.documents == "files", blank_lines=data.blank_lines),
-        Path(out),
-        chosen,
-        questions=_answered(questions),
-        tokenizer=_tokenizer(tokenizer),
-    )
-
-
-def plan_finetuning(
-    run: Run,
-    questions: Examples,
-    *,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-) -> Plan:
-    """Plan `finetune`."""
-    chosen = find_recipe(recipe or run.recipe, settings)
-    return stages.plan_finetuning(run, _answered(questions), Path(out), chosen)
-
-
-def plan_training(
-    task: str,
-    data: Corpus | Examples | None = None,
-    *,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-    tokenizer: Path | None = None,
-) -> Plan:
-    """Plan `train`; `tokenizer` is the folder of a run whose tokenizer to use.
-
-    Raises:
-        UserError: the task is unknown, or doesn't fit the recipe or the data.
-    """
-    known = ["questions", "text", *TASKS]
-    if task not in known:
-        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
-    chosen = find_recipe(recipe or {"questions": "default"}.get(task, task), settings)
-    if data is None and task not in TASKS:
-        raise UserError(f"train {task}: there is no file to train on; name one")
-    if task == "text":
-        if tokenizer:
-            raise UserError("--tokenizer: train text makes its own; leave it out")
-        documents = _documents(cast("Corpus", data), whole_files=True)
-        return stages.plan_text(documents, Path(out), chosen)
-    examples = cast("Examples | None", data)
-    known_tokens = _tokenizer(tokenizer)
-    if examples is not None and task == "questions":
-        questions = _answered(examples)
-        return stages.plan_questions(questions, Path(out), chosen, tokenizer=known_tokens)
-    answered = _answered_of_task(task, chosen, examples)
-    return task_stages.plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
-
-
-def execute(
-    plan: Plan,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    precision: Precision = "auto",
-    threads: int | None = None,
-    compile: bool = False,
-) -> Progress:
-    """Train as planned; `resume` continues the run in the plan's folder.
-
-    Raises:
-        UserError: the folder holds another run, or something else.
-    """
-    environment = ExecutionEnvironment.choose(device, precision, threads)
-    return plan.execute(Settings(environment=environment, compile=compile), resume=resume)
 
 
 # Evaluation
@@ -376,47 +280,7 @@ def environment_of(run: Run, precision: Precision = "float32") -> ExecutionEnvir
     return ExecutionEnvironment.choose(str(next(run.model.parameters()).device), precision)
 
 
-# Data
-
-
-def _documents(corpus: Corpus, whole_files: bool, *, blank_lines: bool = False) -> list[Document]:
-    if isinstance(corpus, str | Path):
-        corpus = [Path(corpus)]
-    files = [one for one in corpus if isinstance(one, Path)]
-    texts = [one for one in corpus if isinstance(one, str)]
-    if files:
-        return read_corpus(files, whole_files=whole_files, blank_lines=blank_lines)
-    if not texts:
-        raise UserError("the corpus holds no document")
-    return [Document(text, f"document {i}") for i, text in enumerate(texts, 1)]
-
-
-def _answered(questions: Examples) -> Sequence[Example]:
-    if isinstance(questions, str | Path):
-        return read_answered(Path(questions))
-    return questions
-
-
 def _task_examples(task: TaskConfig, examples: Examples) -> list[Example]:
     if isinstance(examples, str | Path):
         return read_examples(task, Path(examples))
     return list(examples)
-
-
-def _answered_of_task(task: str, recipe: Recipe, examples: Examples | None) -> list[Example] | None:
-    """Return the examples of a task, all with answers; None stands for the task's own.
-
-    Raises:
-        UserError: the recipe is for another task, or an example has no answer.
-    """
-    kind = recipe.task and recipe.task.__struct_config__.tag
-    if recipe.task is None or kind != task:
-        found = f"task.kind={kind}" if kind else "no task"
-        raise UserError(
-            f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
-        )
-    return None if examples is None else require_answers(_task_examples(recipe.task, examples))
-
-
-def _tokenizer(run: Path | None) -> Tokenizer | None:
-    return None if run is None else load_tokenizer(run)

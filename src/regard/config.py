@@ -133,6 +133,18 @@ def map_kinds(values: Any, change: Callable[[str], str]) -> Any:
     return values
 
 
+def code_paths(values: Any) -> list[Path]:
+    """Return the files of code that plain values name as FILE.py:CLASS."""
+    paths: dict[Path, None] = {}
+
+    def note(kind: str) -> str:
+        paths[Path(kind.rpartition(":")[0])] = None
+        return kind
+
+    map_kinds(values, note)
+    return list(paths)
+
+
 def file_name(kind: str) -> str:
     """Return a kind FILE.py:CLASS without the file's folder."""
     path, _, name = kind.rpartition(":")

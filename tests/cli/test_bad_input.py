@@ -659,7 +659,7 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
     def full(path: Path, _line: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("regard.training.progress.append_line", full)
+    monkeypatch.setattr("regard.training.loggers.append_line", full)
     outcome = regard(*PRETRAIN)
     assert outcome.code == 1
     assert "disk is full" in outcome.err.splitlines()[-1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.evaluation import tasks
-from regard.training import task_stages
+from regard.training import plan_task
 from tiny import MODEL, STEPS, Command, refused
 from tiny_tasks import CONTINUING, EMBEDDING, FAMILIES, task_recipe, task_settings, trained_run
 
@@ -18,7 +18,7 @@ CLASSES = task_settings("classification", "encoder, classification")
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_stages, "PROBE_ROWS", 8)
+    monkeypatch.setattr(plan_task, "PROBE_ROWS", 8)
     monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard import api
+from regard.data import IGNORE
 from regard.errors import UserError
 from regard.evaluation import tasks
 from regard.evaluation.tasks import (
@@ -31,10 +32,9 @@ from regard.tasks.encoding import text_room
 from regard.tasks.examples import Example
 from regard.tasks.probes import CopyConfig, MqarConfig, ProbeConfig, probe_rows
 from regard.tasks.registry import make_split
-from regard.text.objectives import IGNORE
 from regard.text.tokenizer import Tokenizer, numbers
 from regard.text.vocabulary import MASK
-from regard.training import task_stages
+from regard.training import plan_task
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -59,7 +59,7 @@ BYTE_PAIRS = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_stages, "PROBE_ROWS", 4)
+    monkeypatch.setattr(plan_task, "PROBE_ROWS", 4)
     monkeypatch.setattr(tasks, "PROBE_ROWS", 10)
 
 

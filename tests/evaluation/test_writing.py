@@ -13,7 +13,7 @@ from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.text.vocabulary import MASK, PAD, SPECIAL
-from regard.training import task_stages
+from regard.training import plan_task
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -41,7 +41,7 @@ READING = {
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_stages, "PROBE_ROWS", 4)
+    monkeypatch.setattr(plan_task, "PROBE_ROWS", 4)
 
 
 def answering(family: str, *settings: str) -> Run:

@@ -17,7 +17,7 @@ from regard.tasks.examples import encode_pairs
 from regard.tasks.registry import TaskConfig, TextTask, make_split
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.tokenizer import train_tokenizer
-from regard.training.task_stages import task_source
+from regard.training.plan_task import task_dataset
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
@@ -63,7 +63,7 @@ def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
     for questions in (split.training, split.test):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of texts that are cut
-            task_source(run, questions)
+            task_dataset(run, questions)
 
 
 def _with_labels(recipe: Recipe) -> Recipe:

@@ -29,10 +29,10 @@ from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
-from regard.training.loop import Settings
+from regard.training.loop import ExecutionOptions
 
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
-SETTINGS = Settings(environment=ENVIRONMENT, quiet=True)
+SETTINGS = ExecutionOptions(environment=ENVIRONMENT, quiet=True)
 TINY = [
     "tokenizer.kind=words",
     "model.n_layers=1",

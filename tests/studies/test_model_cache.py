@@ -7,8 +7,8 @@ import pytest
 from regard.config import override
 from regard.runs.recipes import RECIPES
 from regard.studies.model_cache import cache_folder, cached_run
-from regard.training.stages import Plan
-from regard.training.task_stages import plan_task
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_task
 
 TINY = ["model.n_layers=1", "model.d_model=16", "training.steps=3", "training.batch=4"]
 

@@ -16,7 +16,7 @@ from regard.runs.run import Run
 from regard.studies.recall import FINETUNED, NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
 from regard.studies.recall_report import recall_report
 from regard.tasks.world import WorldConfig
-from regard.training.loop import Settings
+from regard.training.loop import ExecutionOptions
 
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 TINY = [
@@ -34,7 +34,7 @@ def small_study(out: Path) -> Recall:
         out,
         WorldConfig(people=80, absent=20, biographies=2),
         override(RECIPES["demo"], TINY),
-        Settings(environment=ENVIRONMENT, quiet=True),
+        ExecutionOptions(environment=ENVIRONMENT, quiet=True),
     )
 
 

@@ -4,10 +4,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from regard.data.batch import RowFormat
+from regard.data.supervised import Questions
 from regard.errors import UserError
 from regard.tasks.examples import (
     Example,
@@ -18,8 +21,6 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
-from regard.text.batches import make_batch
-from regard.text.objectives import question_answer
 from regard.text.tokenizer import Characters
 from regard.text.vocabulary import MASK
 
@@ -164,8 +165,10 @@ def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
 ) -> None:
     tokenizer = Characters.train(["ab"])
     question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
-    whole = question_answer([2] * n_question, [3] * n_answer)
-    if make_batch([whole], block).n_targets == n_answer + 2:
+    pairs = [([2] * n_question, [3] * n_answer)]
+    dataset = Questions(pairs, RowFormat(block, pad=0), sep=MASK, eos=MASK)
+    whole = dataset.example(0, np.random.default_rng(0))
+    if dataset.collate([whole]).n_targets == n_answer + 2:
         ((asked, answer),) = encode_pairs(tokenizer, [question], block)
         assert (asked, answer) == (whole.ids[:n_question], whole.ids[n_question + 1 : -1])
         assert MASK not in asked + answer

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from regard.data import IGNORE
 from regard.tasks.probes import (
     FIRST_TOKEN,
     NOISE,
@@ -24,7 +25,6 @@ from regard.tasks.probes import (
     SortConfig,
     make_probe,
 )
-from regard.text.objectives import IGNORE
 
 UNLIKELY = 1e-3
 """A fixed seed decides each draw: a test that passes once passes always."""

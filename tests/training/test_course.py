@@ -5,18 +5,17 @@ from math import cos, log, pi
 from pathlib import Path
 
 import pytest
-from texts_of import texts_of
 
 from regard.config import override
+from regard.data import IGNORE
+from regard.data.sampler import Sampler
 from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
-from regard.text.objectives import IGNORE
 from regard.text.vocabulary import MASK, PAD
 from regard.training.optimizers import rate_factor
-from regard.training.sources import Stream
-from regard.training.stages import Plan, plan_pretraining, plan_questions
+from regard.training.plan import Plan, plan_pretraining, plan_questions
 
 COURSE = RECIPES["course"]
 CHARACTERS = [chr(i) for i in range(32, 32 + 253)]
@@ -48,23 +47,26 @@ def test_pretraining_has_the_course_s_sizes() -> None:
 def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch() -> None:
     plan = pretraining()
     first = plan.run.tokenizer.encode("".join(CHARACTERS[:4]))
-    assert plan.stream.steps == 650 * EPOCH
+    assert plan.sampler.steps == 650 * EPOCH
     assert plan.validation == []
-    assert [len(texts_of(plan.stream, step).ids) for step in (0, 21, 22, 23)] == [
+    assert [len(plan.sampler.batch(step).input_ids) for step in (0, 21, 22, 23)] == [
         128,
         128,
         122,
         128,
     ]
     for step in (0, EPOCH, 100 * EPOCH):
-        row = texts_of(plan.stream, step).ids[0].tolist()
+        row = plan.sampler.batch(step).input_ids[0].tolist()
         assert set(row) - {MASK, PAD} >= set(first)
-    assert texts_of(plan.stream, 22).ids[-1, :2].tolist() == [MASK, PAD]  # the empty document: ⁇⁇
+    assert plan.sampler.batch(22).input_ids[-1, :2].tolist() == [
+        MASK,
+        PAD,
+    ]  # the empty document: ⁇⁇
 
 
 def test_pretraining_predicts_all_but_padding() -> None:
-    batch = texts_of(pretraining().stream, 0)
-    ids, labels = batch.ids, batch.labels
+    batch = pretraining().sampler.batch(0)
+    ids, labels = batch.input_ids, batch.labels
     assert bool((labels[:, :-1][ids[:, 1:] != PAD] == ids[:, 1:][ids[:, 1:] != PAD]).all())
     assert PAD not in labels
     assert bool((labels[ids == PAD] == IGNORE).all())
@@ -72,9 +74,9 @@ def test_pretraining_predicts_all_but_padding() -> None:
 
 def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> None:
     plan = questions()
-    batch, decode = texts_of(plan.stream, 0), plan.run.tokenizer.decode
+    batch, decode = plan.sampler.batch(0), plan.run.tokenizer.decode
     asked = decode(plan.run.tokenizer.encode("Where was Jrg 0 born?"))
-    row = batch.ids[0][: len(asked) + 2]
+    row = batch.input_ids[0][: len(asked) + 2]
     assert decode(row[: len(asked)].tolist()) == asked
     labels = batch.labels[0]
     place = plan.run.tokenizer.encode("K")
@@ -83,30 +85,30 @@ def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> Non
 
 
 def test_finetuning_and_training_from_scratch_have_the_course_s_lengths() -> None:
-    assert questions().stream.steps == 75 * 8
+    assert questions().sampler.steps == 75 * 8
     finetuning = COURSE.finetuning
     assert (finetuning.epochs, finetuning.batch, finetuning.lr) == (10, 256, 6e-4)
 
 
-def rates(stream: Stream, positions: int) -> list[float]:
+def rates(sampler: Sampler, positions: int) -> list[float]:
     schedule = MinGPTConfig(positions=positions)
-    steps = range(0, stream.steps, 50)
-    return [rate_factor(s, stream.steps, stream.positions_before(s), schedule) for s in steps]
+    steps = range(0, sampler.steps, 50)
+    return [rate_factor(s, sampler.steps, 127 * sampler.rows_before(s), schedule) for s in steps]
 
 
 @pytest.mark.parametrize("epochs", [200, 650])
 def test_both_schedules_are_their_formula(epochs: int) -> None:
     """127 positions a row, over `epochs` times 2 938 rows of 128."""
-    stream = pretraining().stream
-    for i, rate in enumerate(rates(stream, epochs * 2938 * 128)):
+    sampler = pretraining().sampler
+    for i, rate in enumerate(rates(sampler, epochs * 2938 * 128)):
         epoch, part = divmod(50 * i, EPOCH)
         seen = (epoch * 2938 + part * 128) * 127
         assert rate == pytest.approx(max(0.1, (1 + cos(pi * seen / (epochs * 2938 * 128))) / 2))
 
 
 def test_the_schedule_of_2021_rises_again_and_the_later_one_does_not() -> None:
-    stream = pretraining().stream
-    early, late = (rates(stream, epochs * 2938 * 128) for epochs in (200, 650))
+    sampler = pretraining().sampler
+    early, late = (rates(sampler, epochs * 2938 * 128) for epochs in (200, 650))
     assert COURSE.pretraining.schedule == MinGPTConfig(positions=200 * 2938 * 128)
     middle = len(early) // 3
     assert min(early[:middle]) == 0.1

@@ -19,7 +19,6 @@ from regard.runs.recipe import (
     OptimizerConfig,
     TrainingConfig,
 )
-from regard.training.losses import summed_loss
 from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 from tiny_families import MODELS, tiny, tiny_batch
 from tiny_recurrent import CELLS
@@ -49,7 +48,7 @@ def test_in_every_family_every_parameter_is_trained_once(
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     trained = [id(p) for o in made for group in o.param_groups for p in group["params"]]
     assert sorted(trained) == sorted(id(p) for p in model.parameters())
-    summed_loss(model, tiny_batch(model)).backward()
+    model.loss(tiny_batch(model)).backward()
     for one in made:
         one.step()
     for name, parameter in model.named_parameters():

@@ -19,10 +19,10 @@ from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, step
-from regard.training.loop import InterruptedTraining, Settings
-from regard.training.progress import read_metrics
-from regard.training.stages import Plan, plan_pretraining
+from regard.training import loop, optimizers
+from regard.training.loggers import read_metrics
+from regard.training.loop import ExecutionOptions, InterruptedTraining
+from regard.training.plan import Plan, plan_pretraining
 
 TINY = [
     "model.n_layers=1",
@@ -36,7 +36,7 @@ TINY = [
     "pretraining.log_every=1",
     "data.validation=0.1",
 ]
-SETTINGS = Settings(
+SETTINGS = ExecutionOptions(
     environment=ExecutionEnvironment(torch.device("cpu"), torch.float32), quiet=True
 )
 
@@ -123,7 +123,7 @@ def fail_at(
     with monkeypatch.context() as patch:
         for name in SEAMS:
             patch.setattr(files, name, failing(name))
-        patch.setattr("regard.training.progress.append_line", failing("append_line"))
+        patch.setattr("regard.training.loggers.append_line", failing("append_line"))
         yield
 
 
@@ -143,7 +143,7 @@ def count_moments(corpus: list[Document], out: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         for name in SEAMS:
             patch.setattr(files, name, counting(name))
-        patch.setattr("regard.training.progress.append_line", counting("append_line"))
+        patch.setattr("regard.training.loggers.append_line", counting("append_line"))
         plan(corpus, out).execute(SETTINGS)
     return calls
 
@@ -170,7 +170,7 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
 
 def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and be killed in the step after that."""
-    original = step.clip_gradients
+    original = optimizers.clip_gradients
 
     def stopping(*args: Any) -> float:
         if args[3] > step_number:
@@ -205,7 +205,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
 ) -> None:
     import signal
 
-    original = step.clip_gradients
+    original = optimizers.clip_gradients
 
     def pressing(*args: Any) -> float:
         if args[3] == 2:
@@ -235,7 +235,7 @@ def test_bad_numbers_stop_before_they_do_harm(
 ) -> None:
     made = plan(corpus, tmp_path / "run")
     before: dict[str, torch.Tensor] = {}
-    original = step.accumulate_gradients
+    original = loop.accumulate_gradients
 
     def poisoned(*args: Any, **kwargs: Any) -> float:
         loss = original(*args, **kwargs)

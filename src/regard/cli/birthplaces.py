@@ -57,7 +57,7 @@ def birthplaces(
     Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
     pretraining.steps=600. `regard world` writes data of this form.
     """
-    from regard.runs.recipes import find_recipe
+    from regard.runs.recipe import find_recipe
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report
@@ -67,7 +67,7 @@ def birthplaces(
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
-    chosen = options.settings(device, precision, threads, compile_)
+    chosen = options.execution_options(device, precision, threads, compile_)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
         of_seed = find_recipe(

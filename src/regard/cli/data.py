@@ -37,22 +37,20 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     """
     import numpy as np
 
+    from regard.data import IGNORE
+    from regard.data.causal import CausalExample, corrupt_span
+    from regard.data.masked import mask_tokens
+    from regard.data.supervised import question_answer
     from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.corpus import read_corpus
-    from regard.text.objectives import (
-        IGNORE,
-        EncodedExample,
-        masked_tokens,
-        question_answer,
-        span_corruption,
-    )
     from regard.text.tokenizer import Characters, encode_documents
+    from regard.text.vocabulary import MASK, SPECIAL
 
     def show(x: Sequence[int], labels: Sequence[int]) -> None:
         y = ["·" if label == IGNORE else tokenizer.decode([label]) for label in labels]
         click.echo(f"x: {tokenizer.decode(x)}\ny: {''.join(y)}\n")
 
-    def show_next(example: EncodedExample) -> None:
+    def show_next(example: CausalExample) -> None:
         labels = [
             token if target else IGNORE
             for token, target in zip(example.ids, example.targets, strict=True)
@@ -63,16 +61,17 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
         questions = read_answered(file)[:num_examples]
         tokenizer = Characters.train([text for q in questions for text in (q.text, q.answer or "")])
         for pair in encode_pairs(tokenizer, questions, context_length):
-            show_next(question_answer(*pair))
+            show_next(question_answer(*pair, sep=MASK, eos=MASK))
         return
     documents = read_corpus([file])[:num_examples]
     tokenizer = Characters.train([document.text for document in documents])
-    draw = np.random.default_rng(seed)
+    rng, regular_ids = np.random.default_rng(seed), range(len(SPECIAL), tokenizer.size)
     for ids in encode_documents(tokenizer, documents):
         if kind == "corruption":
-            show_next(span_corruption(ids, context_length, draw))
+            show_next(corrupt_span(ids, context_length, rng, mask=MASK))
         else:
-            show(*masked_tokens(ids[:context_length], tokenizer.size, draw))
+            text = ids[:context_length]
+            show(*mask_tokens(text, rng, mask=MASK, regular_ids=regular_ids))
 
 
 @click.command()

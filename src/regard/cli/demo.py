@@ -40,7 +40,7 @@ def demo(
     such as world.correlation=0.5.
     """
     from regard.config import override
-    from regard.runs.recipes import find_recipe
+    from regard.runs.recipe import find_recipe
     from regard.studies.recall import recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
@@ -50,7 +50,7 @@ def demo(
     of_recipe = [o for o in overrides if not o.startswith("world.")]
     recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
-    chosen = options.settings(device, precision, threads, compile_)
+    chosen = options.execution_options(device, precision, threads, compile_)
     folder = out or _unused(Path("runs/demo"))
     try:
         found = recall(folder, world, recipe, chosen)

@@ -9,7 +9,7 @@ import click
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
-    from regard.training.loop import Settings
+    from regard.training.loop import ExecutionOptions
 
 
 class OutputFile(click.Path):
@@ -102,12 +102,14 @@ COMPILE = click.option(
 )
 
 
-def settings(device: str, precision: Any, threads: int | None, compile_: bool) -> "Settings":
+def execution_options(
+    device: str, precision: Any, threads: int | None, compile_: bool
+) -> "ExecutionOptions":
     """Return the execution options of a study that trains."""
     from regard.runs.environment import ExecutionEnvironment
-    from regard.training.loop import Settings
+    from regard.training.loop import ExecutionOptions
 
-    return Settings(
+    return ExecutionOptions(
         environment=ExecutionEnvironment.choose(device, precision, threads), compile=compile_
     )
 

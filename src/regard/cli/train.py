@@ -9,7 +9,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.training.stages import Plan
+    from regard.training.plan import Plan
 
 TOKENIZER = click.option(
     "--tokenizer",
@@ -55,18 +55,13 @@ def pretrain(
 
     Settings follow as section.field=value, such as model.n_layers=6.
     """
-    from regard import api
+    from regard.training.plan import plan_pretraining
 
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
-    plan = api.plan_pretraining(
-        files,
-        out=out,
-        questions=questions or (),
-        recipe=recipe or "default",
-        settings=settings,
-        tokenizer=tokenizer,
+    plan = plan_pretraining(
+        files, out, recipe or "default", settings, questions=questions or (), tokenizer=tokenizer
     )
     _execute(plan, **flags)
 
@@ -95,11 +90,11 @@ def finetune(
     **flags: Any,
 ) -> None:
     """Train the run --from on the questions of PAIRS, by default with that run's recipe."""
-    from regard import api
+    from regard.runs.run import Run
+    from regard.training.plan import plan_finetuning
 
     overrides = [*settings, *_seed_setting(seed)]
-    run = api.load(parent, device="cpu")
-    _execute(api.plan_finetuning(run, pairs, out=out, recipe=recipe, settings=overrides), **flags)
+    _execute(plan_finetuning(Run.load(parent), pairs, out, recipe, overrides), **flags)
 
 
 @click.command()
@@ -121,13 +116,13 @@ def train(
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; the
     command ends with a sample. Settings follow as section.field=value.
     """
-    from regard import api
+    from regard.training.plan_task import plan_training
 
     paths, settings = _split(files, seed)
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
-    plan = api.plan_training(
+    plan = plan_training(
         task, data or None, out=out, recipe=recipe, settings=settings, tokenizer=tokenizer
     )
     if _execute(plan, **flags) and task == "text":
@@ -149,7 +144,7 @@ def _execute(
     plan: "Plan", *, dry_run: bool, json_file: Path | None, compile_: bool, **execution: Any
 ) -> bool:
     """Print the plan and, unless it is a dry run, train; return whether it trained."""
-    from regard import api
+    from regard.training.plan import execute
 
     facts = plan.describe()
     for name, value in facts.items():
@@ -159,7 +154,7 @@ def _execute(
         if json_file:
             options.write_json(json_file, facts)
         return False
-    progress = api.execute(plan, compile=compile_, **execution)
+    progress = execute(plan, compile=compile_, **execution)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
     if json_file:
@@ -174,8 +169,8 @@ def _print_sample(plan: "Plan") -> None:
     """Print a sample that begins with a few tokens of the training text."""
     from regard.decoding import Sampling, generate
 
-    run, (ids, *_) = plan.run, plan.stream.batch(0).inputs
-    start = ids[0, : run.recipe.model.context_length // 8].tolist()
+    run, batch = plan.run, plan.sampler.batch(0)
+    start = batch.input_ids[0, : run.recipe.model.context_length // 8].tolist()
     (sample,) = generate(
         run.language_model,
         [start],

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.sampling import Sampling
-from regard.text.batches import lengths_of, pad_rows
+from regard.text.vocabulary import PAD
 
 
 class Generator(Protocol):
@@ -102,7 +103,7 @@ def prefill(
     The last new token needs no place: nothing comes after it.
     """
     capacity = max(map(len, prompts)) + max_new_tokens - 1
-    ids = pad_rows(prompts, limit=capacity)
+    ids = pad_rows(prompts, PAD, limit=capacity)
     attention_mask = torch.arange(ids.shape[1]) < lengths_of(prompts)[:, None]
     states = model.init_state(len(prompts), capacity)
     return model.extend(ids.to(device), states, attention_mask.to(device))

@@ -7,14 +7,14 @@ import msgspec
 import torch
 from torch import Tensor
 
+from regard.data.batch import pad_rows
 from regard.decoding import Generated, generate
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subjects
-from regard.text.batches import pad_rows
-from regard.text.vocabulary import MASK
+from regard.text.vocabulary import MASK, PAD
 
 SIGNALS = {
     "probability": "probability of the whole answer under the model",
@@ -117,7 +117,7 @@ def name_log_probabilities(
     for start in range(0, len(names), batch):
         chosen = names[start : start + batch]
         rows = [run.prefix + run.tokenizer.encode(name)[: run.max_prompt_tokens] for name in chosen]
-        ids = pad_rows(rows, limit=run.recipe.model.context_length).to(environment.device)
+        ids = pad_rows(rows, PAD, limit=run.recipe.model.context_length).to(environment.device)
         with environment.autocast():
             logits = run.language_model(ids)
         scores = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)

@@ -8,14 +8,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from regard.data import IGNORE
+from regard.data.causal import Documents
+from regard.data.sampler import sequential_batches
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.text.batches import make_batch
 from regard.text.corpus import Document
-from regard.text.objectives import IGNORE, begin, continuation, next_token, pieces
 from regard.text.tokenizer import encode_documents
+from regard.text.vocabulary import MASK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,31 +57,22 @@ class TextScore:
 def text_perplexity(
     run: Run, documents: Sequence[Document], environment: ExecutionEnvironment, *, batch: int = 64
 ) -> TextScore:
-    """Score documents, long ones in pieces of a block that are read independently.
+    """Score documents, long ones in pieces of the context length that are read independently.
 
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    block = run.recipe.model.context_length
-    lines = run.recipe.data.documents == "lines"
-    examples = [
-        begin(
-            run.prefix, next_token(piece, run.max_prompt_tokens) if lines else continuation(piece)
-        )
-        for ids in encode_documents(run.tokenizer, documents)
-        for piece in pieces(ids, run.max_prompt_tokens)
-    ]
+    eos = MASK if run.recipe.data.documents == "lines" else None
+    texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, eos=eos)
     losses: list[float] = []
     counts: list[int] = []
-    for start in range(0, len(examples), batch):
-        rows = make_batch(examples[start : start + batch], block).to(environment.device)
+    for rows in sequential_batches(texts, batch):
+        labels = rows.labels.to(environment.device)
         with environment.autocast():
-            logits = run.language_model(rows.ids)
-        loss = F.cross_entropy(
-            logits.float().mT, rows.labels, ignore_index=IGNORE, reduction="none"
-        )
+            logits = run.language_model(rows.input_ids.to(environment.device))
+        loss = F.cross_entropy(logits.float().mT, labels, ignore_index=IGNORE, reduction="none")
         losses += loss.sum(1).tolist()
-        counts += (rows.labels != IGNORE).sum(1).tolist()
+        counts += (labels != IGNORE).sum(1).tolist()
     if not sum(counts):
         raise UserError(f"{documents[0].where}: is too short to be scored")
     characters = sum(len(document.text) for document in documents)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from regard.data import IGNORE
+from regard.data.batch import lengths_of, pad_rows
 from regard.decoding import Generated, generate
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
@@ -27,9 +29,7 @@ from regard.tasks.encoding import encode_texts, encode_words, text_room
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig, probe_rows
 from regard.tasks.registry import Scores, TextTask, check_examples, make_split, task_of
-from regard.text.batches import lengths_of, pad_rows
-from regard.text.objectives import IGNORE
-from regard.text.vocabulary import MASK
+from regard.text.vocabulary import MASK, PAD
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -181,7 +181,7 @@ def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Predict
             asked = [[*run.prefix, *text, MASK] for text in texts]
             return _decoded(run, _greedy(run.model, asked, run.recipe.model.context_length, device))
         case SequenceToSequence():
-            sources = pad_rows(texts, limit=run.max_source_tokens).to(device)
+            sources = pad_rows(texts, PAD, limit=run.max_source_tokens).to(device)
             writer = run.model.condition(sources, lengths_of(texts).to(device))
             starts = [[MASK]] * len(texts)
             return _decoded(run, _greedy(writer, starts, run.recipe.model.context_length, device))
@@ -228,7 +228,7 @@ def _labels(
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
     ids = [[*run.prefix, *text] for text, _ in rows]
     limit = run.recipe.model.context_length
-    inputs = [pad_rows(ids, limit=limit).to(device), lengths_of(ids).to(device)]
+    inputs = [pad_rows(ids, PAD, limit=limit).to(device), lengths_of(ids).to(device)]
     if run.recipe.uses_token_types:
         parts = [[*[0] * len(run.prefix), *segments] for _, segments in rows]
         inputs.append(pad_rows(parts, 0, limit=limit).to(device))
@@ -247,7 +247,7 @@ def _tags(
     """A tag for each word, by its last token; all of them are as probable as their product."""
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     ids = [[*run.prefix, *text] for text, _ in rows]
-    padded = pad_rows(ids, limit=run.recipe.model.context_length).to(device)
+    padded = pad_rows(ids, PAD, limit=run.recipe.model.context_length).to(device)
     logits = model(padded, lengths_of(ids).to(device))
     best, label = logits.float().log_softmax(-1).max(-1)
     names, begins = run.recipe.head.labels, len(run.prefix)
@@ -307,7 +307,7 @@ def embed(
     vectors = []
     for start in range(0, len(texts.rows), BATCH):
         rows = [[*run.prefix, *text] for text in texts.rows[start : start + BATCH]]
-        padded = pad_rows(rows, limit=run.recipe.model.context_length).to(environment.device)
+        padded = pad_rows(rows, PAD, limit=run.recipe.model.context_length).to(environment.device)
         with environment.autocast():
             made = run.model(padded, lengths_of(rows).to(environment.device))
         vectors.append(made.float().cpu().numpy())

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import torch
 
+from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.generate import Generator
 from regard.errors import UserError
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.probes import ProbeConfig
-from regard.text.batches import lengths_of, pad_rows
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents
-from regard.text.vocabulary import MASK
+from regard.text.vocabulary import MASK, PAD
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def writer(
     if isinstance(run.model, SequenceToSequence):
         _require_room(texts, 0, run.max_source_tokens)
         starts = [[MASK]] * len(texts)
-        sources = pad_rows(texts, limit=run.max_source_tokens).to(device)
+        sources = pad_rows(texts, PAD, limit=run.max_source_tokens).to(device)
         model: Generator = run.model.condition(sources, lengths_of(texts).to(device))
         shown: list[list[int]] = [[]] * len(texts)
     else:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.data.batch import lengths_of
 from regard.decoding import generate
 from regard.errors import UserError
 from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
@@ -19,7 +20,6 @@ from regard.models.builders import SequenceToSequence
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
-from regard.text.batches import lengths_of
 from regard.text.vocabulary import MASK, SPECIAL
 
 ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]

@@ -3,14 +3,18 @@
 Shapes: b rows, n tokens, m tokens of a source.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention
+from regard.data import IGNORE
+from regard.data.batch import Batch, padded_size
 from regard.errors import UserError
 from regard.models.config import (
     ClassificationHeadConfig,
@@ -35,6 +39,8 @@ from regard.models.transformer import Decoder, Encoder
 
 CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
 Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
+CompiledBody: TypeAlias = Callable[..., Tensor]
+"""A compiled form of a model's body."""
 
 
 class LanguageModel(nn.Module):
@@ -54,6 +60,11 @@ class LanguageModel(nn.Module):
         """Logits of the token after each position."""
         logits: Tensor = self.head(self.body(input_ids))
         return logits
+
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the targets."""
+        body = self.body if body is None else body
+        return _token_loss(self.head, body(batch.input_ids), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """The states before the first of at most `capacity` tokens."""
@@ -94,6 +105,12 @@ class SequenceToSequence(nn.Module):
         """Logits of the token of the target after each position."""
         logits: Tensor = self.head(self.body(source, lengths, input_ids))
         return logits
+
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the targets."""
+        body, source = self.body if body is None else body, batch.inputs["source"]
+        hidden = body(source.ids, source.lengths, batch.input_ids)
+        return _token_loss(self.head, hidden, batch)
 
     def condition(
         self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]
@@ -145,6 +162,11 @@ class MaskedLanguageModel(nn.Module):
         logits: Tensor = self.head(self.body(input_ids, lengths, token_type_ids))
         return logits
 
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the targets."""
+        body = self.body if body is None else body
+        return _token_loss(self.head, _hidden(body, batch), batch)
+
 
 class Classifier(nn.Module):
     """A body with a head that scores the labels of whole texts."""
@@ -168,6 +190,11 @@ class Classifier(nn.Module):
         scores: Tensor = self.head(self.body(input_ids, lengths, *parts), lengths)
         return scores
 
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the rows."""
+        hidden = _hidden(self.body if body is None else body, batch)
+        return _cross_entropy(self.head(hidden, batch.inputs["input_ids"].lengths), batch.labels)
+
 
 class TokenClassifier(nn.Module):
     """A body with a head that scores the labels of each token."""
@@ -183,6 +210,11 @@ class TokenClassifier(nn.Module):
         """Logits of the labels at each position."""
         scores: Tensor = self.head(self.body(input_ids, lengths))
         return scores
+
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the targets."""
+        body = self.body if body is None else body
+        return _token_loss(self.head, _hidden(body, batch), batch)
 
 
 class Embedder(nn.Module):
@@ -203,6 +235,23 @@ class Embedder(nn.Module):
         vectors: Tensor = self.head(self.body(input_ids, lengths), lengths)
         return vectors
 
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Each question's document against those of the batch (van den Oord et al., 2018, eq. 4).
+
+        A document that answers two questions of the batch is no wrong answer to either.
+        """
+        body = self.body if body is None else body
+        documents = batch.inputs["documents"].ids
+        question_vectors, document_vectors = (
+            self.head(body(field.ids, field.lengths), field.lengths)
+            for field in (batch.inputs["questions"], batch.inputs["documents"])
+        )
+        same = (documents[:, None] == documents[None]).all(-1)
+        others = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
+        scores = question_vectors @ document_vectors.mT / self.head.temperature
+        scores = scores.masked_fill(others, float("-inf"))
+        return _cross_entropy(scores, batch.labels)
+
 
 Model: TypeAlias = (
     LanguageModel
@@ -212,7 +261,25 @@ Model: TypeAlias = (
     | TokenClassifier
     | Embedder
 )
-"""Any of them: each has a `body` and a `head`."""
+"""Any of them: each has a `body`, a `head` and a `loss` of batches."""
+
+
+def _hidden(body: CompiledBody, batch: Batch) -> Float[Tensor, "b n d"]:
+    """The hidden states of rows that are read from both sides."""
+    tokens, types = batch.inputs["input_ids"], batch.inputs.get("token_type_ids")
+    return body(tokens.ids, tokens.lengths, *(() if types is None else (types.ids,)))
+
+
+def _token_loss(head: nn.Module, hidden: Float[Tensor, "b n d"], batch: Batch) -> Tensor:
+    """Only the positions that carry loss are scored, and others that fill up their number."""
+    labels = batch.labels.flatten()
+    scored = (labels == IGNORE).argsort(stable=True)[: padded_size(batch.n_targets)]
+    return _cross_entropy(head(hidden.flatten(0, 1)[scored]), labels[scored])
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
 
 
 def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:

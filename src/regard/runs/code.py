@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from regard.config import Config, map_kinds
+from regard.config import Config, code_paths, map_kinds
 from regard.errors import UserError
 from regard.files import write_file
 
@@ -26,7 +26,7 @@ def code_files(config: Config) -> dict[str, Path]:
         UserError: two of them have one name.
     """
     files: dict[str, Path] = {}
-    for path in _named(msgspec.to_builtins(config)):
+    for path in code_paths(msgspec.to_builtins(config)):
         other = files.setdefault(path.name, path)
         if other != path and other.read_bytes() != path.read_bytes():
             raise UserError(f"{path} and {other} have one name; rename one of them")
@@ -58,7 +58,7 @@ def check_code(values: Any, hashes: dict[str, str]) -> None:
     Raises:
         UserError: names the file.
     """
-    for path in _named(values):
+    for path in code_paths(values):
         if not path.is_file():
             raise UserError(f"{path}: is missing; restore it from a copy of the run")
         if _hash(path) != hashes.get(path.name):
@@ -74,17 +74,6 @@ def trust_code(run: Path) -> None:
     """Trust the files of code in a run's folder from now on."""
     for path in sorted((run / FOLDER).glob("*.py")):
         _trust(path)
-
-
-def _named(values: Any) -> list[Path]:
-    paths: dict[Path, None] = {}
-
-    def note(kind: str) -> str:
-        paths[Path(kind.rpartition(":")[0])] = None
-        return kind
-
-    map_kinds(values, note)
-    return list(paths)
 
 
 def _hash(path: Path) -> str:

@@ -1,5 +1,6 @@
 """The configuration of a run: everything that a recipe decides. Knows no torch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -14,10 +15,11 @@ from regard.config import (
     Probability,
     Seed,
     convert,
+    override,
     parse_toml,
     to_toml,
 )
-from regard.errors import UserError, suggestion
+from regard.errors import UserError, alternatives, suggestion
 from regard.models.config import (
     CausalConfig,
     DecoderConfig,
@@ -28,7 +30,7 @@ from regard.models.config import (
 )
 from regard.runs.code import check_code, locate_code
 from regard.tasks.registry import TaskConfig
-from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
+from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.corpus import read_text
 from regard.text.vocabulary import MASK
 
@@ -36,6 +38,7 @@ FORMAT = 1
 """Version of the configuration in run folders; incremented when older ones can't be read."""
 
 Rate = Annotated[float, Meta(gt=0, le=1000)]
+Words = Annotated[int, Meta(ge=0, le=100)]
 
 
 class DataConfig(Config, frozen=True):
@@ -56,6 +59,50 @@ class DataConfig(Config, frozen=True):
     def prefix(self) -> list[int]:
         """The ids that begin each text. Windows of a file begin anywhere, so they have none."""
         return [MASK] if self.begin_mark and self.documents == "lines" else []
+
+
+class ObjectiveConfig(Config, frozen=True):
+    """What pretraining predicts: the share of batches of each kind."""
+
+    next_token: Fraction = 1.0
+    """Documents, each token from those before."""
+    span_corruption: Fraction = 0.0
+    """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
+    masked_tokens: Fraction = 0.0
+    """Documents with tokens masked, to be told from both sides (BERT); for an encoder."""
+    masked_autoencoding: Fraction = 0.0
+    """Documents with tokens hidden behind ⁇, to be told from both sides; for an encoder."""
+    masking: Annotated[float, Meta(gt=0, le=1)] = 0.15
+    """Share of a document's tokens that is masked or hidden."""
+    clozes: Fraction = 0.0
+    """What the documents say, asked piece by piece in their own words."""
+    cloze_words: tuple[Words, Words] = (0, 4)
+    """Fewest and most words on its left that a cloze shows, drawn each time."""
+    questions: Fraction = 0.0
+    """Questions with answers; needs --questions."""
+    question_batch: Annotated[int, Meta(ge=1)] | None = None
+    """Questions, or clozes, of a step; as many as the batch has documents if not given."""
+
+    def __post_init__(self) -> None:
+        if not self.total:
+            raise ValueError("all shares are 0: give one of them a share above 0")
+        if self.cloze_words[0] > self.cloze_words[1]:
+            raise ValueError("cloze_words: give the fewest first, then the most")
+
+    @property
+    def total(self) -> float:
+        """Sum of all shares."""
+        return self.from_the_left + self.from_both_sides
+
+    @property
+    def from_the_left(self) -> float:
+        """Shares of what predicts each token from those before."""
+        return self.next_token + self.span_corruption + self.clozes + self.questions
+
+    @property
+    def from_both_sides(self) -> float:
+        """Shares of what an encoder predicts."""
+        return self.masked_tokens + self.masked_autoencoding
 
 
 class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
@@ -180,6 +227,26 @@ class Recipe(Config, frozen=True):
     def max_prompt_tokens(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
         return self.model.context_length - len(self.data.prefix)
+
+
+def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
+    """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
+
+    Raises:
+        UserError: there is no such recipe, or a setting is invalid.
+    """
+    if isinstance(recipe, str):
+        from regard.runs.recipes import RECIPES  # made of the classes of this module
+
+        if recipe in RECIPES:
+            recipe = RECIPES[recipe]
+        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
+            recipe = read_recipe(Path(recipe))
+        else:
+            raise UserError(
+                f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
+            )
+    return override(recipe, settings)
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -1,13 +1,9 @@
 """The recipes that come with Regard."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from regard.config import override
-from regard.errors import UserError, alternatives
 from regard.models.config import (
     ClassificationHeadConfig,
     DecoderConfig,
@@ -26,9 +22,9 @@ from regard.runs.recipe import (
     DataConfig,
     MinGPTConfig,
     MuonConfig,
+    ObjectiveConfig,
     Recipe,
     TrainingConfig,
-    read_recipe,
 )
 from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
@@ -46,7 +42,7 @@ from regard.tasks.retrieval import RetrievalConfig
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
-from regard.text.config import BytePairsConfig, CharactersConfig, ObjectiveConfig, WordsConfig
+from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
 
 T = TypeVar("T", bound=TransformerConfig)
 
@@ -204,21 +200,3 @@ RECIPES: dict[str, Recipe] = {
     "masked": _MASKED,
     **TASKS,
 }
-
-
-def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
-    """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
-
-    Raises:
-        UserError: there is no such recipe, or a setting is invalid.
-    """
-    if isinstance(recipe, str):
-        if recipe in RECIPES:
-            recipe = RECIPES[recipe]
-        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
-            recipe = read_recipe(Path(recipe))
-        else:
-            raise UserError(
-                f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
-            )
-    return override(recipe, settings)

@@ -10,8 +10,10 @@ checkpoints/N/     the state after N steps, for resuming
 report.html        what an evaluation found
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +25,19 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
-from regard.config import file_name, map_kinds
+import regard
+from regard.config import code_paths, file_name, map_kinds
+from regard.data.batch import RowFormat
 from regard.errors import UserError
 from regard.files import write_file
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
-from regard.text.corpus import read_text
+from regard.tasks.examples import Example
+from regard.text.corpus import Document, read_text
 from regard.text.tokenizer import Tokenizer, tokenizer_from_json
+from regard.text.vocabulary import PAD
 
 
 @dataclass(eq=False)
@@ -50,8 +56,9 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             model = make_model(recipe.model, recipe.head, tokenizer.size)
-        code = code_hashes(recipe)
-        return Run(path, recipe, tokenizer, model, origin | ({"code": code} if code else {}))
+        if code_paths(msgspec.to_builtins(recipe)):
+            origin = origin | {"code": code_hashes(recipe)}
+        return Run(path, recipe, tokenizer, model, origin)
 
     @staticmethod
     def load(path: Path, *, device: torch.device | None = None) -> "Run":
@@ -93,6 +100,11 @@ class Run:
         return self.recipe.data.prefix
 
     @property
+    def row_format(self) -> RowFormat:
+        """How texts become rows of the model's input."""
+        return RowFormat(self.recipe.model.context_length, PAD, self.prefix)
+
+    @property
     def max_prompt_tokens(self) -> int:
         """The longest text that the model reads, in tokens, without what begins it."""
         return self.recipe.max_prompt_tokens
@@ -107,7 +119,8 @@ class Run:
     def save_description(self) -> None:
         """Write all but the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
-        copy_code(self.recipe, self.path)
+        if "code" in self.origin:
+            copy_code(self.recipe, self.path)
         write_file(self.path / "tokenizer.json", self.tokenizer.to_json().encode())
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
@@ -203,6 +216,24 @@ def load_tokenizer(run: Path) -> Tokenizer:
         raise UserError(f"{path}: is no tokenizer ({error}); restore it from a copy") from None
 
 
+def describe_origin(
+    stage: str, corpus: Sequence[Document], questions: Sequence[Example]
+) -> dict[str, Any]:
+    """Return how a run is made, for its origin.json."""
+    places = [document.where for document in corpus] + [question.where for question in questions]
+    files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
+    pairs = [[q.text, *([] if q.second is None else [q.second]), q.answer] for q in questions]
+    data = msgspec.json.encode([[document.text for document in corpus], pairs])
+    return {
+        "regard": regard.__version__,
+        "stage": stage,
+        "inputs": [name for name in files if Path(name).is_file()],
+        "fingerprint": hashlib.sha256(data).hexdigest()[:16],
+        "documents": len(corpus),
+        "questions": len(questions),
+    }
+
+
 def load_origin(run: Path) -> dict[str, Any]:
     """How a run was made.
 
@@ -230,7 +261,7 @@ def read_table(path: Path) -> dict[str, Any]:
 def _made_for(run: Run) -> dict[str, Any]:
     """All that decides what weights mean, as plain values."""
     model, head = run.recipe.model, run.recipe.head
-    code = code_hashes(run.recipe)
+    code = run.origin.get("code")
     return {
         "tokenizer": run.tokenizer.fingerprint,
         "prefix": run.prefix,

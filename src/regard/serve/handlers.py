@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from regard.data.batch import lengths_of
 from regard.decoding import Sampling, stream
 from regard.errors import UserError
 from regard.evaluation.writing import Writer, writer
@@ -18,7 +19,6 @@ from regard.explorer.serialize import TooLargeError
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
-from regard.text.batches import lengths_of
 from regard.text.vocabulary import MASK
 
 LAYERS, HEADS = "Only layers", "Only heads"

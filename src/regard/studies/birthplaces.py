@@ -32,8 +32,8 @@ from regard.tasks.examples import (
 )
 from regard.text.corpus import Document, read_corpus
 from regard.text.tokenizer import Tokenizer
-from regard.training.loop import Settings
-from regard.training.stages import (
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import (
     Plan,
     corpus_tokenizer,
     plan_finetuning,
@@ -162,7 +162,11 @@ class Arm:
 
 
 def birthplaces(
-    data: Data, out: Path, recipe: Recipe, settings: Settings, arms: Sequence[str] = tuple(ARMS)
+    data: Data,
+    out: Path,
+    recipe: Recipe,
+    options: ExecutionOptions,
+    arms: Sequence[str] = tuple(ARMS),
 ) -> dict[str, Arm]:
     """Train and ask the arms. What `out` holds of them already is kept and gone on with.
 
@@ -178,8 +182,8 @@ def birthplaces(
     encode_questions(tokenizer, [*data.text_only, *data.unknown], recipe.max_prompt_tokens)
     found = {}
     for arm in arms:
-        stages = list(_train(arm, data, out, recipe, settings, tokenizer))
-        found[arm] = _ask(stages, arm, data, settings)
+        stages = list(_train(arm, data, out, recipe, options, tokenizer))
+        found[arm] = _ask(stages, arm, data, options)
     return found
 
 
@@ -187,36 +191,41 @@ _Trained: TypeAlias = tuple[Run, Progress]
 
 
 def _train(
-    arm: str, data: Data, out: Path, recipe: Recipe, settings: Settings, tokenizer: Tokenizer
+    arm: str,
+    data: Data,
+    out: Path,
+    recipe: Recipe,
+    options: ExecutionOptions,
+    tokenizer: Tokenizer,
 ) -> Iterator[_Trained]:
     """The stages of an arm; the same tokenizer for all arms."""
     if arm == NOT_PRETRAINED:
         yield _execute(
-            plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer), settings
+            plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer), options
         )
         return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
     mixed = data.qa_train if recipe.objective.questions > 0 else ()
     plan = plan_pretraining(corpus, out / arm, recipe, questions=mixed, tokenizer=tokenizer)
-    yield _execute(plan, settings)
+    yield _execute(plan, options)
     if not mixed:
         finetuned = plan_finetuning(plan.run, data.qa_train, out / f"{arm}-finetuned", recipe)
-        yield _execute(finetuned, settings)
+        yield _execute(finetuned, options)
 
 
-def _execute(plan: Plan, settings: Settings) -> _Trained:
+def _execute(plan: Plan, options: ExecutionOptions) -> _Trained:
     """Train, or go on with training."""
-    return plan.run, plan.execute(settings, resume=(plan.run.path / "config.toml").exists())
+    return plan.run, plan.execute(options, resume=(plan.run.path / "config.toml").exists())
 
 
-def _ask(stages: Sequence[_Trained], arm: str, data: Data, settings: Settings) -> Arm:
+def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOptions) -> Arm:
     """Answer all questions, keep the answers, and score those that can be."""
     runs, progress = [run for run, _ in stages], [progress for _, progress in stages]
     run, started = runs[-1], time.perf_counter()
-    evaluation = evaluate(run, data.text_only, settings.environment, seed=run.recipe.seed)
+    evaluation = evaluate(run, data.text_only, options.environment, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
     save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
-    unknown = answer_questions(run, data.unknown, settings.environment)
+    unknown = answer_questions(run, data.unknown, options.environment)
     save_predictions([a.answered for a in unknown], run.path / "test.txt")
     share = evaluation.accuracy
     assert share is not None  # these questions have answers

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from regard.evaluation import figures
 from regard.evaluation.report import Figure
 from regard.runs.run import Run
-from regard.training.progress import read_metrics
+from regard.training.loggers import read_metrics
 
 
 def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figure:

@@ -11,8 +11,8 @@ import msgspec
 from regard.config import to_toml
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.training.loop import Settings
-from regard.training.stages import Plan
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import Plan
 
 
 def cached_run(plan: Plan) -> Run:
@@ -25,8 +25,10 @@ def cached_run(plan: Plan) -> Run:
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")
         run = replace(plan.run, path=partial)
-        settings = Settings(environment=ExecutionEnvironment.choose("auto", "float32"), quiet=True)
-        replace(plan, run=run).execute(settings, resume=True)
+        options = ExecutionOptions(
+            environment=ExecutionEnvironment.choose("auto", "float32"), quiet=True
+        )
+        replace(plan, run=run).execute(options, resume=True)
         shutil.rmtree(partial / "checkpoints", ignore_errors=True)
         partial.rename(folder)
     return Run.load(folder)

@@ -22,8 +22,8 @@ from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.text.corpus import Document
-from regard.training.loop import Settings
-from regard.training.stages import plan_finetuning, plan_pretraining, plan_questions
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 
 PRETRAINED = "text and questions together"
 FINETUNED = "text first, questions afterwards"
@@ -66,20 +66,20 @@ class Recall:
         }
 
 
-def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -> Recall:
+def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOptions) -> Recall:
     """Run the study; the world and the runs are written below `out`."""
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")
-    arms = _train_arms(out, world, recipe, settings)
+    arms = _train_arms(out, world, recipe, options)
 
     questions = world.questions("text_only")
     text_only, absent = (
-        answer_questions(arms[PRETRAINED], asked, settings.environment, paraphrases=WORDINGS)
+        answer_questions(arms[PRETRAINED], asked, options.environment, paraphrases=WORDINGS)
         for asked in (questions, world.questions("absent"))
     )
     answers = {PRETRAINED: text_only} | {
-        name: answer_questions(run, questions, settings.environment)
+        name: answer_questions(run, questions, options.environment)
         for name, run in arms.items()
         if name != PRETRAINED
     }
@@ -97,22 +97,24 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, settings: Settings) -
     )
 
 
-def _train_arms(out: Path, world: World, recipe: Recipe, settings: Settings) -> dict[str, Run]:
+def _train_arms(
+    out: Path, world: World, recipe: Recipe, options: ExecutionOptions
+) -> dict[str, Run]:
     """Train the models that are compared; all are asked the same questions."""
     corpus, qa_train = _corpus(world), world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
-    untrained.model.to(settings.environment.device).eval()
-    mixed.execute(settings)
+    untrained.model.to(options.environment.device).eval()
+    mixed.execute(options)
     text = plan_pretraining(
-        corpus, out / "text-only", _text_only(recipe, mixed.stream.steps), tokenizer=tokenizer
+        corpus, out / "text-only", _text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
     )
-    text.execute(settings)
+    text.execute(options)
     finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
-    finetuned.execute(settings)
+    finetuned.execute(options)
     no_text = plan_questions(qa_train, out / "not-pretrained", recipe, tokenizer=tokenizer)
-    no_text.execute(settings)
+    no_text.execute(options)
     return {
         PRETRAINED: mixed.run,
         FINETUNED: finetuned.run,

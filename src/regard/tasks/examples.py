@@ -23,6 +23,10 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str = ""
 
 
+Examples: TypeAlias = str | Path | Sequence[Example]
+"""A file, or the examples themselves."""
+
+
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """A line of a JSONL file."""
 
@@ -96,6 +100,15 @@ def read_answered(path: Path) -> list[Example]:
         UserError: as `read_questions`, or there are no answers.
     """
     return require_answers(read_questions(path))
+
+
+def answered_examples(questions: Examples) -> Sequence[Example]:
+    """Return questions for training, which may be a file.
+
+    Raises:
+        UserError: as `read_answered`.
+    """
+    return read_answered(Path(questions)) if isinstance(questions, str | Path) else questions
 
 
 def require_answers(questions: list[Example]) -> list[Example]:

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from regard.config import Config, Count, Positive
-from regard.text.objectives import IGNORE
+from regard.data import IGNORE
 from regard.text.tokenizer import Tokenizer
 
 SEPARATOR, NOISE, FIRST_TOKEN = 0, 1, 2

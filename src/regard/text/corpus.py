@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from regard.errors import UserError
 
@@ -14,6 +15,10 @@ class Document:
     text: str
     where: str
     """file:line, or the file alone."""
+
+
+Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str] | Sequence[Document]
+"""A file, several files, or the documents themselves."""
 
 
 def read_text(path: Path) -> str:
@@ -62,3 +67,23 @@ def read_corpus(
             raise UserError(f"{path}: is empty; a corpus needs text")
         documents.extend(read)
     return documents
+
+
+def read_documents(
+    corpus: Corpus, *, whole_files: bool = False, blank_lines: bool = False
+) -> list[Document]:
+    """Return the documents of a corpus, which may be files.
+
+    Raises:
+        UserError: a file can't be read, or there is no text.
+    """
+    parts = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
+    if files := [part for part in parts if isinstance(part, Path)]:
+        return read_corpus(files, whole_files=whole_files, blank_lines=blank_lines)
+    if not parts:
+        raise UserError("the corpus holds no document")
+    texts: list[str | Document] = [part for part in parts if not isinstance(part, Path)]
+    return [
+        Document(text, f"document {i}") if isinstance(text, str) else text
+        for i, text in enumerate(texts, 1)
+    ]

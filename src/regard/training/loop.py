@@ -1,17 +1,25 @@
 """The training loop: steps, validation, checkpoints, and exact resumption."""
 
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
+from types import FrameType
 
 import msgspec
 import numpy as np
 import torch
+from torch import nn
 
-from regard.errors import NonFiniteError, RegardError
+from regard.attention import KernelAttention
+from regard.data.batch import Batch
+from regard.data.sampler import Sampler
+from regard.errors import NonFiniteError, NormalizerError, RegardError
+from regard.models.builders import CompiledBody, Model
 from regard.runs.checkpoints import (
     Progress,
     load_checkpoint,
@@ -21,19 +29,15 @@ from regard.runs.checkpoints import (
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
-from regard.text.batches import Batch
-from regard.training.interrupts import deferred_interrupt
-from regard.training.losses import Body
-from regard.training.optimizers import make_optimizers, rate_factor, set_rate
-from regard.training.progress import Record, Reporter, make_reporters
-from regard.training.sources import Stream
-from regard.training.step import (
-    accumulate_gradients,
-    best_parts,
-    check_normalizers,
-    clip_gradients,
-    mean_loss,
-)
+from regard.training.loggers import Logger, Record, make_loggers
+from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
+
+CPU_TOKENS = 2048
+"""What a CPU is best given at a time.
+
+Activations of more leave its cache, and are so large that the C library asks the system anew for
+each of them; of fewer, the products slow down (benchmarks/training.py).
+"""
 
 
 class InterruptedTraining(RegardError):
@@ -43,8 +47,8 @@ class InterruptedTraining(RegardError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How to train, as far as it doesn't change what is trained."""
+class ExecutionOptions:
+    """Options of a training that don't change what is trained."""
 
     environment: ExecutionEnvironment
     compile: bool = False
@@ -53,10 +57,10 @@ class Settings:
 
 def train(
     run: Run,
-    stream: Stream,
+    sampler: Sampler,
     validation: Sequence[Batch],
     config: TrainingConfig,
-    settings: Settings,
+    options: ExecutionOptions,
     *,
     title: str,
 ) -> Progress:
@@ -69,31 +73,31 @@ def train(
         NonFiniteError: a loss or gradient became NaN or infinite.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
-    model, environment = run.model.to(settings.environment.device), settings.environment
+    model, environment = run.model.to(options.environment.device), options.environment
     optimizers = make_optimizers(model, config)
-    progress = _resume(run, optimizers, environment, stream.steps)
-    reporters = make_reporters(run.path, title, stream.steps, progress.step, quiet=settings.quiet)
-    trainer = _Trainer(run, optimizers, validation, config, environment, reporters)
-    body = torch.compile(model.body, dynamic=True) if settings.compile else model.body
+    progress = _resume(run, optimizers, environment, sampler.steps)
+    loggers = make_loggers(run.path, title, sampler.steps, progress.step, quiet=options.quiet)
+    trainer = _Trainer(run, optimizers, validation, config, environment, loggers)
+    body = torch.compile(model.body, dynamic=True) if options.compile else model.body
     model.train()
     try:
-        with deferred_interrupt() as interrupt:
-            while progress.step < stream.steps and not _stops_early(progress, config):
-                progress = trainer.step(progress, stream, body)
-                if interrupt.wanted and progress.step < stream.steps:
+        with _deferred_interrupt() as interrupt:
+            while progress.step < sampler.steps and not _stops_early(progress, config):
+                progress = trainer.step(progress, sampler, body)
+                if interrupt.wanted and progress.step < sampler.steps:
                     trainer.save(progress)
                     raise InterruptedTraining(
-                        f"stopped after step {progress.step} of {stream.steps}; all is saved in "
+                        f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
     except Exception as error:
-        if settings.compile and type(error).__module__.startswith("torch._"):
+        if options.compile and type(error).__module__.startswith("torch._"):
             reason = str(error).strip().splitlines()[0]
             raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
         raise
     finally:
-        for reporter in reporters:
-            reporter.close()
+        for logger in loggers:
+            logger.close()
     load_weights(run.path / "model.safetensors", run)
     model.eval()
     return progress
@@ -108,14 +112,15 @@ class _Trainer:
     validation: Sequence[Batch]
     config: TrainingConfig
     environment: ExecutionEnvironment
-    reporters: Sequence[Reporter]
+    loggers: Sequence[Logger]
 
-    def step(self, progress: Progress, stream: Stream, body: Body) -> Progress:
+    def step(self, progress: Progress, sampler: Sampler, body: CompiledBody) -> Progress:
         """One optimiser step, with validation, checkpoint and metrics when they are due."""
         started, model, config = time.perf_counter(), self.run.model, self.config
-        batch, number = stream.batch(progress.step), progress.step + 1
-        seen = stream.positions_before(progress.step)
-        factor = rate_factor(progress.step, stream.steps, seen, config.schedule)
+        batch, number = sampler.batch(progress.step), progress.step + 1
+        # A row of the context length has so many targets before the token that may follow it.
+        seen = sampler.rows_before(progress.step) * (self.run.recipe.model.context_length - 1)
+        factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
         parts = best_parts(batch, self.environment, config.accumulation)
         try:
@@ -138,7 +143,7 @@ class _Trainer:
             losses=(*progress.losses, loss),
         )
         record = {"step": number, "gradient_norm": norm, "lr": self._rate()}
-        last = number == stream.steps
+        last = number == sampler.steps
         checkpoint_due = last or number % config.checkpoint_every == 0
         log_due = checkpoint_due or number % config.log_every == 0
         if log_due:
@@ -147,7 +152,7 @@ class _Trainer:
             progress, validated = self._validate(progress)
             record |= validated
         if log_due:
-            progress = self._report(record, progress, stream.steps)
+            progress = self._log(record, progress, sampler.steps)
         if checkpoint_due:
             self.save(progress)  # last, for resuming cuts the metrics back to it
         return progress
@@ -183,8 +188,8 @@ class _Trainer:
         rate: float = self.optimizers[-1].param_groups[0]["lr"]
         return rate
 
-    def _report(self, record: Record, progress: Progress, steps: int) -> Progress:
-        """Tell all reporters; the loss is the mean since they were told last."""
+    def _log(self, record: Record, progress: Progress, steps: int) -> Progress:
+        """Write to all loggers; the loss is the mean since the last record."""
         record |= {
             "loss": sum(progress.losses) / len(progress.losses),
             "tokens": progress.tokens,
@@ -192,8 +197,8 @@ class _Trainer:
             "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
-        for reporter in self.reporters:
-            reporter.report(record)
+        for logger in self.loggers:
+            logger.log(record)
         return msgspec.structs.replace(progress, losses=())
 
 
@@ -235,3 +240,84 @@ def _own_randomness(seed: int, step: int, environment: ExecutionEnvironment) -> 
         if devices:
             torch.cuda.manual_seed(mixed)
         yield
+
+
+@dataclass
+class _Interrupt:
+    """Whether Ctrl-C was pressed."""
+
+    wanted: bool = False
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[_Interrupt]:
+    """Note the first Ctrl-C instead of raising it; a second one raises at once."""
+    interrupt = _Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        if interrupt.wanted:
+            raise KeyboardInterrupt
+        interrupt.wanted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def best_parts(batch: Batch, environment: ExecutionEnvironment, at_least: int = 1) -> int:
+    """Return the number of parts in which a machine is fastest through a batch."""
+    if environment.device.type != "cpu":
+        return at_least
+    return max(at_least, round(batch.positions / CPU_TOKENS))
+
+
+def accumulate_gradients(
+    model: Model,
+    batch: Batch,
+    environment: ExecutionEnvironment,
+    *,
+    parts: int = 1,
+    body: CompiledBody | None = None,
+) -> float:
+    """Add up the gradients of the mean loss over the targets of a batch, taken in parts.
+
+    Returns:
+        That mean loss, in nats.
+    """
+    n_targets, total = batch.n_targets, 0.0
+    for part in batch.split(parts):
+        with environment.autocast():
+            loss = model.loss(part.to(environment.device), body) / n_targets
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@torch.no_grad()
+def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
+    """Return the mean loss per target in evaluation mode, in nats."""
+    model.eval()
+    with environment.autocast():
+        losses = [model.loss(batch.to(environment.device)).item() for batch in batches]
+    model.train()
+    return sum(losses) / sum(batch.n_targets for batch in batches)
+
+
+def check_normalizers(model: nn.Module, step: int) -> None:
+    """Raise if compiled kernel attention has divided by a sum that wasn't positive.
+
+    Raises:
+        NormalizerError: names step and layer. Uncompiled attention raises at once.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, KernelAttention) and int(module.nonpositive):
+            raise NormalizerError(
+                f"step {step}: in {name}, the weights of {int(module.nonpositive)} queries added "
+                "up to zero or less since training started; the last checkpoint is from before. "
+                "Lower the learning rate, or take features that are always positive"
+            )

@@ -1,10 +1,11 @@
-"""Optimisers and the learning rate."""
+"""Optimizers, the learning rate, and gradient clipping."""
 
-from math import cos, pi
+from math import cos, isfinite, pi
 
 import torch
 from torch import nn
 
+from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.models.recurrent import LinearRNN
 from regard.runs.recipe import (
@@ -94,3 +95,29 @@ def _adamw(
     groups: list[dict[str, object]], lr: float, betas: tuple[float, float]
 ) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+
+
+def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:
+    """Scale the gradient to norm `limit` at most, and return its norm before.
+
+    Raises:
+        NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    total = nn.utils.get_total_norm(gradients)
+    norm = float(total)
+    if not (isfinite(norm) and isfinite(loss)):
+        culprit = next(
+            (
+                f"the gradient of {name}"
+                for name, p in model.named_parameters()
+                if p.grad is not None and not torch.isfinite(p.grad).all()
+            ),
+            "the norm of the gradient",
+        )
+        raise NonFiniteError(
+            f"step {step}: loss {loss:g}, and {culprit} is NaN or infinite; the weights are as "
+            "before this step. Lower the learning rate, or clip more"
+        )
+    nn.utils.clip_grads_with_norm_(model.parameters(), limit, total)
+    return norm

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data import IGNORE
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.fixed_windows import (
     ATTENTION,
@@ -17,7 +18,6 @@ from regard.studies.recurrent.fixed_windows import (
     fixed_windows,
     judged,
 )
-from regard.text.objectives import IGNORE
 
 GUESS = log(8)
 FLAT = dict.fromkeys(DISTANCES, 0.01)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data import IGNORE
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.one_way_or_both import (
     SPAN,
@@ -16,7 +17,6 @@ from regard.studies.recurrent.one_way_or_both import (
     moods,
     one_way_or_both,
 )
-from regard.text.objectives import IGNORE
 
 WELL = Measured(
     accuracy={

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data import IGNORE
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.two_heads import (
     judged_argmax,
@@ -16,7 +17,6 @@ from regard.studies.trained_models.two_heads import (
     rows_of,
     two_heads,
 )
-from regard.text.objectives import IGNORE
 
 
 @given(st.integers(3, 7), st.integers(0, 1000))

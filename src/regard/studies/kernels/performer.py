@@ -21,8 +21,8 @@ from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, probe_rows
-from regard.training.progress import read_metrics
-from regard.training.task_stages import plan_task
+from regard.training.loggers import read_metrics
+from regard.training.plan_task import plan_task
 
 HEADS = (2, 8)
 DIRECTIONS = (4, 16, 64)

@@ -25,7 +25,7 @@ from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import MASK
-from regard.training.stages import (
+from regard.training.plan import (
     corpus_tokenizer,
     plan_finetuning,
     plan_pretraining,

@@ -30,7 +30,7 @@ from regard.studies.model_cache import cached_run
 from regard.studies.study import Correction, study
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training.stages import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_pretraining
 
 Maps = Float[Tensor, "maps n n"]
 TOKENS = 128

@@ -6,6 +6,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from regard.data import IGNORE
+from regard.data.batch import RowFormat, lengths_of, pad_rows
+from regard.data.causal import Documents
+from regard.data.masked import mask_tokens
 from regard.errors import UserError
 from regard.models.config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
@@ -14,9 +18,8 @@ from regard.studies.finding import at_least, at_most, equal
 from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw, largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
-from regard.text.batches import lengths_of, pad_rows
-from regard.text.objectives import IGNORE, masked_tokens, next_token
 from regard.text.tokenizer import Characters, Pieces, Tokenizer
+from regard.text.vocabulary import MASK, PAD, SPECIAL
 
 TEXTS = (
     "The crab is in a good mood when it rains.",
@@ -31,10 +34,12 @@ def no_labels(draw: Draw) -> Checked:
     own = total = 0
     for text in TEXTS:
         ids = tokenizer.encode(text)
-        example = next_token(ids, BLOCK)
+        rng = np.random.default_rng(draw.seed)
+        example = Documents([ids], RowFormat(BLOCK, PAD), eos=MASK).example(0, rng)
         own += sum(a == b for a, b in zip(example.ids[:-1], ids, strict=True))
         total += sum(example.targets) - 1  # the last target is the mark of the end
-        _, labels = masked_tokens(ids, tokenizer.size, np.random.default_rng(draw.seed))
+        regular_ids = range(len(SPECIAL), tokenizer.size)
+        _, labels = mask_tokens(ids, rng, mask=MASK, regular_ids=regular_ids)
         own += sum(label == i for label, i in zip(labels, ids, strict=True))
         total += sum(label != IGNORE for label in labels)
     return Checked(
@@ -77,7 +82,7 @@ def batching(draw: Draw) -> Checked:
     """Question 15."""
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
-    padded, lengths = pad_rows(rows), lengths_of(rows)
+    padded, lengths = pad_rows(rows, PAD), lengths_of(rows)
     with torch.inference_mode():
         alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])
         masked = model(padded, lengths)

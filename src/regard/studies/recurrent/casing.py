@@ -11,6 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
+from regard.data.batch import lengths_of, pad_rows
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import RecurrentEncoderDecoder
@@ -20,10 +21,9 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.tasks.casing import CASES, CasingConfig, Place, make_casing
 from regard.tasks.examples import Example
-from regard.text.batches import lengths_of, pad_rows
-from regard.text.vocabulary import MASK
-from regard.training.stages import Plan
-from regard.training.task_stages import plan_task
+from regard.text.vocabulary import MASK, PAD
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_task
 
 Width: TypeAlias = Annotated[int, Meta(ge=16, le=256, description="width of the states")]
 Longest: TypeAlias = Annotated[int, Meta(ge=8, le=40, description="longest text, in characters")]
@@ -109,10 +109,10 @@ class Rows:
         sources = [run.tokenizer.encode(question.text) for question in questions]
         answers = [run.tokenizer.encode(question.answer or "") for question in questions]
         return Rows(
-            pad_rows(sources),
+            pad_rows(sources, PAD),
             lengths_of(sources),
-            pad_rows([[MASK, *answer] for answer in answers]),
-            pad_rows([[*answer, MASK] for answer in answers]),
+            pad_rows([[MASK, *answer] for answer in answers], PAD),
+            pad_rows([[*answer, MASK] for answer in answers], PAD),
         )
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from msgspec import Meta
 
+from regard.data import IGNORE
 from regard.drawing import COLORS, INK, panels
 from regard.models.config import (
     CausalConfig,
@@ -21,7 +22,7 @@ from regard.models.config import (
     ShawVectorsConfig,
 )
 from regard.runs.recipe import CosineConfig, DataConfig, Recipe, TrainingConfig
-from regard.runs.run import Run
+from regard.runs.run import Run, describe_origin
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -34,10 +35,9 @@ from regard.studies.finding import (
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
-from regard.training import sources
-from regard.training.stages import Plan, describe_origin, plan
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_labeled_rows
 
 DISTANCES = (2, 4, 8, 16, 32)
 LENGTH = 80
@@ -161,8 +161,8 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
     run = Run.new(Path("unused"), recipe, numbers(symbols + len(DISTANCES)), origin)
     made = draw_rows(TRAINING, symbols, seed, 0)
-    rows = list(zip(made.ids + _first(run), _shifted(made.labels, _first(run)), strict=True))
-    return plan(run, [sources.given(rows)], [], recipe.training, "training")
+    labels = _shifted(made.labels, _first(run))
+    return plan_labeled_rows(run, made.ids + _first(run), labels, "training")
 
 
 @torch.inference_mode()

@@ -12,19 +12,19 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from regard.data import IGNORE
 from regard.drawing import COLORS, INK, panels
 from regard.models.builders import TokenClassifier
 from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
-from regard.runs.run import Run
+from regard.runs.run import Run, describe_origin
 from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
-from regard.training import sources
-from regard.training.stages import Plan, describe_origin, plan
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_labeled_rows
 
 SPAN = 3
 """Days that a mood depends on."""
@@ -153,8 +153,7 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
     origin = describe_origin("moods", (), ()) | {"ahead": ahead, "rows": TRAINING}
     run = Run.new(Path("unused"), recipe, numbers(2), origin)
     sunny = draw_weather(TRAINING, days, seed, 0)
-    rows = list(zip(_ids(run, sunny).numpy(), moods(sunny, ahead), strict=True))
-    return plan(run, [sources.given(rows)], [], recipe.training, "training")
+    return plan_labeled_rows(run, _ids(run, sunny).numpy(), moods(sunny, ahead), "training")
 
 
 def accuracy(run: Run, ahead: int, days: int, seed: int) -> float:

@@ -7,14 +7,17 @@ import numpy as np
 from jaxtyping import Float
 from msgspec import Meta
 
+from regard.data import IGNORE
+from regard.data.batch import Batch, RowFormat
+from regard.data.causal import Documents
+from regard.data.masked import mask_tokens
+from regard.data.sampler import sequential_batches
 from regard.drawing import COLORS, INK, panels
 from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
 from regard.studies.study import study
-from regard.text.batches import TextBatch, make_batch
 from regard.text.config import CharactersConfig
-from regard.text.objectives import IGNORE, continuation, masked_tokens
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.text.vocabulary import MASK, SPECIAL
+from regard.text.vocabulary import MASK, PAD, SPECIAL
 
 TEXT = (
     "The harbour lay still when the old boat came home. Nobody had seen it leave, and nobody "
@@ -60,7 +63,11 @@ def free_labels(
     examples = next_tokens(document)
     chosen = max(1, round(masking * len(document)))
     draw = np.random.default_rng(seed)
-    masked = [masked_tokens(document, tokenizer.size, draw, masking) for _ in range(draws)]
+    regular_ids = range(len(SPECIAL), tokenizer.size)
+    masked = [
+        mask_tokens(document, draw, mask=MASK, regular_ids=regular_ids, share=masking)
+        for _ in range(draws)
+    ]
     labels = np.array([row for _, row in masked])
     losses = unseen_losses(document, tokenizer.size - len(SPECIAL))
     return Evidence(
@@ -87,9 +94,10 @@ def free_labels(
     )
 
 
-def next_tokens(document: list[int]) -> TextBatch:
+def next_tokens(document: list[int]) -> Batch:
     """The next-token labels of a document, all in one row."""
-    return make_batch([continuation(document)], len(document) - 1)
+    whole = Documents([document], RowFormat(len(document) - 1, PAD))
+    return next(sequential_batches(whole, 1))
 
 
 def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) -> list[float]:
@@ -113,22 +121,23 @@ def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
     }
 
 
-def _counts(batch: TextBatch, vocabulary: int) -> Float[np.ndarray, "before after"]:
+def _counts(batch: Batch, vocabulary: int) -> Float[np.ndarray, "before after"]:
     """How often a token follows another."""
     counts = np.zeros((vocabulary, vocabulary))
     np.add.at(counts, _places(batch), 1)
     return counts
 
 
-def _loss(counts: Float[np.ndarray, "before after"], batch: TextBatch) -> float:
+def _loss(counts: Float[np.ndarray, "before after"], batch: Batch) -> float:
     """Of predicting by counts, of which each has one added."""
     chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
     return float(-np.log(chances[_places(batch)]).mean())
 
 
-def _places(batch: TextBatch) -> tuple[np.ndarray, np.ndarray]:
+def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and their labels, numbered without the special ones."""
-    return batch.ids[0].numpy() - len(SPECIAL), batch.labels[0].numpy() - len(SPECIAL)
+    ids, labels = batch.input_ids[0], batch.labels[0]
+    return ids.numpy() - len(SPECIAL), labels.numpy() - len(SPECIAL)
 
 
 def _fates(

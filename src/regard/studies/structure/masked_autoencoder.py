@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from regard.data import IGNORE
+from regard.data.masked import mask_all
 from regard.drawing import heat_map, panels
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, MaskedLanguageModel
@@ -34,7 +36,6 @@ from regard.studies.finding import (
 from regard.studies.random_models import untrained
 from regard.studies.study import study
 from regard.text.config import WordsConfig
-from regard.text.objectives import IGNORE, hidden_tokens
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.text.vocabulary import MASK
 
@@ -150,7 +151,7 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
     """
     tokenizer = train_tokenizer(WordsConfig(), [text])
     document = tokenizer.encode(text)
-    ids, labels = hidden_tokens(document, np.random.default_rng(seed), masking)
+    ids, labels = mask_all(document, np.random.default_rng(seed), mask=MASK, share=masking)
     if ids.count(MASK) < 2:
         raise UserError(
             f"masked-autoencoder: a share of {masking:g} of {len(ids)} words hides "

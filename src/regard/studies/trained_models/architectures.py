@@ -21,7 +21,7 @@ from regard.studies.finding import Drawing, Evidence, Measurement, at_least, dra
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.registry import Scores as TaskScores
-from regard.training.task_stages import plan_task
+from regard.training.plan_task import plan_task
 
 ENCODER, DECODER, PAIR = "encoder", "decoder", "encoder–decoder"
 RECOMMENDED = {

@@ -16,7 +16,7 @@ from regard.studies.model_cache import cached_run
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.text.corpus import Document
 from regard.text.vocabulary import MASK
-from regard.training.stages import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_pretraining
 
 TEXTS = 4000
 LAYERS, HEADS, WIDTH = 2, 4, 64

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from regard.config import override
+from regard.data import IGNORE
 from regard.drawing import COLORS, INK, panels
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe
@@ -28,10 +29,9 @@ from regard.studies.finding import (
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
-from regard.training import sources
-from regard.training.stages import Plan, plan
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_labeled_rows
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
 """Tokens of a row, and rows."""
@@ -122,8 +122,7 @@ def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     recipe = _recipe(kind, heads, steps, seed)
     run = Run.new(Path("unused"), recipe, numbers(k * k), {"stage": "two-heads", "k": k})
     ids, labels = (x.astype(np.int64) for x in shifted(*rows_of(k, TRAINING, seed), run))
-    rows = list(zip(ids, labels, strict=True))
-    return plan(run, [sources.given(rows)], [], recipe.training, "two heads")
+    return plan_labeled_rows(run, ids, labels, "two heads")
 
 
 def shifted(ids: Rows, labels: Rows, run: Run) -> tuple[Rows, Rows]:

@@ -11,27 +11,27 @@ import torch
 from safetensors.torch import load_file
 
 from regard.config import override
+from regard.data import IGNORE
 from regard.errors import UserError
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.registry import make_split
-from regard.text.batches import LabelBatch, MaskedBatch, PairBatch, SegmentBatch, TextBatch
 from regard.text.corpus import Document
-from regard.text.objectives import IGNORE
 from regard.text.tokenizer import numbers
 from regard.text.vocabulary import MASK
-from regard.training import loop, step, task_stages
-from regard.training.stages import (
+from regard.training import loop, optimizers
+from regard.training import plan_task as plan_task_module
+from regard.training.loop import mean_loss
+from regard.training.plan import (
     Plan,
     plan_finetuning,
     plan_pretraining,
     plan_questions,
     plan_text,
 )
-from regard.training.step import mean_loss
-from regard.training.task_stages import plan_task
+from regard.training.plan_task import plan_task
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -65,7 +65,7 @@ NATURAL: dict[str, Collection[str]] = {
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_stages, "PROBE_ROWS", 40)
+    monkeypatch.setattr(plan_task_module, "PROBE_ROWS", 40)
 
 
 class Killed(BaseException):
@@ -73,7 +73,7 @@ class Killed(BaseException):
 
 
 def kill_in_step(number: int, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = step.clip_gradients
+    original = optimizers.clip_gradients
 
     def killing(*args: Any) -> float:
         if args[3] == number:
@@ -132,7 +132,7 @@ def test_each_family_learns_a_few_examples(task: str, family: str, tmp_path: Pat
     plan = plan_task(tmp_path / "run", task_recipe(task, family, *quick, *people))
     untrained = plan.describe()["untrained_loss"]
     plan.execute(SETTINGS)
-    assert mean_loss(plan.run.model, [plan.stream.batch(0)], CPU) < untrained / 2
+    assert mean_loss(plan.run.model, [plan.sampler.batch(0)], CPU) < untrained / 2
 
 
 def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
@@ -161,19 +161,17 @@ MINE = examples(("b a", "zebra"), ("a a b", "ant"), ("c", "zebra"), ("b", "bee")
 
 def test_a_language_model_answers_behind_the_text() -> None:
     plan = plan_task(NOWHERE, task_recipe("translation", "decoder", "training.shuffle=false"), MINE)
-    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
-    assert isinstance(batch, TextBatch)
-    assert decode(batch.ids[0].tolist()).rstrip("□") == "⁇b a⁇zebra"
+    batch, decode = plan.sampler.batch(0), plan.run.tokenizer.decode
+    assert decode(batch.input_ids[0].tolist()).rstrip("□") == "⁇b a⁇zebra"
     assert decode([i for i in batch.labels[0].tolist() if i != IGNORE]) == "⁇zebra⁇"
 
 
 def test_an_encoder_decoder_reads_the_text_and_writes_the_answer() -> None:
     recipe = task_recipe("translation", "encoder-decoder", "training.shuffle=false")
     plan = plan_task(NOWHERE, recipe, MINE)
-    batch, decode = plan.stream.batch(0), plan.run.tokenizer.decode
-    assert isinstance(batch, PairBatch)
-    assert decode(batch.source[0].tolist()).rstrip("□") == "b a"
-    assert decode(batch.ids[0].tolist()).rstrip("□") == "⁇zebra"
+    batch, decode = plan.sampler.batch(0), plan.run.tokenizer.decode
+    assert decode(batch.inputs["source"].ids[0].tolist()).rstrip("□") == "b a"
+    assert decode(batch.input_ids[0].tolist()).rstrip("□") == "⁇zebra"
 
 
 def test_labels_are_those_of_the_examples_in_order() -> None:
@@ -182,8 +180,7 @@ def test_labels_are_those_of_the_examples_in_order() -> None:
     head = plan.run.recipe.head
     assert isinstance(head, ClassificationHeadConfig)
     assert head.labels == ("ant", "bee", "zebra")
-    batch = plan.stream.batch(0)
-    assert isinstance(batch, LabelBatch)
+    batch = plan.sampler.batch(0)
     assert batch.labels.tolist() == [2, 0, 2, 1]
 
 
@@ -192,8 +189,7 @@ def test_labels_that_are_given_keep_their_order_and_may_lack_examples() -> None:
     recipe = task_recipe(
         "classification", "encoder, classification", "training.shuffle=false", given
     )
-    batch = plan_task(NOWHERE, recipe, MINE).stream.batch(0)
-    assert isinstance(batch, LabelBatch)
+    batch = plan_task(NOWHERE, recipe, MINE).sampler.batch(0)
     assert batch.labels.tolist() == [0, 3, 0, 2]
 
 
@@ -206,10 +202,10 @@ PAIRS = [
 def test_an_encoder_with_segments_is_told_two_texts_apart() -> None:
     family = "encoder with segments, classification"
     plan = plan_task(NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS)
-    batch = plan.stream.batch(0)
-    assert isinstance(batch, SegmentBatch)
-    assert plan.run.tokenizer.decode(batch.ids[0].tolist()).rstrip("□") == "⁇b a⁇c"
-    assert batch.segments[:, :6].tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]]
+    batch = plan.sampler.batch(0)
+    assert plan.run.tokenizer.decode(batch.input_ids[0].tolist()).rstrip("□") == "⁇b a⁇c"
+    types = batch.inputs["token_type_ids"].ids[:, :6]
+    assert types.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]]
     assert batch.labels.tolist() == [0, 1]
 
 
@@ -218,14 +214,14 @@ def test_an_encoder_with_segments_is_told_two_texts_apart() -> None:
 )
 def test_without_segments_a_mark_parts_two_texts(family: str) -> None:
     plan = plan_task(NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS)
-    batch = plan.stream.batch(0)
-    assert not isinstance(batch, SegmentBatch)
-    assert plan.run.tokenizer.decode(batch.inputs[0][0].tolist()).rstrip("□") == "⁇b a⁇c"
+    batch = plan.sampler.batch(0)
+    assert list(batch.inputs) == ["input_ids"]
+    assert plan.run.tokenizer.decode(batch.input_ids[0].tolist()).rstrip("□") == "⁇b a⁇c"
 
 
 def test_a_writer_answers_behind_both_texts() -> None:
     plan = plan_task(NOWHERE, task_recipe("entailment", "decoder", "training.shuffle=false"), PAIRS)
-    first = plan.stream.batch(0).inputs[0][0].tolist()
+    first = plan.sampler.batch(0).input_ids[0].tolist()
     assert plan.run.tokenizer.decode(first).rstrip("□") == "⁇b a⁇c⁇no"
 
 
@@ -236,11 +232,10 @@ TAGS = examples(("ab b", "Y X"), ("c abc a", "X Y Y"))
 def test_a_tag_is_asked_for_at_the_last_token_of_its_word(family: str) -> None:
     characters = ("tokenizer.kind=characters", "training.shuffle=false")
     plan = plan_task(NOWHERE, task_recipe("tagging", family, *characters), TAGS)
-    batch, head = plan.stream.batch(0), plan.run.recipe.head
+    batch, head = plan.sampler.batch(0), plan.run.recipe.head
     assert isinstance(head, TokenClassificationHeadConfig)
     assert head.labels == ("X", "Y")
-    assert isinstance(batch, MaskedBatch)
-    assert plan.run.tokenizer.decode(batch.ids[1].tolist()) == "⁇c abc a"
+    assert plan.run.tokenizer.decode(batch.input_ids[1].tolist()) == "⁇c abc a"
     asked = [[-1 if label == IGNORE else label for label in row] for row in batch.labels.tolist()]
     # ⁇ a b _ b □ □ □ and ⁇ c _ a b c _ a
     assert asked == [[-1, -1, 1, -1, 0, -1, -1, -1], [-1, 0, -1, -1, -1, 1, -1, 1]]
@@ -256,8 +251,8 @@ def test_a_tokenizer_knows_tags_where_they_are_written(family: str, written: boo
 def test_examples_are_held_out_by_the_seed() -> None:
     recipe = task_recipe("casing", "decoder", "data.validation=0.25", "training.epochs=1")
     plan = plan_task(NOWHERE, recipe)
-    assert sum(len(batch.inputs[0]) for batch in plan.validation) == 3
-    rows = [len(plan.stream.batch(i).inputs[0]) for i in range(plan.stream.steps)]
+    assert sum(len(batch.input_ids) for batch in plan.validation) == 3
+    rows = [len(plan.sampler.batch(i).input_ids) for i in range(plan.sampler.steps)]
     assert sum(rows) == 12 - 3
 
 
@@ -294,7 +289,7 @@ def test_long_texts_are_cut_and_told(family: str, cut: str, kept: str) -> None:
     recipe = task_recipe("classification", family, "training.shuffle=false")
     with pytest.warns(UserWarning, match=cut):
         plan = plan_task(NOWHERE, recipe, LONG)
-    first = plan.stream.batch(0).inputs[0][0].tolist()
+    first = next(iter(plan.sampler.batch(0).inputs.values())).ids[0].tolist()
     assert plan.run.tokenizer.decode(first).rstrip("□") == kept
 
 
@@ -302,9 +297,8 @@ def test_words_beyond_the_block_are_not_asked_for() -> None:
     recipe = task_recipe("tagging", "encoder, tags", "tokenizer.kind=characters")
     with pytest.warns(UserWarning, match="1 of 2 texts"):
         plan = plan_task(NOWHERE, recipe, examples(("a " * 200, "X " * 200), ("b", "X")))
-    batch = plan.stream.batch(0)
-    assert isinstance(batch, MaskedBatch)
-    assert batch.ids.shape[1] == 320
+    batch = plan.sampler.batch(0)
+    assert batch.input_ids.shape[1] == 320
     assert batch.n_targets == 160 + 1
 
 
@@ -319,7 +313,7 @@ def test_an_encoder_may_read_more_than_its_decoder_writes() -> None:
     sizes = ("model.decoder.context_length=8", "training.shuffle=false")
     recipe = task_recipe("casing", "encoder-decoder", *sizes)
     plan = plan_task(NOWHERE, recipe, examples(("a" * 320, "bbb")))
-    assert plan.stream.batch(0).inputs[0].shape == (1, 320)
+    assert plan.sampler.batch(0).inputs["source"].ids.shape == (1, 320)
 
 
 @pytest.mark.parametrize("family", WRITING)
@@ -404,7 +398,7 @@ def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:
 @pytest.mark.parametrize("family", CONTINUING)
 def test_a_probe_longer_than_the_block_is_refused(family: str) -> None:
     fitting = task_recipe("induction", family, "task.length=320")
-    assert plan_task(NOWHERE, fitting).stream.batch(0).inputs[0].shape == (4, 320)
+    assert plan_task(NOWHERE, fitting).sampler.batch(0).input_ids.shape == (4, 320)
     refused(
         "its rows take 321 tokens, but model.context_length is 320",
         task_recipe("induction", family, "task.length=321"),
@@ -429,8 +423,7 @@ def test_an_encoder_learns_what_is_behind_the_masks(objective: str, tmp_path: Pa
     steps = ("pretraining.steps=120", "pretraining.lr=0.02")
     recipe = override(RECIPES["masked"], [*ENCODER, *settings, *steps])
     plan = plan_pretraining(TEXTS, tmp_path / "run", recipe)
-    batch = plan.stream.batch(0)
-    assert isinstance(batch, MaskedBatch)
+    batch = plan.sampler.batch(0)
     before = plan.describe()
     assert before["untrained_loss"] == pytest.approx(before["uniform_loss"], rel=0.2)
     plan.execute(SETTINGS)
@@ -442,7 +435,7 @@ def test_masked_texts_are_held_out_and_measured(tmp_path: Path) -> None:
     plan = plan_pretraining(
         TEXTS, tmp_path / "run", override(RECIPES["masked"], [*ENCODER, *settings])
     )
-    assert [len(batch.inputs[0]) for batch in plan.validation] == [1, 1]
+    assert [len(batch.input_ids) for batch in plan.validation] == [1, 1]
     assert plan.execute(SETTINGS).best_loss is not None
 
 
@@ -453,12 +446,11 @@ def test_a_long_text_is_masked_in_parts() -> None:
     text = "abcdefghijklmnopqrstuvwxyz"
     plan = plan_pretraining([Document(text, "t:1"), Document("", "t:2")], NOWHERE, recipe)
     seen = ""
-    for number in range(plan.stream.steps):
-        batch = plan.stream.batch(number)
-        assert isinstance(batch, MaskedBatch)
+    for number in range(plan.sampler.steps):
+        batch = plan.sampler.batch(number)
         assert batch.n_targets >= 1
-        assert batch.ids[0, 0] == MASK
-        rows = zip(batch.ids[0].tolist()[1:], batch.labels[0].tolist()[1:], strict=True)
+        assert batch.input_ids[0, 0] == MASK
+        rows = zip(batch.input_ids[0].tolist()[1:], batch.labels[0].tolist()[1:], strict=True)
         seen += plan.run.tokenizer.decode([i if y == IGNORE else y for i, y in rows])
     assert seen.rstrip("□") == text
 

@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from texts_of import texts_of
 
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
 from regard.text.vocabulary import MASK
-from regard.training.stages import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_pretraining
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
@@ -27,7 +26,7 @@ def plan(texts: list[str], *settings: str) -> Plan:
 
 def rows(made: Plan) -> set[str]:
     """All that is ever read, ⁇ standing for the end of a question and of its answer."""
-    seen = [row for step in range(made.stream.steps) for row in texts_of(made.stream, step).ids]
+    seen = [row for step in range(made.sampler.steps) for row in made.sampler.batch(step).input_ids]
     decode = made.run.tokenizer.decode
     texts = set()
     for row in seen:
@@ -58,7 +57,7 @@ def test_the_fewest_words_are_shown_where_there_are_so_many() -> None:
 
 
 def test_the_answers_carry_the_loss() -> None:
-    batch = texts_of(plan(TEXTS, "objective.cloze_words=[0, 0]").stream, 0)
+    batch = plan(TEXTS, "objective.cloze_words=[0, 0]").sampler.batch(0)
     assert batch.n_targets == 2 * 3  # ⁇ Leeds ⁇, ⁇ Rill ⁇
 
 

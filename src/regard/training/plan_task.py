@@ -1,12 +1,26 @@
-"""Training for a task: its examples, as the model of the recipe reads them."""
+"""Plans of training for a task: its examples, as the model of the recipe reads them."""
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias, cast
 
 import msgspec
+import numpy as np
+from jaxtyping import Int
 
-from regard.errors import UserError
+from regard.data import IGNORE
+from regard.data.batch import Dataset, RowFormat
+from regard.data.masked import MaskedTokens
+from regard.data.sampler import WeightedDataset
+from regard.data.supervised import (
+    ContrastivePairs,
+    LabeledTexts,
+    LabeledTokens,
+    Questions,
+    SequencePairs,
+)
+from regard.errors import UserError, alternatives
 from regard.models.builders import (
     Classifier,
     Embedder,
@@ -17,12 +31,15 @@ from regard.models.builders import (
 from regard.models.config import (
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
+    EncoderConfig,
     HeadConfig,
     LMHeadConfig,
+    MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.recipe import Recipe
-from regard.runs.run import Run
+from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipes import TASKS
+from regard.runs.run import Run, describe_origin, load_tokenizer
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
@@ -30,18 +47,78 @@ from regard.tasks.encoding import (
     encode_words,
     text_room,
 )
-from regard.tasks.examples import Example
+from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import TaskConfig, TextTask, check_examples, make_split
+from regard.tasks.registry import (
+    TaskConfig,
+    TextTask,
+    check_examples,
+    make_split,
+    read_examples,
+)
 from regard.tasks.tagging import TaggingConfig, tags_of
-from regard.text.objectives import IGNORE
+from regard.text.corpus import Corpus, Document
 from regard.text.tokenizer import Tokenizer, numbers, train_tokenizer
-from regard.training import sources
-from regard.training.sources import Source
-from regard.training.stages import Plan, describe_origin, hold_out, plan, texts_of
+from regard.text.vocabulary import MASK, PAD, SPECIAL
+from regard.training.plan import (
+    Plan,
+    hold_out,
+    make_plan,
+    plan_questions,
+    plan_text,
+    texts_of,
+)
+
+Rows: TypeAlias = Int[np.ndarray, "rows length"]
 
 PROBE_ROWS = 100_000
 """Rows that a probe trains on; each is drawn by itself."""
+
+TextPair = tuple[str, str]
+"""Two sentences; the second may be empty."""
+
+
+def plan_training(
+    task: str,
+    data: Corpus | Examples | None = None,
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    tokenizer: Path | None = None,
+) -> Plan:
+    """Plan training from scratch: on "questions", on "text", or for a task of `regard tasks`.
+
+    A task generates its own examples if no data are given; `tokenizer` is the folder of a run.
+
+    Raises:
+        UserError: the task is unknown, or doesn't fit the recipe or the data.
+    """
+    known = ["questions", "text", *TASKS]
+    if task not in known:
+        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
+    if data is None and task not in TASKS:
+        raise UserError(f"train {task}: there is no file to train on; name one")
+    if task == "text":
+        if tokenizer:
+            raise UserError("--tokenizer: train text makes its own; leave it out")
+        return plan_text(cast("Corpus", data), out, recipe or "text", settings)
+    if task == "questions":
+        questions = cast("Examples", data)
+        return plan_questions(questions, out, recipe or "default", settings, tokenizer=tokenizer)
+    chosen = find_recipe(recipe or task, settings)
+    kind = chosen.task and _kind(chosen.task)
+    if chosen.task is None or kind != task:
+        found = f"task.kind={kind}" if kind else "no task"
+        raise UserError(
+            f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
+        )
+    known_tokens = None if tokenizer is None else load_tokenizer(tokenizer)
+    if data is None:
+        return plan_task(Path(out), chosen, tokenizer=known_tokens)
+    examples = read_examples(chosen.task, Path(data)) if isinstance(data, str | Path) else data
+    answered = require_answers(list(cast("Sequence[Example]", examples)))
+    return plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
 
 
 def plan_task(
@@ -51,7 +128,7 @@ def plan_task(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> Plan:
-    """Training for the recipe's task, on its own examples where none are given.
+    """Plan training for the recipe's task, by default on the task's own examples.
 
     Raises:
         UserError: the recipe has no task, the model can't learn it, an example is unusable, or
@@ -86,54 +163,52 @@ def _plan_examples(
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
     run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
     training, held_out = hold_out(examples, recipe)
-    checks = [task_source(run, held_out)] if held_out else []
-    return plan(run, [task_source(run, training)], checks, recipe.training, "training")
+    checks = [task_dataset(run, held_out)] if held_out else []
+    datasets = [WeightedDataset(task_dataset(run, training))]
+    return make_plan(run, datasets, checks, recipe.training, "training")
 
 
-def task_source(run: Run, examples: Sequence[Example]) -> Source:
-    """Examples as a run's model is trained on them.
+def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
+    """Return examples as a run's model is trained on them.
 
     Raises:
         UserError: an example can't be encoded, or its answer is too long or no label of the model.
         TypeError: the model doesn't answer.
     """
-    tokenizer, room = run.tokenizer, run.max_prompt_tokens
+    tokenizer, room, format = run.tokenizer, run.max_prompt_tokens, run.row_format
     match run.model:
         case LanguageModel():
             joined = encode_joined(tokenizer, examples, room)
-            _tell(joined.cut, len(examples), text_room(room))
-            return sources.questions(joined.pairs)
+            _warn_truncated(joined.cut, len(examples), text_room(room))
+            return Questions(joined.pairs, format, sep=MASK, eos=MASK)
         case SequenceToSequence():
             texts = encode_texts(tokenizer, examples, run.max_source_tokens)
-            _tell(texts.cut, len(examples), run.max_source_tokens)
+            _warn_truncated(texts.cut, len(examples), run.max_source_tokens)
             answers = encode_answers(tokenizer, examples, room - 1)
-            return sources.pairs(list(zip(texts.rows, answers, strict=True)), run.max_source_tokens)
+            pairs, limit = list(zip(texts.rows, answers, strict=True)), run.max_source_tokens
+            return SequencePairs(pairs, format, max_source_tokens=limit, bos=MASK, eos=MASK)
         case Classifier():
             texts = encode_texts(tokenizer, examples, room)
-            _tell(texts.cut, len(examples), room)
+            _warn_truncated(texts.cut, len(examples), room)
             labels = label_ids(run, examples)
-            if run.recipe.uses_token_types:
-                return sources.segmented(list(zip(texts.rows, texts.segments, labels, strict=True)))
-            return sources.labeled(list(zip(texts.rows, labels, strict=True)))
+            types = [texts.segments] if run.recipe.uses_token_types else []
+            return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
             words = encode_words(tokenizer, examples, room)
-            _tell(words.cut, len(examples), room)
+            _warn_truncated(words.cut, len(examples), room)
             asked = zip(examples, words.rows, words.ends, strict=True)
-            return sources.tagged([(row, _tag_row(run, e, row, ends)) for e, row, ends in asked])
+            tagged = [(row, _tag_row(run, e, row, ends)) for e, row, ends in asked]
+            return LabeledTokens(tagged, format)
         case Embedder():
             texts = encode_texts(tokenizer, examples, room)
             documents = encode_texts(tokenizer, _answers_as_texts(examples), room)
-            _tell(texts.cut + documents.cut, 2 * len(examples), room)
-            return sources.matches(list(zip(texts.rows, documents.rows, strict=True)))
+            _warn_truncated(texts.cut + documents.cut, 2 * len(examples), room)
+            return ContrastivePairs(list(zip(texts.rows, documents.rows, strict=True)), format)
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
 
 
 def _check_head(task: TextTask, head: HeadConfig) -> None:
-    """Refuse a head that doesn't answer.
-
-    Raises:
-        UserError: says which ones do.
-    """
+    """Raise unless the head answers."""
     kind = head.__struct_config__.tag
     if isinstance(task, TaggingConfig):
         if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
@@ -202,8 +277,60 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
             f"model.context_length is {recipe.model.context_length}; ask for a shorter task, or "
             "for a larger model.context_length"
         )
-    rows = list(zip(ids, labels, strict=True))
-    return plan(run, [sources.given(rows)], [], recipe.training, "training")
+    return plan_labeled_rows(run, ids, labels, "training")
+
+
+def plan_labeled_rows(run: Run, ids: Rows, labels: Rows, title: str) -> Plan:
+    """Plan training on rows of one length that have a label at each position; none is held out."""
+    format = RowFormat(ids.shape[1], PAD)
+    dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
+    return make_plan(run, [WeightedDataset(dataset)], [], run.recipe.training, title)
+
+
+def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
+    """Plan pretraining by masked tokens on pairs of sentences (Devlin et al., 2019, §3.1).
+
+    Raises:
+        UserError: the recipe's model has no embeddings of token types, or a pair can't be encoded
+            or is too long.
+    """
+    model = recipe.model
+    if not isinstance(model, EncoderConfig) or model.n_token_types < 2:
+        raise UserError("pairs of sentences: set model.kind=encoder and model.n_token_types=2")
+    if not isinstance(recipe.head, MaskedLMHeadConfig):
+        raise UserError("pairs of sentences: set head.kind=masked-lm, to learn from masks")
+    tokenizer = train_tokenizer(recipe.tokenizer, [text for pair in pairs for text in pair if text])
+    corpus = [Document("\t".join(pair), f"pair {i}") for i, pair in enumerate(pairs, 1)]
+    run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, ()))
+    training, held_out = (_masked_pairs(run, part) for part in hold_out(pairs, recipe))
+    datasets = [WeightedDataset(training)]
+    return make_plan(run, datasets, [held_out], recipe.pretraining, "pretraining")
+
+
+def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
+    tokenizer, room = run.tokenizer, run.max_prompt_tokens
+    encoded = [
+        tokenizer.encode_pair(first, second) if second else _one_type(tokenizer.encode(first))
+        for first, second in pairs
+    ]
+    for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
+        if len(ids) > room:
+            raise UserError(
+                f"the pair {first!r}, {second!r} takes {len(ids)} tokens, and the model has room "
+                f"for {room}; raise model.context_length, or leave it out"
+            )
+    return MaskedTokens(
+        [ids for ids, _ in encoded],
+        run.row_format,
+        mask=MASK,
+        share=run.recipe.objective.masking,
+        regular_ids=range(len(SPECIAL), tokenizer.size),
+        token_type_ids=[types for _, types in encoded],
+    )
+
+
+def _one_type(ids: list[int]) -> tuple[list[int], list[int]]:
+    return ids, [0] * len(ids)
 
 
 def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
@@ -226,8 +353,8 @@ def _answers_as_texts(examples: Sequence[Example]) -> list[Example]:
     return [Example(text=q.answer or "", where=q.where) for q in examples]
 
 
-def _tell(cut: int, texts: int, room: int) -> None:
-    """Say that texts were too long."""
+def _warn_truncated(cut: int, texts: int, room: int) -> None:
+    """Warn that texts were too long."""
     if cut:
         warnings.warn(
             f"{cut} of {texts} texts don't fit the {room} tokens that the model has room for, and "

@@ -7,19 +7,15 @@ from hypothesis import strategies as st
 
 from regard.attention import KernelAttention
 from regard.attention.config import EluConfig
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds, RowFormat
+from regard.data.causal import CausalDataset, CausalExample
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.environment import ExecutionEnvironment
-from regard.text.batches import TextBatch, make_batch
-from regard.text.objectives import IGNORE, EncodedExample
-from regard.training.losses import summed_loss
-from regard.training.step import (
-    accumulate_gradients,
-    check_normalizers,
-    clip_gradients,
-    mean_loss,
-)
+from regard.training.loop import accumulate_gradients, check_normalizers, mean_loss
+from regard.training.optimizers import clip_gradients
 from tiny_models import tiny_model
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
@@ -31,13 +27,12 @@ def make_model() -> LanguageModel:
     return LanguageModel(CONFIG, 11).double()
 
 
-def examples(lengths: list[int]) -> TextBatch:
+def examples(lengths: list[int]) -> Batch:
     """Rows of very different lengths, so that a mean of means would be wrong."""
     draw = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 11, (n,), generator=draw).tolist() for n in lengths]
-    return make_batch(
-        [EncodedExample(row, [i % 3 > 0 for i in range(len(row))]) for row in rows], 16
-    )
+    made = [CausalExample(row, [i % 3 > 0 for i in range(len(row))]) for row in rows]
+    return CausalDataset([], RowFormat(16, 0)).collate(made)
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
@@ -56,16 +51,16 @@ def test_accumulation_equals_one_big_batch(lengths: list[int], parts: int) -> No
 def test_a_compiled_decoder_gives_the_same_loss() -> None:
     batch, model = examples([16, 5, 9]), make_model()
     compiled = torch.compile(model.body, backend="eager")
-    torch.testing.assert_close(summed_loss(model, batch, compiled), summed_loss(model, batch))
+    torch.testing.assert_close(model.loss(batch, compiled), model.loss(batch))
 
 
 def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
     batch, model = examples([16, 5, 9]), make_model()
-    log_p = model(batch.ids).log_softmax(-1).detach()
+    log_p = model(batch.input_ids).log_softmax(-1).detach()
     losses = [
         -float(log_p[r, t, batch.labels[r, t]])
-        for r in range(batch.ids.shape[0])
-        for t in range(batch.ids.shape[1])
+        for r in range(batch.input_ids.shape[0])
+        for t in range(batch.input_ids.shape[1])
         if batch.labels[r, t] != IGNORE
     ]
     # The loss itself is taken in float32, whatever the model's precision.
@@ -79,11 +74,12 @@ def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
 
 def test_what_stands_in_the_padding_does_not_matter() -> None:
     batch, model = examples([16, 5]), make_model()
-    other = batch.ids.clone()
-    other[1, 6:] = 7
-    changed = TextBatch(other, batch.labels)
+    texts = batch.inputs["input_ids"]
+    other = PaddedIds(texts.ids.clone(), texts.lengths, pad=7)
+    other.ids[1, 6:] = 7
+    changed = Batch({"input_ids": other}, batch.labels)
     # Exact: the shapes are the same, and what is hidden has a weight of 0.
-    assert torch.equal(summed_loss(model, batch), summed_loss(model, changed))
+    assert torch.equal(model.loss(batch), model.loss(changed))
 
 
 def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:

@@ -1,4 +1,4 @@
-"""Telling people, files and TensorBoard how training goes."""
+"""Loggers of training metrics: a file, the terminal, TensorBoard."""
 
 import json
 import sys
@@ -14,15 +14,15 @@ from regard.files import append_line, write_file
 Record = dict[str, Any]
 
 
-class Reporter(Protocol):
-    """Someone who wants to know."""
+class Logger(Protocol):
+    """Writes records of metrics somewhere."""
 
-    def report(self, record: Record) -> None:
-        """Take note of a line of metrics; it has at least a step."""
+    def log(self, record: Record) -> None:
+        """Write a record; it has at least a step."""
         ...
 
     def close(self) -> None:
-        """There is no more to come."""
+        """Finish writing."""
         ...
 
 
@@ -30,12 +30,12 @@ class MetricsFile:
     """metrics.jsonl: a line of JSON for each record."""
 
     def __init__(self, path: Path, step: int) -> None:
-        """Go on after `step`: later lines, and a torn one, are cut off."""
+        """Resume after `step`: later lines, and a torn one, are removed."""
         self._path = path
         kept = [line for line in read_metrics(path) if line["step"] <= step]
         write_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
-    def report(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         append_line(self._path, json.dumps(record))
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Bar:
         self._task = self._progress.add_task(title, total=steps, completed=step, state="")
         self._progress.start()
 
-    def report(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         self._progress.update(self._task, completed=record["step"], state=describe(record))
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Lines:
     def __init__(self, title: str, steps: int, step: int) -> None:
         self._title, self._steps, self._next = title, steps, step
 
-    def report(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         if record["step"] >= min(self._next, self._steps) or "validation_loss" in record:
             self._next = record["step"] + max(1, self._steps // 10)
             left = f"{record['seconds_left']:.0f} s left"
@@ -97,7 +97,7 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
-    def report(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         for name, value in record.items():
             if name != "step":
                 self._writer.add_scalar(name, value, record["step"])
@@ -107,18 +107,18 @@ class TensorBoard:
 
 
 def describe(record: Record) -> str:
-    """Loss and speed of a record, for people."""
+    """Return loss and speed of a record as text."""
     text = f"loss {record['loss']:.3f} · {record['tokens_per_second']:,.0f} tokens/s"
     if "validation_loss" in record:
         text += f" · validation {record['validation_loss']:.3f}"
     return text
 
 
-def make_reporters(run: Path, title: str, steps: int, step: int, *, quiet: bool) -> list[Reporter]:
-    """All that want to know: the metrics file, the terminal, TensorBoard where installed."""
-    reporters: list[Reporter] = [MetricsFile(run / "metrics.jsonl", step)]
+def make_loggers(run: Path, title: str, steps: int, step: int, *, quiet: bool) -> list[Logger]:
+    """Return the metrics file, the terminal unless quiet, and TensorBoard if installed."""
+    loggers: list[Logger] = [MetricsFile(run / "metrics.jsonl", step)]
     if not quiet:
-        reporters.append((Bar if sys.stderr.isatty() else Lines)(title, steps, step))
+        loggers.append((Bar if sys.stderr.isatty() else Lines)(title, steps, step))
     with suppress(ImportError):  # the extra may not be installed
-        reporters.append(TensorBoard(run / "tensorboard", step))
-    return reporters
+        loggers.append(TensorBoard(run / "tensorboard", step))
+    return loggers

@@ -5,67 +5,95 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.batches import TextBatch, make_batch, pad_rows, padded_size
-from regard.text.objectives import IGNORE, EncodedExample
-from regard.text.vocabulary import MASK, PAD
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds, RowFormat, pad_rows, padded_size
+from regard.data.causal import CausalDataset, CausalExample
+
+PAD, FIRST = 0, 1
 
 
 @st.composite
-def some_examples(draw: st.DrawFn) -> list[EncodedExample]:
-    pairs = st.lists(st.tuples(st.integers(MASK, 50), st.booleans()), min_size=2, max_size=12)
+def some_examples(draw: st.DrawFn) -> list[CausalExample]:
+    pairs = st.lists(st.tuples(st.integers(FIRST, 50), st.booleans()), min_size=2, max_size=12)
     rows = draw(st.lists(pairs, min_size=1, max_size=6))
-    return [EncodedExample([i for i, _ in row], [target for _, target in row]) for row in rows]
+    return [CausalExample([i for i, _ in row], [target for _, target in row]) for row in rows]
+
+
+def make_batch(examples: list[CausalExample], context_length: int) -> Batch:
+    return CausalDataset([], RowFormat(context_length, PAD)).collate(examples)
 
 
 @given(some_examples(), st.integers(1, 14))
 def test_each_position_predicts_the_next_token_where_it_is_a_target(
-    examples: list[EncodedExample], block: int
+    examples: list[CausalExample], block: int
 ) -> None:
     batch = make_batch(examples, block)
     longest = min(block, max(len(example.ids) for example in examples) - 1)
     n = min(block, padded_size(longest))
-    assert batch.ids.shape == batch.labels.shape == (len(examples), n)
+    assert batch.input_ids.shape == batch.labels.shape == (len(examples), n)
     for row, example in enumerate(examples):
         for i in range(n):
             inside = i + 1 < len(example.ids)
-            assert batch.ids[row, i] == (example.ids[i] if inside else PAD)
+            assert batch.input_ids[row, i] == (example.ids[i] if inside else PAD)
             wanted = example.ids[i + 1] if inside and example.targets[i + 1] else IGNORE
             assert batch.labels[row, i] == wanted
 
 
 @given(some_examples(), st.integers(1, 14))
-def test_targets_are_counted_up_to_the_block(examples: list[EncodedExample], block: int) -> None:
+def test_targets_are_counted_up_to_the_block(examples: list[CausalExample], block: int) -> None:
     expected = sum(sum(example.targets[1 : block + 1]) for example in examples)
     assert make_batch(examples, block).n_targets == expected
 
 
 @given(some_examples(), st.integers(1, 9))
 def test_splitting_keeps_all_rows_without_needless_padding(
-    examples: list[EncodedExample], parts: int
+    examples: list[CausalExample], parts: int
 ) -> None:
     batch = make_batch(examples, 14)
     split = batch.split(parts)
     assert sorted(row for part in split for row in rows(part)) == sorted(rows(batch))
-    sizes = [len(part.ids) for part in split]
+    sizes = [len(part.input_ids) for part in split]
     assert len(sizes) == min(parts, len(examples))
     assert max(sizes) - min(sizes) <= 1
     for part in split:
-        assert part.ids.shape == part.labels.shape
+        assert part.input_ids.shape == part.labels.shape
         longest = max(len(row) for row in rows(part))
-        assert part.ids.shape[1] == min(padded_size(longest), batch.ids.shape[1])
+        assert part.input_ids.shape[1] == min(padded_size(longest), batch.input_ids.shape[1])
     assert sum(part.n_targets for part in split) == batch.n_targets
 
 
-def rows(batch: TextBatch) -> list[list[tuple[int, int]]]:
+def rows(batch: Batch) -> list[list[tuple[int, int]]]:
     """Ids and labels of each row, without its padding."""
-    pairs = zip(batch.ids.tolist(), batch.labels.tolist(), strict=True)
+    pairs = zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True)
     return [[p for p in zip(i, y, strict=True) if p[0] != PAD] for i, y in pairs]
 
 
 def test_a_batch_moves_as_a_whole() -> None:
-    moved = TextBatch(torch.zeros(2, 3), torch.ones(2, 3)).to(torch.device("meta"))
-    assert moved.ids.is_meta
+    inputs = {"input_ids": PaddedIds.of([[1, 2], [3]], PAD)}
+    moved = Batch(inputs, torch.ones(2), in_batch_negatives=True).to(torch.device("meta"))
+    assert moved.input_ids.is_meta
+    assert moved.inputs["input_ids"].lengths.is_meta
     assert moved.labels.is_meta
+    assert moved.in_batch_negatives
+
+
+@pytest.mark.parametrize("pad", [0, 7, 50])
+def test_padding_is_known_by_lengths_and_not_by_ids(pad: int) -> None:
+    """A row may hold the id of the padding, also at its end."""
+    padded = PaddedIds.of([[pad, pad, pad, pad, pad], [1]], pad, limit=8)
+    assert padded.take(torch.tensor([0])).ids.tolist() == [[pad] * 8]
+    assert padded.take(torch.tensor([1])).ids.tolist() == [[1] + [pad] * 3]
+    assert padded.take(torch.tensor([1, 0])).lengths.tolist() == [1, 5]
+
+
+def test_a_batch_of_negatives_is_not_split() -> None:
+    inputs = {
+        "questions": PaddedIds.of([[1], [2]], PAD),
+        "documents": PaddedIds.of([[3], [4]], PAD),
+    }
+    batch = Batch(inputs, torch.arange(2), in_batch_negatives=True)
+    assert batch.split(2) == [batch]
+    assert (batch.n_targets, batch.positions) == (2, 4)
 
 
 @pytest.mark.parametrize("rows", [[[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]])

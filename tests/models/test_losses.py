@@ -1,26 +1,15 @@
 """Losses by their formulas, whole and in parts, and gradients for all that a model has."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from regard.models.builders import Embedder, Model
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds, RowFormat
+from regard.data.causal import CausalDataset, predict_all
+from regard.models.builders import Embedder, LanguageModel, Model, SequenceToSequence
 from regard.models.config import DecoderConfig
-from regard.text.batches import (
-    Batch,
-    LabelBatch,
-    MaskedBatch,
-    MatchBatch,
-    PairBatch,
-    SegmentBatch,
-    TextBatch,
-    make_batch,
-)
-from regard.text.objectives import IGNORE, continuation
-from regard.training.losses import summed_loss
 from tiny_families import HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
 
@@ -28,25 +17,33 @@ EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 PARTS = pytest.mark.parametrize("parts", [1, 2, 3, 9])
 
 
+def arguments(model: Model, batch: Batch) -> list[Tensor]:
+    """What the model is called with."""
+    if isinstance(model, LanguageModel):
+        return [batch.input_ids]
+    if isinstance(model, SequenceToSequence):
+        source = batch.inputs["source"]
+        return [source.ids, source.lengths, batch.input_ids]
+    first, *rest = batch.inputs.values()
+    return [first.ids, first.lengths, *(field.ids for field in rest)]
+
+
 def logits_of(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     """A row for each prediction, and what is right."""
-    assert isinstance(batch, TextBatch | MaskedBatch | PairBatch | LabelBatch)
-    logits = model(*batch.inputs)
+    logits = model(*arguments(model, batch))
     return logits.reshape(-1, logits.shape[-1]), batch.labels.flatten()
 
 
-def similarities_of(model: Embedder, batch: MatchBatch) -> tuple[Tensor, Tensor]:
+def similarities_of(model: Embedder, batch: Batch) -> tuple[Tensor, Tensor]:
     """Each question with each document, and which document is right."""
-    questions = model(batch.questions, batch.question_lengths)
-    documents = model(batch.documents, batch.document_lengths)
+    questions, documents = (model(field.ids, field.lengths) for field in batch.inputs.values())
     scores = torch.einsum("id,jd->ij", questions, documents) / model.head.temperature
     return scores, torch.arange(len(scores))
 
 
 def by_definition(model: Model, batch: Batch) -> Tensor:
     """-log of each right answer's share, one by one."""
-    if isinstance(batch, MatchBatch):
-        assert isinstance(model, Embedder)
+    if isinstance(model, Embedder):
         scores, labels = similarities_of(model, batch)
     else:
         scores, labels = logits_of(model, batch)
@@ -64,7 +61,7 @@ def by_definition(model: Model, batch: Batch) -> Tensor:
 def test_a_loss_is_the_formula(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    assert close(summed_loss(model, batch), by_definition(model, batch))
+    assert close(model.loss(batch), by_definition(model, batch))
 
 
 def gradients_of(model: Model, loss: Tensor) -> Tensor:
@@ -77,7 +74,7 @@ def gradients_of(model: Model, loss: Tensor) -> Tensor:
 def test_gradients_are_those_of_the_formula(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    found = gradients_of(model, summed_loss(model, batch))
+    found = gradients_of(model, model.loss(batch))
     assert close(found, gradients_of(model, by_definition(model, batch)))
 
 
@@ -85,11 +82,17 @@ def test_gradients_are_those_of_the_formula(name: str) -> None:
 def test_padding_changes_neither_loss_nor_gradients(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    rows = batch.lengths_to_sort_by().argsort()[:2]
-    wide = type(batch)(*(getattr(batch, field.name)[rows] for field in fields(batch)))
+    rows = next(iter(batch.inputs.values())).lengths.argsort()[:2]
+    wide = Batch(
+        {
+            name: PaddedIds(field.ids[rows], field.lengths[rows], field.pad)
+            for name, field in batch.inputs.items()
+        },
+        torch.arange(2) if batch.in_batch_negatives else batch.labels[rows],
+    )
     narrow = batch.take(rows)
     assert narrow.positions < wide.positions
-    losses = summed_loss(model, narrow), summed_loss(model, wide)
+    losses = model.loss(narrow), model.loss(wide)
     assert close(losses[0].detach(), losses[1].detach())
     assert close(*(gradients_of(model, loss) for loss in losses))
 
@@ -103,9 +106,10 @@ def test_a_model_meets_few_shapes() -> None:
     counts = set()
     for _ in range(100):
         lengths = draw.integers(20, draw.integers(21, 42), 32)
-        batch = make_batch([continuation(draw.integers(2, 11, n).tolist()) for n in lengths], 40)
+        texts = [predict_all(draw.integers(2, 11, n).tolist()) for n in lengths]
+        batch = CausalDataset([], RowFormat(40, 0)).collate(texts)
         with torch.no_grad():
-            summed_loss(model, batch)
+            model.loss(batch)
         counts.add(batch.n_targets)
     assert len(counts) > 80
     assert len(seen["body"]) <= 6
@@ -119,11 +123,11 @@ def test_losses_of_parts_add_up(name: str, parts: int) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
     split = batch.split(parts)
-    assert len(split) == (1 if isinstance(batch, MatchBatch) else min(parts, 5))
+    assert len(split) == (1 if batch.in_batch_negatives else min(parts, 5))
     assert sum(part.n_targets for part in split) == batch.n_targets
     assert sum(part.positions for part in split) <= batch.positions
-    losses = torch.stack([summed_loss(model, part) for part in split])
-    assert close(losses.sum(), summed_loss(model, batch))
+    losses = torch.stack([model.loss(part) for part in split])
+    assert close(losses.sum(), model.loss(batch))
 
 
 @torch.no_grad()
@@ -131,39 +135,40 @@ def test_a_document_that_answers_two_questions_is_no_wrong_answer() -> None:
     model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["embedding"])
     batch = tiny_batch(model)
     assert isinstance(model, Embedder)
-    assert isinstance(batch, MatchBatch)
-    batch.documents[3], batch.document_lengths[3] = batch.documents[1], batch.document_lengths[1]
+    documents = batch.inputs["documents"]
+    documents.ids[3], documents.lengths[3] = documents.ids[1], documents.lengths[1]
     scores, _ = similarities_of(model, batch)
     scores[1, 3] = scores[3, 1] = float("-inf")
     expected = (scores.logsumexp(1) - scores.diagonal()).sum()
-    assert close(summed_loss(model, batch), expected)
+    assert close(model.loss(batch), expected)
 
 
-def paired(batch: LabelBatch) -> SegmentBatch:
+def paired(batch: Batch) -> Batch:
     """The same texts, of which the second half is another text."""
-    segments = (torch.arange(batch.ids.shape[1]) >= batch.lengths[:, None] // 2).long()
-    return SegmentBatch(batch.ids, batch.lengths, batch.labels, segments)
+    texts = batch.inputs["input_ids"]
+    types = (torch.arange(texts.ids.shape[1]) >= texts.lengths[:, None] // 2).long()
+    inputs = {"input_ids": texts, "token_type_ids": PaddedIds(types, texts.lengths, 0)}
+    return Batch(inputs, batch.labels)
 
 
 @PARTS
 @torch.no_grad()
-def test_segments_reach_the_body_whole_and_in_parts(parts: int) -> None:
+def test_token_types_reach_the_body_whole_and_in_parts(parts: int) -> None:
     model = tiny(*MODELS["encoder: classification"])
     batch = tiny_batch(model)
-    assert isinstance(batch, LabelBatch)
     pair = paired(batch)
-    whole = summed_loss(model, pair)
+    whole = model.loss(pair)
     assert close(whole, by_definition(model, pair))
-    assert not close(whole, summed_loss(model, batch))
+    assert not close(whole, model.loss(batch))
     split = pair.split(parts)
     assert sum(part.positions for part in split) <= pair.positions == batch.positions
-    assert close(torch.stack([summed_loss(model, part) for part in split]).sum(), whole)
+    assert close(torch.stack([model.loss(part) for part in split]).sum(), whole)
 
 
 @EVERY_MODEL
 def test_every_parameter_learns(name: str) -> None:
     model = tiny(*MODELS[name])
-    summed_loss(model, tiny_batch(model)).backward()
+    model.loss(tiny_batch(model)).backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert bool(parameter.grad.any()), parameter_name
@@ -175,18 +180,11 @@ def test_every_parameter_learns(name: str) -> None:
 def test_positions_that_carry_no_loss_do_not_count(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    assert isinstance(batch, TextBatch | MaskedBatch | PairBatch)
-    whole = summed_loss(model, batch)
+    whole = model.loss(batch)
     kept = batch.labels.clone()
     batch.labels[:, ::2] = IGNORE
-    odd = summed_loss(model, batch)
+    odd = model.loss(batch)
     batch.labels.copy_(kept)
     batch.labels[:, 1::2] = IGNORE
-    assert close(odd + summed_loss(model, batch), whole)
+    assert close(odd + model.loss(batch), whole)
     assert 0 < float(odd) < float(whole)
-
-
-def test_what_is_no_batch_has_no_loss() -> None:
-    model = tiny(DecoderConfig(**SIZES), HEAD_CONFIGS["lm"])
-    with pytest.raises(TypeError, match=r"^str has no loss"):
-        summed_loss(model, "no batch")  # type: ignore[arg-type]

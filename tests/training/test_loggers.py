@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.progress import Bar, Lines, MetricsFile, make_reporters, read_metrics
+from regard.training.loggers import Bar, Lines, MetricsFile, make_loggers, read_metrics
 
 RECORD = {"loss": 1.5, "tokens_per_second": 1234, "seconds_left": 7.0}
 
@@ -19,46 +19,46 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
 def test_going_on_cuts_off_what_comes_later(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 6)) + "{")
-    MetricsFile(path, 3).report({"step": 4})
+    MetricsFile(path, 3).log({"step": 4})
     assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4]
 
 
 def test_lines_come_at_tenths_and_with_validation(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines("training", 100, 0)
     for step in range(1, 101):
-        lines.report({"step": step, **RECORD} | ({"validation_loss": 2.0} if step == 35 else {}))
+        lines.log({"step": step, **RECORD} | ({"validation_loss": 2.0} if step == 35 else {}))
     shown = capsys.readouterr().err.splitlines()
     assert 10 <= len(shown) <= 13
     assert "35/100 loss 1.500 · 1,234 tokens/s · validation 2.000 7 s left" in "\n".join(shown)
 
 
 def test_without_a_terminal_there_is_no_bar(tmp_path: Path) -> None:
-    reporters = make_reporters(tmp_path, "training", 10, 0, quiet=False)
-    assert any(isinstance(reporter, Lines) for reporter in reporters)
-    assert not any(isinstance(reporter, Bar) for reporter in reporters)
-    for reporter in reporters:
-        reporter.close()
+    loggers = make_loggers(tmp_path, "training", 10, 0, quiet=False)
+    assert any(isinstance(logger, Lines) for logger in loggers)
+    assert not any(isinstance(logger, Bar) for logger in loggers)
+    for logger in loggers:
+        logger.close()
 
 
 def test_a_terminal_gets_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    reporters = make_reporters(tmp_path, "training", 10, 0, quiet=False)
-    assert any(isinstance(reporter, Bar) for reporter in reporters)
-    for reporter in reporters:
-        reporter.report({"step": 1, **RECORD})
-        reporter.close()
+    loggers = make_loggers(tmp_path, "training", 10, 0, quiet=False)
+    assert any(isinstance(logger, Bar) for logger in loggers)
+    for logger in loggers:
+        logger.log({"step": 1, **RECORD})
+        logger.close()
 
 
 def test_quiet_means_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for reporter in make_reporters(tmp_path, "training", 10, 0, quiet=True):
-        reporter.report({"step": 1, **RECORD})
-        reporter.close()
+    for logger in make_loggers(tmp_path, "training", 10, 0, quiet=True):
+        logger.log({"step": 1, **RECORD})
+        logger.close()
     assert capsys.readouterr() == ("", "")
 
 
 def test_tensorboard_gets_event_files_where_it_is_installed(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard isn't installed")
-    for reporter in make_reporters(tmp_path, "training", 10, 0, quiet=True):
-        reporter.report({"step": 1, **RECORD})
-        reporter.close()
+    for logger in make_loggers(tmp_path, "training", 10, 0, quiet=True):
+        logger.log({"step": 1, **RECORD})
+        logger.close()
     assert list((tmp_path / "tensorboard").glob("events*"))

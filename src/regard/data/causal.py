@@ -1,0 +1,110 @@
+"""Causal language modeling: each target is predicted from the tokens before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from regard.data import IGNORE
+from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
+
+
+@dataclass(frozen=True)
+class CausalExample:
+    """Token ids, and whether each is a target."""
+
+    ids: Sequence[int]
+    targets: Sequence[bool]
+
+
+class CausalDataset(Dataset):
+    """Causal examples; a base of the datasets that make them."""
+
+    def collate(self, examples: Sequence[CausalExample]) -> Batch:
+        """Make a batch: the model reads ids[:-1] and predicts ids[1:]."""
+        prefix, n = list(self.format.prefix), self.format.context_length
+        ids = [[*prefix, *example.ids][: n + 1] for example in examples]
+        targets = [[*[False] * len(prefix), *example.targets] for example in examples]
+        labels = [
+            [token if target else IGNORE for token, target in zip(row, of_row, strict=False)][1:]
+            for row, of_row in zip(ids, targets, strict=True)
+        ]
+        inputs = PaddedIds.of([row[:-1] for row in ids], self.format.pad, limit=n)
+        return Batch({"input_ids": inputs}, PaddedIds.of(labels, IGNORE, limit=n).ids)
+
+
+class Documents(CausalDataset):
+    """Documents, in pieces that fit the context length; every token but the first is predicted.
+
+    A piece begins with the last token of the one before; `eos` ends the last one if it fits.
+    """
+
+    def __init__(
+        self, documents: Sequence[Sequence[int]], format: RowFormat, *, eos: int | None = None
+    ) -> None:
+        n, end = format.max_tokens, [] if eos is None else [eos]
+        pieces = [
+            [*document[start : start + n + 1], *end][: n + 1]
+            for document in documents
+            for start in range(0, max(len(document) - 1, 1), n)
+        ]
+        super().__init__(pieces, format)
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        return predict_all(self.rows[index])
+
+
+class Windows(CausalDataset):
+    """A long text, in windows of the context length whose start is drawn anew each time."""
+
+    def __init__(self, ids: Sequence[int], format: RowFormat) -> None:
+        n = format.context_length
+        super().__init__(range(0, max(len(ids) - n, 1), n), format)
+        self._ids = ids
+
+    def length(self, index: int) -> int:
+        return self.format.context_length
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        """A window that begins in start..start + n - 1."""
+        start, n = self.rows[index], self.format.context_length
+        last = max(min(start + n, len(self._ids) - n), start + 1)
+        first = int(rng.integers(start, last))
+        return predict_all(self._ids[first : first + n + 1])
+
+
+class SpanCorruption(CausalDataset):
+    """Documents with a span moved to the end, another one each time: prefix ⁇ suffix ⁇ span."""
+
+    def __init__(self, documents: Sequence[Sequence[int]], format: RowFormat, *, mask: int) -> None:
+        super().__init__(documents, format)
+        self._mask = mask
+
+    def length(self, index: int) -> int:
+        """A constant: how long an example is, is drawn each time."""
+        return self.format.context_length
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        return corrupt_span(self.rows[index], self.format.max_tokens, rng, mask=self._mask)
+
+
+def predict_all(ids: Sequence[int]) -> CausalExample:
+    """Predict every token from those before."""
+    return CausalExample(ids, [True] * len(ids))
+
+
+def corrupt_span(
+    document: Sequence[int], max_tokens: int, rng: np.random.Generator, *, mask: int
+) -> CausalExample:
+    """Cut out a span, which follows at the end: prefix ⁇ suffix ⁇ span, where ⁇ is `mask`.
+
+    The document is truncated to a length uniform in 4..⌊7/8·max_tokens⌋, the length of the span is
+    uniform in 1..2m-1 with mean m = ¼ of what is left (at least 1), its place is uniform. The
+    objective of Stanford CS224N's assignment 5, after T5 (Raffel et al., 2020).
+    """
+    truncated = document[: int(rng.integers(4, max_tokens * 7 // 8 + 1))]
+    mean = max(len(truncated) // 4, 1)
+    length = min(int(rng.integers(1, 2 * mean)), len(truncated))
+    start = int(rng.integers(0, len(truncated) - length + 1))
+    end = start + length
+    return predict_all([*truncated[:start], mask, *truncated[end:], mask, *truncated[start:end]])

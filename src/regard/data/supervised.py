@@ -1,0 +1,127 @@
+"""Supervised learning: questions with answers, texts with labels, sources with targets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data import IGNORE
+from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
+from regard.data.causal import CausalDataset, CausalExample
+
+Ids = Sequence[int]
+
+
+class Questions(CausalDataset):
+    """Questions with their answers, which a causal model predicts."""
+
+    def __init__(
+        self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat, *, sep: int, eos: int
+    ) -> None:
+        super().__init__([question_answer(*pair, sep=sep, eos=eos) for pair in pairs], format)
+
+    def length(self, index: int) -> int:
+        return len(self.rows[index].ids)
+
+
+class Clozes(CausalDataset):
+    """Clozes with their answers; one of a cloze's wordings is drawn each time."""
+
+    def __init__(
+        self,
+        clozes: Sequence[tuple[Sequence[Ids], Ids]],
+        format: RowFormat,
+        *,
+        sep: int,
+        eos: int,
+    ) -> None:
+        examples = [
+            [question_answer(wording, answer, sep=sep, eos=eos) for wording in wordings]
+            for wordings, answer in clozes
+        ]
+        super().__init__(examples, format)
+
+    def length(self, index: int) -> int:
+        wordings = self.rows[index]
+        return sum(len(wording.ids) for wording in wordings) // len(wordings)
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        chosen: CausalExample = self.rows[index][int(rng.integers(len(self.rows[index])))]
+        return chosen
+
+
+def question_answer(question: Ids, answer: Ids, *, sep: int, eos: int) -> CausalExample:
+    """Predict sep, answer and eos from the question before them."""
+    targets = [False] * len(question) + [True] * (len(answer) + 2)
+    return CausalExample([*question, sep, *answer, eos], targets)
+
+
+class _Rows(Dataset):
+    """Base of the datasets whose rows begin with ids."""
+
+    def length(self, index: int) -> int:
+        return len(self.rows[index][0])
+
+
+class LabeledTokens(_Rows):
+    """Texts with a label for each token, IGNORE where there is no loss."""
+
+    def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
+        ids, labels = zip(*examples, strict=True)
+        inputs = {"input_ids": self.format.input_ids(ids)}
+        return Batch(inputs, self.format.aligned(labels, IGNORE).ids)
+
+
+class LabeledTexts(_Rows):
+    """Texts with a label each: (ids, label), or (ids, token types, label)."""
+
+    def collate(self, examples: Sequence[tuple[Any, ...]]) -> Batch:
+        ids, *types, labels = zip(*examples, strict=True)
+        inputs = {"input_ids": self.format.input_ids(ids)}
+        if types:
+            inputs["token_type_ids"] = self.format.aligned(types[0], 0)
+        return Batch(inputs, torch.tensor(labels))
+
+
+class SequencePairs(_Rows):
+    """Sources with their targets, for an encoder–decoder; `bos` begins a target, `eos` ends it."""
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Ids, Ids]],
+        format: RowFormat,
+        *,
+        max_source_tokens: int,
+        bos: int,
+        eos: int,
+    ) -> None:
+        """The prefix of `format` isn't used: it is that of one text, not of two."""
+        super().__init__(pairs, format)
+        self._max_source_tokens, self._bos, self._eos = max_source_tokens, bos, eos
+
+    def length(self, index: int) -> int:
+        return sum(map(len, self.rows[index]))
+
+    def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
+        pad, limit = self.format.pad, self.format.context_length
+        source = PaddedIds.of([s for s, _ in examples], pad, limit=self._max_source_tokens)
+        target = PaddedIds.of([[self._bos, *t] for _, t in examples], pad, limit=limit)
+        labels = PaddedIds.of([[*t, self._eos] for _, t in examples], IGNORE, limit=limit)
+        return Batch({"source": source, "input_ids": target}, labels.ids)
+
+
+class ContrastivePairs(_Rows):
+    """Questions, each with the document that answers it; the batch's others are its negatives."""
+
+    def length(self, index: int) -> int:
+        """A constant: negatives are of any length."""
+        return 0
+
+    def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
+        questions, documents = zip(*examples, strict=True)
+        inputs = {
+            "questions": self.format.input_ids(questions),
+            "documents": self.format.input_ids(documents),
+        }
+        return Batch(inputs, torch.arange(len(examples)), in_batch_negatives=True)

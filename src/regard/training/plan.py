@@ -1,0 +1,430 @@
+"""Plans of training on text and on questions: pretraining, finetuning, or from scratch.
+
+A plan is built and checked before a single step or file.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from regard.data.batch import Batch, Dataset
+from regard.data.causal import Documents, SpanCorruption, Windows
+from regard.data.masked import MaskedAutoencoding, MaskedTokens
+from regard.data.sampler import Sampler, WeightedDataset, sequential_batches
+from regard.data.supervised import Clozes, Questions
+from regard.errors import UserError
+from regard.models.builders import Classifier, Embedder, TokenClassifier
+from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
+from regard.runs.checkpoints import Progress
+from regard.runs.environment import ExecutionEnvironment, Precision
+from regard.runs.recipe import Recipe, TrainingConfig, find_recipe
+from regard.runs.run import Run, describe_origin, load_tokenizer, pack_weights
+from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
+from regard.text.clozes import clozes as find_clozes
+from regard.text.corpus import Corpus, Document, read_documents
+from regard.text.tokenizer import (
+    OutOfVocabularyError,
+    Tokenizer,
+    encode_documents,
+    train_tokenizer,
+)
+from regard.text.vocabulary import MASK, SPECIAL
+from regard.training.loop import ExecutionOptions, mean_loss, train
+from regard.training.resume_checks import check_resumable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run with its data, ready to be trained."""
+
+    run: Run
+    sampler: Sampler
+    validation: list[Batch]
+    config: TrainingConfig
+    title: str
+
+    def describe(self) -> dict[str, Any]:
+        """Return sizes, and the loss before this training on its first batch, in nats."""
+        first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
+        name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
+        return {
+            "parameters": self.run.n_parameters,
+            "vocabulary": self.run.tokenizer.size,
+            "steps": self.sampler.steps,
+            name: mean_loss(self.run.model, [first], environment),
+            "uniform_loss": log(self._n_choices(first)),
+        }
+
+    def _n_choices(self, batch: Batch) -> int:
+        """Return the number of classes of a prediction."""
+        match self.run.model:
+            case Classifier(head=head):
+                return head.scores.out_features
+            case TokenClassifier(head=head):
+                return head.out_features
+            case Embedder():
+                return batch.n_targets
+        return self.run.tokenizer.size
+
+    def execute(self, options: ExecutionOptions, *, resume: bool = False) -> Progress:
+        """Train; the run's folder is written from here on.
+
+        Raises:
+            UserError: the folder holds something else, or a run and `resume` is off.
+        """
+        path = self.run.path
+        if (path / "config.toml").exists():
+            check_resumable(self.run, resume=resume)
+        elif path.exists() and not _is_unfinished(path):
+            raise UserError(f"{path}: exists but is not a run folder; choose another --out")
+        else:
+            self.run.save_description()
+        return train(
+            self.run, self.sampler, self.validation, self.config, options, title=self.title
+        )
+
+
+def plan_pretraining(
+    corpus: Corpus,
+    out: str | Path,
+    recipe: Recipe | str = "default",
+    settings: Sequence[str] = (),
+    *,
+    questions: Examples = (),
+    tokenizer: Tokenizer | Path | None = None,
+) -> Plan:
+    """Plan pretraining on text, with questions mixed in if the objective has a share for them.
+
+    `recipe` is a name, a TOML file or a `Recipe`, overridden by `settings`; `tokenizer` may be the
+    folder of a run whose tokenizer to use.
+
+    Raises:
+        UserError: the objective, the model and the data don't fit together, or a text can't be
+            encoded.
+    """
+    recipe = find_recipe(recipe, settings)
+    objective, data = recipe.objective, recipe.data
+    whole_files = data.documents == "files"
+    documents = read_documents(corpus, whole_files=whole_files, blank_lines=data.blank_lines)
+    asked = answered_examples(questions) if questions else ()
+    if bool(asked) != (objective.questions > 0):
+        raise UserError(
+            "objective.questions is 0, but questions are given: set objective.questions=0.2, say"
+            if asked
+            else "objective.questions is above 0, but there are no questions: give --questions FILE"
+        )
+    _check_no_task(recipe)
+    _check_objective(recipe)
+    if isinstance(tokenizer, Path):
+        tokenizer = load_tokenizer(tokenizer)
+    tokenizer = tokenizer or corpus_tokenizer(documents, recipe, asked)
+    ids = encode_documents(tokenizer, documents)
+    run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
+    if whole_files:
+        if objective.total > objective.next_token:
+            raise UserError(
+                "data.documents=files is read in windows, which only objective.next_token can use; "
+                "set the other shares to 0, or data.documents=lines"
+            )
+        return _plan_windows(run, ids, documents, recipe.pretraining, "pretraining")
+    training, held_out = hold_out(ids, recipe)
+    datasets, size = _text_datasets(run, training), objective.question_batch
+    if objective.clozes:
+        clozes = _cloze_dataset(run, hold_out(documents, recipe)[0])
+        datasets.append(WeightedDataset(clozes, objective.clozes, size))
+    if objective.questions:
+        pairs = _question_dataset(run, _encode_questions(run, asked))
+        datasets.append(WeightedDataset(pairs, objective.questions, size))
+    checks = [one.dataset for one in _text_datasets(run, held_out)]
+    return make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
+
+
+def plan_text(
+    corpus: Corpus, out: str | Path, recipe: Recipe | str = "text", settings: Sequence[str] = ()
+) -> Plan:
+    """Plan training on whole texts, window by window, from scratch.
+
+    Raises:
+        UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
+    """
+    recipe = find_recipe(recipe, settings)
+    documents = read_documents(corpus, whole_files=True)
+    _check_no_task(recipe)
+    _check_continues(recipe)
+    tokenizer = train_tokenizer(recipe.tokenizer, [document.text for document in documents])
+    ids = encode_documents(tokenizer, documents)
+    run = Run.new(Path(out), recipe, tokenizer, describe_origin("training", documents, ()))
+    return _plan_windows(run, ids, documents, recipe.training, "training")
+
+
+def plan_questions(
+    questions: Examples,
+    out: str | Path,
+    recipe: Recipe | str = "default",
+    settings: Sequence[str] = (),
+    *,
+    tokenizer: Tokenizer | Path | None = None,
+) -> Plan:
+    """Plan training on questions from scratch, without any text.
+
+    Raises:
+        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
+    """
+    recipe, questions = find_recipe(recipe, settings), answered_examples(questions)
+    _check_no_task(recipe)
+    _check_continues(recipe)
+    if isinstance(tokenizer, Path):
+        tokenizer = load_tokenizer(tokenizer)
+    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(questions))
+    run = Run.new(Path(out), recipe, tokenizer, describe_origin("questions", (), questions))
+    return _plan_questions(run, questions, recipe.training, "training")
+
+
+def plan_finetuning(
+    parent: Run,
+    questions: Examples,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Plan training of a pretrained model on questions, by default with its own recipe.
+
+    Raises:
+        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
+    """
+    recipe = find_recipe(recipe or parent.recipe, settings)
+    questions = answered_examples(questions)
+    _check_continues(parent.recipe)
+    made = ("model", "head", "tokenizer")
+    if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
+        raise UserError(
+            f"{parent.path}: its model and tokenizer are made and can't be changed; "
+            "leave model.*, head.* and tokenizer.* as they are"
+        )
+    if recipe.data.prefix != parent.prefix:
+        raise UserError(f"{parent.path}: data.begin_mark is fixed since its pretraining")
+    weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
+    origin = describe_origin("finetuning", (), questions)
+    origin |= {"parent": str(parent.path), "parent_weights": weights}
+    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
+    run.model.load_state_dict(parent.model.state_dict())
+    return _plan_questions(run, questions, recipe.finetuning, "finetuning")
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a folder holds no more than the first files of a run."""
+    first = {"tokenizer.json", "origin.json"}
+    return path.is_dir() and all(
+        p.name in first or p.name.endswith(".partial") for p in path.iterdir()
+    )
+
+
+def execute(
+    plan: Plan,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    precision: Precision = "auto",
+    threads: int | None = None,
+    compile: bool = False,
+) -> Progress:
+    """Train as planned; `resume` continues the run in the plan's folder.
+
+    Raises:
+        UserError: the folder holds another run, or something else.
+    """
+    environment = ExecutionEnvironment.choose(device, precision, threads)
+    return plan.execute(ExecutionOptions(environment=environment, compile=compile), resume=resume)
+
+
+def make_plan(
+    run: Run,
+    datasets: Sequence[WeightedDataset],
+    checks: Sequence[Dataset],
+    config: TrainingConfig,
+    title: str,
+) -> Plan:
+    """Plan training on `datasets`, with the validation loss measured on `checks`.
+
+    Raises:
+        UserError: training is to stop by a validation loss, and nothing is held out.
+    """
+    sampler = Sampler(
+        datasets,
+        batch_size=config.batch,
+        seed=run.recipe.seed,
+        steps=config.steps,
+        epochs=config.epochs,
+        shuffle=config.shuffle,
+    )
+    run.origin["steps"] = sampler.steps
+    validation = [
+        batch
+        for check in checks
+        if len(check)
+        for batch in sequential_batches(check, config.batch, seed=run.recipe.seed)
+    ]
+    if config.patience and not validation:
+        raise UserError(
+            f"{title}.patience: nothing is held out to measure; raise data.validation, or set 0"
+        )
+    return Plan(run, sampler, validation, config, title)
+
+
+def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
+    """Split items into those to train on and the share that is held out, drawn by the seed."""
+    n = int(recipe.data.validation * len(items))
+    order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))
+    held_out = set(order[:n].tolist())
+    return (
+        [item for i, item in enumerate(items) if i not in held_out],
+        [item for i, item in enumerate(items) if i in held_out],
+    )
+
+
+def corpus_tokenizer(
+    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
+) -> Tokenizer:
+    """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
+    texts = [document.text for document in corpus]
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions))
+
+
+def texts_of(questions: Sequence[Example]) -> list[str]:
+    """Return questions and answers, as a tokenizer is trained on them."""
+    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
+
+
+def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
+    """What is made of documents alone, each objective with its share."""
+    objective, format = run.recipe.objective, run.row_format
+    n, share = format.max_tokens, objective.masking
+    parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
+    regular_ids = range(len(SPECIAL), run.tokenizer.size)
+    datasets: list[WeightedDataset] = []
+    if objective.next_token:
+        datasets.append(WeightedDataset(Documents(ids, format, eos=MASK), objective.next_token))
+    if objective.span_corruption:
+        corrupted = SpanCorruption(ids, format, mask=MASK)
+        datasets.append(WeightedDataset(corrupted, objective.span_corruption))
+    if objective.masked_tokens:
+        masked = MaskedTokens(parts, format, mask=MASK, share=share, regular_ids=regular_ids)
+        datasets.append(WeightedDataset(masked, objective.masked_tokens))
+    if objective.masked_autoencoding:
+        masked = MaskedAutoencoding(parts, format, mask=MASK, share=share)
+        datasets.append(WeightedDataset(masked, objective.masked_autoencoding))
+    return datasets
+
+
+def _plan_windows(
+    run: Run,
+    ids: list[list[int]],
+    documents: Sequence[Document],
+    config: TrainingConfig,
+    title: str,
+) -> Plan:
+    """Train on windows of long texts; the last share of each is held out."""
+    share, format = run.recipe.data.validation, run.row_format
+    cuts = [len(text) - int(share * len(text)) for text in ids]
+    joined = [i for text, cut in zip(ids, cuts, strict=True) for i in text[:cut]]
+    held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
+    if len(joined) < 2:
+        raise UserError(f"{documents[0].where}: is too short to learn from")
+    windows = WeightedDataset(Windows(joined, format))
+    return make_plan(run, [windows], [Documents(held_out, format)], config, title)
+
+
+def _plan_questions(
+    run: Run, questions: Sequence[Example], config: TrainingConfig, title: str
+) -> Plan:
+    pairs = _encode_questions(run, questions)
+    training, held_out = (_question_dataset(run, part) for part in hold_out(pairs, run.recipe))
+    return make_plan(run, [WeightedDataset(training)], [held_out], config, title)
+
+
+def _question_dataset(run: Run, pairs: Sequence[tuple[list[int], list[int]]]) -> Questions:
+    return Questions(pairs, run.row_format, sep=MASK, eos=MASK)
+
+
+def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+    """The ids of questions to train on, and of their answers."""
+    if run.recipe.data.ascii_questions:
+        questions = [
+            msgspec.structs.replace(q, text=q.text.encode("ascii", "ignore").decode())
+            for q in questions
+        ]
+    return encode_pairs(run.tokenizer, questions, run.max_prompt_tokens)
+
+
+def _cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
+    """All wordings of each cloze, with its answer.
+
+    Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
+    one where «Leeds» is none.
+
+    Raises:
+        UserError: there are no clozes.
+    """
+    fewest, most = run.recipe.objective.cloze_words
+    tokenizer, max_tokens, encoded = run.tokenizer, run.max_prompt_tokens, []
+    for cloze in (cloze for document in corpus for cloze in find_clozes(document.text, most)):
+        shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
+        try:
+            answer = tokenizer.encode(cloze.answer)
+            wordings = [tokenizer.encode(cloze.question(words)) for words in shown]
+        except OutOfVocabularyError:
+            continue
+        fitting = [w for w in wordings if len(w) + len(answer) + 2 <= max_tokens + 1]
+        if fitting:
+            encoded.append((fitting, answer))
+    if not encoded:
+        raise UserError(
+            f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
+            "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
+            f"model.context_length={max_tokens}; or set objective.clozes=0"
+        )
+    return Clozes(encoded, run.row_format, sep=MASK, eos=MASK)
+
+
+def _check_objective(recipe: Recipe) -> None:
+    """Raise unless the model's head can learn by the objective."""
+    head, objective = recipe.head, recipe.objective
+    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
+        raise UserError(
+            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
+            "objective.masked_tokens=1, or take --recipe masked"
+        )
+    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
+        raise UserError(
+            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
+            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
+        )
+    if not isinstance(head, MaskedLMHeadConfig):
+        _check_continues(recipe)
+
+
+def _check_continues(recipe: Recipe) -> None:
+    """Raise unless the model continues texts."""
+    if not recipe.continues_texts:
+        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
+        raise UserError(
+            f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
+            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
+        )
+
+
+def _check_no_task(recipe: Recipe) -> None:
+    """Raise if the recipe is for a task, by which its run would be scored."""
+    if recipe.task is not None:
+        kind = recipe.task.__struct_config__.tag
+        raise UserError(
+            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
+        )

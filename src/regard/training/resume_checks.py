@@ -1,0 +1,37 @@
+"""Checks that a run's folder can be written, or resumed with the same recipe and data."""
+
+from regard.config import to_toml
+from regard.errors import UserError
+from regard.runs.recipe import load_recipe
+from regard.runs.run import Run, load_origin
+
+
+def check_resumable(run: Run, *, resume: bool) -> None:
+    """Raise unless the run's folder holds the same run, and it is to be resumed.
+
+    Raises:
+        UserError: another run is there, or the same and `resume` is off.
+    """
+    path = run.path
+    if not resume:
+        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
+    here, there = to_toml(run.recipe), to_toml(load_recipe(path))
+    if here != there:
+        changed = sorted(set(here.splitlines()) ^ set(there.splitlines()))
+        raise UserError(
+            f"{path}/config.toml: is another recipe ({'; '.join(changed)}); "
+            "resume with the same recipe, or choose another --out"
+        )
+    origin = load_origin(path)
+    for name in ("stage", "fingerprint", "parent_weights", "code"):
+        if origin.get(name) != run.origin.get(name):
+            raise UserError(
+                f"{path}/origin.json: {name} was {origin.get(name)} and is {run.origin.get(name)}; "
+                "resume with the same command and data, or choose another --out"
+            )
+    saved = path / "tokenizer.json"
+    if saved.exists() and saved.read_text("utf-8") != run.tokenizer.to_json():
+        raise UserError(
+            f"{saved}: isn't the tokenizer of these files, so they have changed "
+            "since; choose another --out"
+        )
