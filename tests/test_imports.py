@@ -97,7 +97,7 @@ def test_the_lowest_rooms_know_almost_nothing(room: str) -> None:
             assert {room_of(name) for name in own_imports(file, lazily=True)} <= allowed
 
 
-@pytest.mark.parametrize("name", ["attention_record", "head_scores", "intercept"])
+@pytest.mark.parametrize("name", ["head_scores", "intercept"])
 def test_what_looks_at_attention_knows_nothing_of_models(name: str) -> None:
     allowed = {"attention", "drawing", "errors", "explorer"}
     names = own_imports(MODULES[f"regard.explorer.{name}"], lazily=True)

@@ -1,6 +1,7 @@
-"""Writing so that a kill at any moment leaves the old or the new, never a mixture.
+"""Files: text that is read as UTF-8, and writes that are atomic.
 
-Every change to a run goes through these few functions.
+Every change to a run goes through these functions: a kill at any moment leaves the old content or
+the new, never a mixture.
 """
 
 import errno
@@ -9,6 +10,30 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from regard.errors import UserError
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, with \\n line ends and without a byte order mark.
+
+    Raises:
+        UserError: the file is missing, not a file, or not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def write_file(path: Path, data: bytes) -> None:

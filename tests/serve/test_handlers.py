@@ -10,7 +10,7 @@ import pytest
 from regard import api
 from regard.errors import UserError
 from regard.explorer.look import look
-from regard.explorer.serialize import serialize
+from regard.explorer.page import serialize
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest

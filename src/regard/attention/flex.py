@@ -16,8 +16,8 @@ MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | None) -> bool:
-    """Whether this is a case for FlexAttention: on a GPU, with something that it can express."""
-    if not query.is_cuda or query.dtype == torch.float64 or query.shape[-1] < 16:
+    """Whether FlexAttention supports this call on a GPU, and no fused kernel does."""
+    if query.dtype == torch.float64 or query.shape[-1] < 16:
         return False
     if bias is not None:
         return isinstance(bias, Bias)

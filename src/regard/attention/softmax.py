@@ -173,7 +173,7 @@ class Softmax(ScoreAttention):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
         scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout > 0
-        if not dropping and flex.can_run(query, mask, bias):
+        if query.is_cuda and not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
         if bias is None and not dropping and _is_plain_causal(mask, query, key):
             key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])

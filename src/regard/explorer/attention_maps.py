@@ -1,7 +1,7 @@
-"""Attention maps: tokens, and the weights of each layer and head."""
+"""Attention maps: tokens, weights and positions of each layer and head."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention import Bias
 from regard.errors import UserError
-from regard.explorer.attention_record import AttentionRecord
-from regard.positions import rotate
+from regard.explorer.intercept import AttentionRecord
+from regard.positions import ShawVectors, rotate
 
 T = TypeVar("T")
 _RANGES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
@@ -207,3 +208,59 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
             known = f"there are {len(there)} {what}, numbered from 0"
             raise UserError(f"{known}, not {i}; choose others")
     return tuple(there[i] for i in wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionPicture:
+    """Matrices to draw side by side, in one color scale."""
+
+    name: str
+    rows: str
+    """Meaning of a row: a position, a query, a distance."""
+    columns: str
+    matrices: Mapping[str, Float[Tensor, "rows columns"]]
+    first: int = 0
+    """Number of the first row."""
+
+
+def position_pictures(one: AttentionMap) -> list[PositionPicture]:
+    """Return the pictures of a map's positions; a bias shared by layers is drawn once."""
+    found = [*_before_attention(one.position_info)]
+    drawn: list[Tensor] = []
+    for layer in one.layers:
+        picture = _of_bias(layer)
+        if picture is None:
+            continue
+        numbers = torch.stack(list(picture.matrices.values()))
+        if not any(numbers.equal(other) for other in drawn):
+            drawn.append(numbers)
+            found.append(picture)
+    return found
+
+
+def _before_attention(info: PositionInfo) -> Iterator[PositionPicture]:
+    if info.vectors is not None:
+        vectors = {"vectors": info.vectors}
+        yield PositionPicture("added to the embeddings", "position", "dimension", vectors)
+    if info.rotation is not None:
+        cos, signed_sin = info.rotation
+        half = cos.shape[1] // 2
+        angles = {"cosines": cos[:, :half], "sines": signed_sin[:, half:]}
+        yield PositionPicture("rotation of q and k", "position", "pair of dimensions", angles)
+
+
+@torch.no_grad()
+def _of_bias(layer: Layer) -> PositionPicture | None:
+    """Numbers added to scores, by head; vectors added to keys and values, by distance."""
+    bias = layer.record.bias
+    if isinstance(bias, ShawVectors):
+        vectors = {"on keys": bias.keys.detach(), "on values": bias.values.detach()}
+        name = "added to keys and values"
+        return PositionPicture(name, "distance", "dimension", vectors, -bias.clip)
+    if isinstance(bias, Bias):
+        added = bias.dense(*layer.record.positions)
+        added = added[0] if added.ndim == 4 else added
+        heads = {f"head {head}": added[head] for head in layer.heads}
+        name = f"added to the scores, from layer {layer.name}"
+        return PositionPicture(name, "query", "key", heads)
+    return None

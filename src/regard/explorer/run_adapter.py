@@ -19,7 +19,6 @@ from regard.models.builders import SequenceToSequence
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
-from regard.text.batches import lengths_of
 from regard.text.vocabulary import MASK, SPECIAL
 
 ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]
@@ -148,7 +147,7 @@ class RunAdapter:
     def _padded(self, ids: list[int]) -> list[Tensor]:
         """One row and its length."""
         rows = self._tensor(ids)
-        return [rows, lengths_of([ids]).to(rows.device)]
+        return [rows, torch.tensor([len(ids)], device=rows.device)]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], device=next(self.run.model.parameters()).device)

@@ -11,10 +11,30 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Mask, RelativeVectors, State
-from regard.models.config import EncoderConfig, TransformerConfig
+from regard.attention import Bias, Mask, RelativeVectors, State
+from regard.models.config import (
+    AlibiConfig,
+    EncoderConfig,
+    LearnedConfig,
+    OneHotConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    SinusoidalConfig,
+    T5BiasConfig,
+    TransformerConfig,
+)
 from regard.models.layers import Layer, Rope, length_mask
-from regard.models.positions import make_absolute, make_bias, make_rotary
+from regard.positions import (
+    Alibi,
+    Learned,
+    OneHot,
+    RelativeBias,
+    Rotary,
+    ShawVectors,
+    Sinusoidal,
+    T5Bias,
+)
 
 Memories: TypeAlias = Sequence[State]
 """A source as each layer of a decoder looks at it."""
@@ -62,9 +82,9 @@ class Transformer(nn.Module):
         self.norm_first = config.norm == "pre"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
         self.concatenated = config.d_positions > 0
-        self.absolute = make_absolute(config)
-        self.rotary = make_rotary(config)
-        self.bias = make_bias(config)
+        self.absolute = _absolute(config)
+        self.rotary = _rotary(config)
+        self.bias = _bias(config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
@@ -217,3 +237,39 @@ class Encoder(Transformer):
 
 def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -> Tensor:
     return torch.cat([x, vectors.to(x.dtype).expand(len(x), -1, -1)], -1)
+
+
+def _absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot | None:
+    """Vectors to add to the embeddings, or to concatenate with them."""
+    d = config.d_positions or config.d_model
+    match config.positions:
+        case LearnedConfig():
+            return Learned(length=config.context_length, d=d)
+        case SinusoidalConfig(base=base):
+            return Sinusoidal(length=config.context_length, d=d, base=base)
+        case OneHotConfig():
+            return OneHot(length=config.context_length, d=d)
+    return None
+
+
+def _rotary(config: TransformerConfig) -> Rotary | None:
+    """What turns queries and keys."""
+    if isinstance(config.positions, RotaryConfig):
+        return Rotary(length=config.context_length, d=config.d_head, base=config.positions.base)
+    return None
+
+
+def _bias(config: TransformerConfig) -> Bias | RelativeVectors | None:
+    """What is added to the scores, or to keys and values: one for all layers."""
+    match config.positions:
+        case RelativeBiasConfig(clip=None):
+            return RelativeBias(heads=config.n_heads, length=config.context_length)
+        case RelativeBiasConfig(clip=clip):
+            return RelativeBias(heads=config.n_heads, clip=clip)
+        case ShawVectorsConfig(clip=clip):
+            return ShawVectors(d=config.d_head, clip=clip)
+        case T5BiasConfig(buckets=buckets, max_distance=farthest):
+            return T5Bias(heads=config.n_heads, buckets=buckets, max_distance=farthest)
+        case AlibiConfig():
+            return Alibi(heads=config.n_heads)
+    return None

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
-from regard.positions.frequencies import frequencies
+from regard.positions.rotary import frequencies
 
 
 class Learned(nn.Module):

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.positions.distance import clipped, distances
-
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, batch, head, query index, key index) → score, as FlexAttention wants it."""
 
@@ -210,3 +208,15 @@ def _slopes(heads: int) -> list[float]:
     slopes = [2 ** (-8 * k / power) for k in range(1, power + 1)]
     between = [2 ** (-4 * k / power) for k in range(1, 2 * power, 2)]
     return slopes + between[: heads - power]
+
+
+def distances(
+    query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+) -> Int[Tensor, "*rows queries keys"]:
+    """j - i for query i and key j: negative where the key comes first."""
+    return key_positions - query_positions[..., None]
+
+
+def clipped(distance: Int[Tensor, "*shape"], clip: int) -> Int[Tensor, "*shape"]:
+    """Where a distance finds its entry among 2·clip + 1, the farthest sharing the last ones."""
+    return distance.clamp(-clip, clip) + clip

@@ -1,10 +1,8 @@
 """Rotary positions: queries and keys are turned, so that q·k depends on the distance alone."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
-
-from regard.positions.frequencies import frequencies
 
 
 class Rotary(nn.Module):
@@ -40,3 +38,14 @@ def rotate(
     cos, signed_sin = turn
     turned = torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
     return turned.to(x.dtype)
+
+
+def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
+    """ω_k = base^(-2k/d) for k from 0 to d/2 - 1: wavelengths from 2π to almost 2π · base.
+
+    Raises:
+        ValueError: `d` is odd or below 2.
+    """
+    if d < 2 or d % 2:
+        raise ValueError(f"sines and cosines come in pairs: d must be even and positive, not {d}")
+    return base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)

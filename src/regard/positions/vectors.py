@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.positions.distance import clipped, distances
+from regard.positions.bias import clipped, distances
 
 
 class ShawVectors(nn.Module):

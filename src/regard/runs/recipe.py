@@ -18,6 +18,7 @@ from regard.config import (
     to_toml,
 )
 from regard.errors import UserError, suggestion
+from regard.files import read_text
 from regard.models.config import (
     CausalConfig,
     DecoderConfig,
@@ -29,7 +30,6 @@ from regard.models.config import (
 from regard.runs.code import check_code, locate_code
 from regard.tasks.registry import TaskConfig
 from regard.text.config import BytePairsConfig, ObjectiveConfig, TokenizerConfig
-from regard.text.corpus import read_text
 from regard.text.vocabulary import MASK
 
 FORMAT = 1
@@ -215,15 +215,18 @@ def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
     return located
 
 
-def require_run(run: Path, hint: str = "") -> Path:
+def require_run(run: Path, *, or_hugging_face: bool = False) -> Path:
     """Return the path of a run folder.
 
     Raises:
-        UserError: it isn't one; suggests the nearest run, then the hint.
+        UserError: it isn't one; suggests the nearest run, and `hf:` if that is possible too.
     """
     if not (run / "config.toml").is_file():
         known = [str(config.parent) for config in run.parent.glob("*/config.toml")]
         near = suggestion(str(run), known)
+        hint = ""
+        if or_hugging_face and not run.exists():
+            hint = f"; for a Hugging Face model, write hf:{run}"
         raise UserError(f"{run}: is not a run folder: it has no config.toml{near}{hint}")
     return run
 

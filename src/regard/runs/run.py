@@ -25,12 +25,11 @@ from torch import Tensor, nn
 
 from regard.config import file_name, map_kinds
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import read_text, write_file
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
-from regard.text.corpus import read_text
 from regard.text.tokenizer import Tokenizer, tokenizer_from_json
 
 

@@ -21,9 +21,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, make_map
-from regard.explorer.attention_record import AttentionRecord
 from regard.explorer.huggingface.intercept import intercept_huggingface
-from regard.explorer.intercept import recorded
+from regard.explorer.intercept import AttentionRecord, recorded
 from regard.positions import rotate
 
 Readers: TypeAlias = Mapping[AttentionRecord, list[Tensor]]

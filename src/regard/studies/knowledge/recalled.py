@@ -10,7 +10,7 @@ from regard.drawing import COLORS, panels
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.attention import attention_of
 from regard.evaluation.confidence import Chosen, choose_signal
-from regard.explorer.serialize import serialize
+from regard.explorer.page import serialize
 from regard.metrics import auroc
 from regard.runs.run import Run
 from regard.studies.explorer_view import named

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.drawing import heat_map, panels
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
-from regard.positions.frequencies import frequencies
+from regard.positions.rotary import frequencies
 from regard.studies.finding import (
     Drawing,
     Evidence,
