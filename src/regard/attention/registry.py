@@ -34,6 +34,17 @@ BUILT_IN = {
 }
 """The built-in mechanisms: MODULE:CLASS of a configuration, or of a mechanism without one."""
 
+FEATURES = {
+    "causal": "alignment",
+    "padding": "key_lengths",
+    "documents": "document_ids",
+    "any mask": "allowed",
+    "bias": "bias",
+    "cross": "cross",
+    "decodes": "decoding",
+}
+"""The features that tables show: a title, and a field of `Mask` or of `Support`."""
+
 GROUP = "regard.attention"
 """The entry-point group of packages that add mechanisms."""
 
@@ -193,6 +204,10 @@ class Mechanism:
     @property
     def summary(self) -> str:
         return (self.config.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def features(self) -> dict[str, bool]:
+        return {title: self.type.supports.has(field) for title, field in FEATURES.items()}
 
 
 def find(kind: str) -> Mechanism:

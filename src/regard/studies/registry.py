@@ -20,7 +20,7 @@ from regard.studies.trained_models import STUDIES as TRAINED_MODELS
 
 @dataclass(frozen=True)
 class Theme:
-    """Studies that belong together."""
+    """A group of related studies."""
 
     name: str
     about: str
@@ -70,29 +70,29 @@ THEMES = (
 
 
 def all_studies() -> Iterator[Study[Any]]:
-    """Each study, in the order of the book."""
+    """Iterate over all studies, in the order of the book."""
     for theme in THEMES:
         yield from theme.studies
 
 
 def find_study(name: str) -> Study[Any]:
-    """A study by its name, or the first that covers a row of the specification.
+    """Return a study by name.
 
     Raises:
-        UserError: there is none; names those that there are.
+        UserError: there is none; lists the available names.
     """
     for study in all_studies():
-        if name == study.name or name.upper() in study.rows:
+        if name == study.name:
             return study
     known = alternatives(name, (study.name for study in all_studies()))
     raise UserError(f"{name}: no such study; {known}")
 
 
 def choose_themes(names: Sequence[str]) -> tuple[Theme, ...]:
-    """Themes by name, or all.
+    """Return themes by name, or all.
 
     Raises:
-        UserError: there is no such theme; names those that there are.
+        UserError: there is no such theme; lists the available names.
     """
     known = {theme.name: theme for theme in THEMES}
     for name in names:

@@ -1,4 +1,4 @@
-"""S32: the Performer beside softmax attention, trained on the same task."""
+"""The Performer beside softmax attention, trained on the same task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, probe_rows
@@ -63,8 +62,7 @@ class Results(NamedTuple):
 
 
 @study(
-    rows=["S32"],
-    asked=["003 §1 g"],
+    asked=["eecs182-hw8 1.g"],
     question="Does a Performer do as well as a model with softmax attention?",
     claim="It does about as well after as many steps, with few directions or many, wide heads or "
     f"narrow: it predicts at most {NEAR:.0%} of the tokens less than softmax at its best.",

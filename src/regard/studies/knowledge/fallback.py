@@ -1,4 +1,4 @@
-"""S34: what a model says of people of whom it never read."""
+"""What a model says of people of whom it never read."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -52,8 +52,7 @@ class Guesses:
 
 
 @study(
-    rows=[],
-    asked=["001 §4 c"],
+    asked=["practical-4 4.c"],
     question="How does a model answer about people of whom it never read?",
     claim="It guesses from the name and from what is common, and is sure of it. Where last names "
     "tell something, the guess is often right; where they tell nothing, it guesses all the same.",

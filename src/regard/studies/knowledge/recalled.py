@@ -1,4 +1,4 @@
-"""S34: right answers, wrong ones, and those about people of whom nothing is known."""
+"""Right answers, wrong ones, and those about people of whom nothing is known."""
 
 from collections.abc import Sequence
 from textwrap import shorten
@@ -13,7 +13,6 @@ from regard.evaluation.confidence import Chosen, choose_signal
 from regard.explorer.page import serialize
 from regard.metrics import auroc
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -22,6 +21,7 @@ from regard.studies.finding import (
     at_most,
     drawing,
     informational,
+    named,
     table,
 )
 from regard.studies.knowledge.fictional import (
@@ -42,8 +42,7 @@ SHOWN = 4
 
 
 @study(
-    rows=["S34"],
-    asked=["001 §4 b", "001 §4 c"],
+    asked=["practical-4 4.b", "practical-4 4.c"],
     question="Can one tell a recalled answer from one that is made up?",
     claim="Not by what it says: each is a place that exists. But a signal of the model's own "
     "tells: it puts most pairs of a recalled answer and a made-up one in the right order.",

@@ -1,4 +1,4 @@
-"""S31: why BigBird's blocks suffice to reach everything."""
+"""Why BigBird's blocks suffice to reach everything."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,7 @@ class Shape:
 
 
 @study(
-    rows=["S31"],
-    asked=["001 §3 g"],
+    asked=["practical-4 3.g"],
     question="How do the blocks of BigBird hear of one another, if each looks at only a few?",
     claim="By windows alone word travels step by step: the longest path has (n − 1)/side steps, "
     "and the spectral gap falls as n⁻². Random blocks bring paths down to the logarithm of n, a "

@@ -1,4 +1,4 @@
-"""S17: positions added to the words, or put beside them."""
+"""Positions added to the words, or put beside them."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -42,8 +42,7 @@ class Pairs(NamedTuple):
 
 
 @study(
-    rows=["S17"],
-    asked=["002 §1 b"],
+    asked=["eecs182-transformers b"],
     question="Add positions to the words, or put them beside the words?",
     claim="Adding gives the score two cross terms, of word and position, that putting them side by "
     "side does not. Beside x·x of a word with itself they fall as 1/√d, here below a tenth. A "

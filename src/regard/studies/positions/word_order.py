@@ -1,4 +1,4 @@
-"""S16: who chased whom, with positions and without."""
+"""Who chased whom, with positions and without."""
 
 from functools import partial
 from itertools import combinations, product
@@ -41,8 +41,7 @@ class Sentences(NamedTuple):
 
 
 @study(
-    rows=[],
-    asked=["002 §1 a"],
+    asked=["eecs182-transformers a"],
     question="Who chased whom: can it be told without positions?",
     claim="Without positions, of two sentences that differ in nothing but the order of their "
     "words at most one is read rightly. With positions nine of ten sentences are, and with a "

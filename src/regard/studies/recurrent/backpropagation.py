@@ -1,4 +1,4 @@
-"""S14: the gradient of a recurrent network, by formula, by autograd and by differences."""
+"""The gradient of a recurrent network, by formula, by autograd and by differences."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -29,8 +29,7 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
 @study(
-    rows=["S14"],
-    asked=["000 §2.1", "000 §2.2"],
+    asked=["jhu-hw5 2.1", "jhu-hw5 2.2"],
     question="How does the gradient of each step's loss flow back through a recurrent network?",
     claim="Where y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t; it goes back to "
     "h_t through W_yhᵀ, and from there one step for each factor W_hhᵀ; W_hh gets a product with "

@@ -1,4 +1,4 @@
-"""S24: the ways by which a gradient reaches the encoder, and what changes at inference."""
+"""The ways by which a gradient reaches the encoder, and what changes at inference."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,7 @@ COUNT = 64
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a i", "004 §1 a ii"],
+    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii"],
     question="How does the gradient reach the encoder, and what changes when the model answers?",
     claim="Without attention all gradient reaches the encoder through its last state, and little "
     "of it the first characters; with attention there is a way to each state. When the model "

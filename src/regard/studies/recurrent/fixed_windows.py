@@ -1,4 +1,4 @@
-"""S13: what a language model sees of a symbol that stood far back."""
+"""What a language model sees of a symbol that stood far back."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -50,8 +50,7 @@ Losses: TypeAlias = Mapping[str, Mapping[int, float]]
 
 
 @study(
-    rows=["S13"],
-    asked=["000 §1 13"],
+    asked=["jhu-hw5 1.13"],
     question="How far back can a language model look, if it has a window, a state, or attention?",
     claim="A fixed window knows nothing of what stood before it: its loss there is that of a "
     "guess, ln V. An RNN's loss rises with the distance, for all it remembers has to fit its "

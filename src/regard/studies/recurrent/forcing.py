@@ -1,4 +1,4 @@
-"""S24: the answer given step by step, or written by the model itself."""
+"""The answer given step by step, or written by the model itself."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,8 +19,7 @@ COUNT = 400
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a iii"],
+    asked=["eecs182-disc8 1.a.iii"],
     question="Does it matter whether the decoder reads the right answer or its own?",
     claim="With the right answer before it, a decoder without attention writes more characters "
     "rightly than alone, for its mistakes follow from one another; the first character is the same "

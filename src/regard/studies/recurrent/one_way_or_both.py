@@ -1,4 +1,4 @@
-"""S25: what a network gains by reading from both sides, and what that costs."""
+"""What a network gains by reading from both sides, and what that costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,8 +33,7 @@ TRAINING, TEST = 4000, 400
 
 
 @study(
-    rows=["S25"],
-    asked=["000 §1 11"],
+    asked=["jhu-hw5 1.11"],
     question="Should a network read from one side or from both?",
     claim="Where a label needs what comes later, the network that reads both ways is always right, "
     "and the other as often as the known days allow; where the past is enough, one way does as "

@@ -1,4 +1,4 @@
-"""S24: what can be read from the states of an encoder and of a decoder."""
+"""What can be read from the states of an encoder and of a decoder."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,8 +32,7 @@ ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a", "004 §1 d"],
+    asked=["eecs182-disc8 1.a", "eecs182-disc8 1.d"],
     question="What do the states of encoder and decoder hold: the place, the task, the text?",
     claim="With attention, place and task can be read from the states of either side by a linear "
     "map, and from the encoder's the character that was just read. The last state tells the "

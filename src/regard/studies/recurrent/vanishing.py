@@ -1,4 +1,4 @@
-"""S15: what makes gradients vanish or explode, and where NaN comes from."""
+"""What makes gradients vanish or explode, and where NaN comes from."""
 
 from collections.abc import Iterable
 from typing import Annotated, TypeAlias
@@ -29,8 +29,7 @@ Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
 @study(
-    rows=["S15"],
-    asked=["000 §1 10"],
+    asked=["jhu-hw5 1.10"],
     question="When do gradients vanish or explode, and where does NaN come from?",
     claim="The spectral radius of W_hh decides in the end, whatever its largest singular value: "
     "below 1 the gradient vanishes, above 1 it explodes. NaN comes from exploding alone, and "

@@ -1,4 +1,4 @@
-"""S5: matrices K, Q and V for outputs that one wishes for."""
+"""Matrices K, Q and V for outputs that one wishes for."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,7 @@ _ROUNDING = 1e-12
 
 
 @study(
-    rows=["S5"],
-    asked=["001 §2 e 1", "001 §2 e 2"],
+    asked=["practical-4 2.e.1", "practical-4 2.e.2"],
     question="What can a head do with queries, keys and values that it can't do without them?",
     claim="With x for all three, c₂ ≈ u_a, and u_b is out of reach of every query; with matrices "
     "made of outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",

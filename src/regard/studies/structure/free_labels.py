@@ -1,4 +1,4 @@
-"""S22: labels that a text brings along."""
+"""Labels that a text brings along."""
 
 import math
 from typing import Annotated
@@ -30,8 +30,7 @@ FATES = ("⁇", "another", "itself")
 
 
 @study(
-    rows=["S22"],
-    asked=["002 §1 h", "000 §1 1"],
+    asked=["eecs182-transformers h", "jhu-hw5 1.1"],
     question="Are novels of use for pretraining, though they have no labels?",
     claim="Yes: the text is its own labels. Each token but the first is one for those before; each "
     "hidden token is one for those around it. And what is learned from these predicts the part "

@@ -1,4 +1,4 @@
-"""S21: masks that keep their place, and masks that don't."""
+"""Masks that keep their place, and masks that don't."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +51,7 @@ DRAWN = 12
 
 
 @study(
-    rows=["S21"],
-    asked=["002 §1 g"],
+    asked=["eecs182-transformers g"],
     question="Does a mask replace a token's position too?",
     claim="No. If it did, all masks of a text would get the same output, whatever the weights and "
     "whatever is behind them. With positions each mask has its own, made of both sides.",

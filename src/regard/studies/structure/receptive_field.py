@@ -1,4 +1,4 @@
-"""S20: how many inputs a node holds after some layers of argmax attention."""
+"""How many inputs a node holds after some layers of argmax attention."""
 
 import math
 from functools import cache
@@ -27,8 +27,7 @@ class Size(NamedTuple):
 
 
 @study(
-    rows=["S20"],
-    asked=["002 §1 e"],
+    asked=["eecs182-transformers e"],
     question="How many inputs can a node hold after n layers of argmax attention with k heads?",
     claim="With residuals, (k + 1)ⁿ paths end in a node, so its content comes from (k + 1)ⁿ inputs "
     "at most. Pointers that are planted well reach all of them, if there are so many; random "
@@ -37,7 +36,7 @@ class Size(NamedTuple):
     r"\bigcup_{h=1}^k R_{n-1}(a_h(i))",
     corrections=[
         Correction(
-            seed="002",
+            course="eecs182-transformers",
             says="After n layers the receptive field has size 2ⁿ with one head, (k + 1)ⁿ with k.",
             right="So many paths end in a node; the inputs that they begin at are as many at most, "
             "and fewer where paths meet. And these are the inputs whose content arrives: which "

@@ -1,4 +1,4 @@
-"""S23: which architecture for which task, measured."""
+"""Which architecture for which task, measured."""
 
 import math
 from collections.abc import Mapping
@@ -53,8 +53,7 @@ Scores = Mapping[str, Mapping[str, Interval]]
 
 
 @study(
-    rows=["S23"],
-    asked=["002 §1 i", "000 §1 3", "000 §1 4"],
+    asked=["eecs182-transformers i", "jhu-hw5 1.3", "jhu-hw5 1.4"],
     question="Which architecture for which task: summarise, classify, retrieve, translate?",
     claim="Encoder–decoders to write one text from another, encoders to judge or to find one: on "
     "these tasks no other family is better.",
