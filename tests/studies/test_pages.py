@@ -82,7 +82,7 @@ def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     assert loaded.explorer_view
     assert finding.explorer_view
     assert page(loaded.explorer_view) == page(finding.explorer_view)
-    with pytest.raises(UserError, match=r"averaging\.json: isn't there"):
+    with pytest.raises(UserError, match=r"averaging\.json: no such file"):
         averaging.stored_result(tmp_path)
 
 
