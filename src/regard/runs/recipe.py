@@ -68,10 +68,10 @@ class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
 
 
 class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
-    """Muon for the matrices of the layers (Jordan et al., 2024), AdamW for all else."""
+    """Muon for the weight matrices of layers (Jordan et al., 2024), AdamW for other parameters."""
 
     muon_lr: Rate = 0.02
-    """Learning rate of the matrices, whose updates are orthogonal; lr is that of all else."""
+    """Learning rate of the matrices; lr applies to other parameters."""
     momentum: Probability = 0.95
     """Decay of the running sum of gradients."""
     betas: tuple[Probability, Probability] = (0.9, 0.95)
@@ -84,12 +84,12 @@ OptimizerConfig: TypeAlias = AdamWConfig | MuonConfig
 
 
 class CosineConfig(Config, frozen=True, tag_field="kind", tag="cosine"):
-    """The learning rate rises linearly, and falls along half a cosine to the last step."""
+    """Linear warmup, then half a cosine to the last step."""
 
     warmup: Fraction = 0.05
-    """Share of the steps in which the learning rate rises."""
+    """Share of the steps for warmup."""
     final: Fraction = 0.1
-    """Where the cosine ends, as a factor of lr."""
+    """Final learning rate, as a factor of lr."""
 
 
 class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
@@ -99,9 +99,9 @@ class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
     """
 
     positions: Positive
-    """Positions, padding included, after which the cosine is at its lowest."""
+    """Number of positions, including padding, at which the cosine is lowest."""
     final: Fraction = 0.1
-    """The lowest factor of lr."""
+    """Lowest learning rate, as a factor of lr."""
 
 
 ScheduleConfig: TypeAlias = CosineConfig | MinGPTConfig
@@ -113,29 +113,29 @@ class TrainingConfig(Config, frozen=True):
     alternatives: ClassVar = frozenset({"epochs", "steps"})
 
     epochs: Positive | None = None
-    """Passes over the data; not with steps."""
+    """Passes over the data; excludes steps."""
     steps: Positive | None = None
-    """Optimiser steps; not with epochs."""
+    """Optimizer steps; excludes epochs."""
     batch: Positive = 64
-    """Rows of a step."""
+    """Rows per step."""
     accumulation: Positive = 1
-    """Micro-batches that a step's rows are split into, where memory is short."""
+    """Number of micro-batches per step, to save memory."""
     shuffle: bool = True
-    """Whether each epoch has an order of its own."""
+    """Whether the data is shuffled in each epoch."""
     lr: Rate = 1e-3
     """Highest learning rate."""
     schedule: ScheduleConfig = CosineConfig()
-    """How the learning rate changes."""
+    """Learning-rate schedule."""
     max_grad_norm: Annotated[float, Meta(gt=0)] = 1.0
     """Largest norm of the gradient; inf: no limit."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """The optimiser."""
+    """The optimizer."""
     log_every: Positive = 20
     """Steps between lines of metrics.jsonl."""
     checkpoint_every: Positive = 500
-    """Steps between checkpoints; the validation loss is measured then."""
+    """Steps between checkpoints, which measure the validation loss."""
     patience: Count = 0
-    """Stop after so many checkpoints without a better validation loss; 0: never."""
+    """Stop after this many checkpoints without a better validation loss; 0: never."""
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -143,22 +143,22 @@ class TrainingConfig(Config, frozen=True):
 
 
 class Recipe(Config, frozen=True):
-    """All that decides how a model is made."""
+    """Complete configuration of a run."""
 
     seed: Seed = 0
     """Seed of weights, data order, corruption and dropout."""
     task: TaskConfig | None = None
-    """What the model is trained to do, where it isn't to continue texts or answer questions."""
+    """Task of `regard train`; none for training on text or questions."""
     data: DataConfig = DataConfig()
     """How the corpus is read."""
     tokenizer: TokenizerConfig = BytePairsConfig()
-    """How text becomes tokens."""
+    """The tokenizer."""
     model: ModelConfig = DecoderConfig()
-    """What the model's body is made of."""
+    """The body of the model."""
     head: HeadConfig = LMHeadConfig()
-    """What the model gives."""
+    """The output head."""
     objective: ObjectiveConfig = ObjectiveConfig()
-    """What pretraining predicts."""
+    """The pretraining objective."""
     pretraining: TrainingConfig = TrainingConfig(epochs=20)
     """Training on text."""
     finetuning: TrainingConfig = TrainingConfig(epochs=10)

@@ -44,7 +44,7 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
     longest: Positive = 40
     """Most characters of a text."""
     place: Place = "first"
-    """Whether the task token stands before or after the text."""
+    """Position of the task token, before or after the text."""
 
     def __post_init__(self) -> None:
         if self.shortest > self.longest:

@@ -14,7 +14,7 @@ class PeopleTaskConfig(TextTaskConfig, frozen=True):
     """What tasks about people of the fictional world have in common."""
 
     people: Positive = 1000
-    """People in training; each example of the test is about another one."""
+    """Number of people in training; test examples are about others."""
 
     def __post_init__(self) -> None:
         if self.people + self.test > MOST_PEOPLE:

@@ -20,11 +20,11 @@ class TextTaskConfig(Config, frozen=True):
     """What all tasks have in common whose examples are texts with answers."""
 
     training: Positive = 8000
-    """Examples for training."""
+    """Number of training examples."""
     test: Positive = 500
-    """Examples for testing, none of which is in training."""
+    """Number of test examples, none of which is in training."""
     seed: Seed = 0
-    """Seed of the task itself, its people or its language; its examples have the run's too."""
+    """Seed of the task's people or language; its examples also depend on the run's seed."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):

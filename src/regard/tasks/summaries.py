@@ -40,11 +40,11 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
     """An article about a person → «Ada Finch, a baker born in Leeds.»"""
 
     tellings: Positive = 2
-    """How often an article tells each fact, in words that may differ."""
+    """How often an article states each fact, possibly in other words."""
     filler: Annotated[int, Meta(ge=0, le=12)] = 3
-    """Sentences that say nothing about anyone."""
+    """Number of irrelevant sentences."""
     others: Count = 2
-    """Sentences about other people, one each."""
+    """Number of sentences about other people."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
