@@ -37,7 +37,7 @@ def read_text(path: Path) -> str:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: written beside it, flushed, then renamed."""
+    """Replace a file atomically: write a temporary file, flush it, rename it."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.partial")
@@ -48,7 +48,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder that appears with all its files at once."""
+    """Create a folder with all its files atomically."""
     temporary = path.with_name(f".{path.name}.partial")
     if temporary.exists():
         shutil.rmtree(temporary)
@@ -62,14 +62,14 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file; after a kill its last line may be torn."""
+    """Append a line to a file; after a kill its last line may be incomplete."""
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 @contextmanager
 def _cleared_up(temporary: Path, path: Path) -> Iterator[None]:
-    """If writing fails, take away what was begun; the error names the file that was meant."""
+    """Remove the temporary file if writing fails; the error names the final path."""
     try:
         yield
     except OSError as error:
@@ -94,7 +94,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _flush_folder(path: Path) -> None:
-    """Make a rename last through a power cut; Windows has no such call and needs none."""
+    """Make a rename durable; Windows has no such call and needs none."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -61,22 +61,22 @@ AnyBias: TypeAlias = Bias | RelativeVectors
 
 
 class State(Protocol):
-    """What a mechanism remembers of the tokens seen: tensors of fixed shape, and numbers."""
+    """Decoding state of a mechanism: tensors of fixed shape, and numbers."""
 
     @property
     def length(self) -> Int[Tensor, " batch"]:
-        """How many tokens each row has seen."""
+        """Number of tokens so far, per row."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Size of all its tensors."""
+        """Size of all tensors."""
         ...
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "State":
-        """The state of the given rows, in that order; a row may be taken several times.
+        """Return the state of the given rows, in that order; a row may occur several times.
 
-        The given state is used up: go on with the one that is returned.
+        The old state is invalid afterwards.
         """
         ...
 
@@ -92,7 +92,7 @@ class StateShape:
     e: int
     """Width of a value."""
     capacity: int
-    """Tokens at most."""
+    """Largest number of tokens."""
     device: torch.device
     dtype: torch.dtype
 
@@ -102,7 +102,7 @@ class Support:
     """Features that a mechanism supports. Using any other raises `UnsupportedError`."""
 
     masks: frozenset[str] = frozenset()
-    """The fields of `Mask` that it honors."""
+    """Supported fields of `Mask`."""
     bias: bool = False
     """Whether a number can be added to each score."""
     vectors: bool = False
@@ -110,11 +110,11 @@ class Support:
     dropout: bool = False
     """Whether weights can be dropped in training."""
     cross: bool = False
-    """Whether queries may look at another sequence."""
+    """Whether cross-attention is supported."""
     decoding: bool = False
-    """Whether it can go on token by token."""
+    """Whether token-by-token decoding is supported."""
     differentiable: bool = True
-    """Whether its gradient is that of its output, and not a stand-in."""
+    """Whether the gradient is that of the output, not a surrogate."""
 
     def has(self, feature: str) -> bool:
         """Whether a field of `Mask`, or a field here, is supported."""
@@ -122,9 +122,9 @@ class Support:
 
 
 class Attention(nn.Module, ABC):
-    """A way for queries to gather values by keys.
+    """An attention mechanism: weighted sums of values for queries.
 
-    It owns what the mechanism itself needs, never the projections to queries, keys and values.
+    It owns the parameters of the mechanism, never the projections to queries, keys and values.
     Fewer key/value heads than query heads are allowed: consecutive query heads share one.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
 

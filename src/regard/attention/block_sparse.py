@@ -1,4 +1,4 @@
-"""Softmax attention to some of the keys, by blocks: time and memory follow what is looked at."""
+"""Block-sparse softmax attention: time and memory are proportional to the blocks in the mask."""
 
 import itertools
 from abc import abstractmethod
@@ -139,7 +139,7 @@ class BlockSparse(Attention):
         mask: Mask,
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
-        """The output of the padded tokens, some blocks of queries at a time."""
+        """The output of the padded tokens, computed for several blocks of queries at a time."""
         heads, n, blocks = *query.shape[1:3], table.shape[1]
         more = blocks * self.block_size - n
         # Heads split off a layer's output aren't contiguous, and each segment would copy them all.

@@ -1,4 +1,4 @@
-"""Configurations of the built-in attention mechanisms, which build them. Knows no torch."""
+"""Configurations of the built-in attention mechanisms, which build them. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar

@@ -53,7 +53,7 @@ class Subject:
     device: torch.device
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
-        """Refuse a difference that rounding doesn't explain."""
+        """Raise if a difference is larger than rounding explains."""
         if actual.shape != expected.shape:
             shapes = f"{tuple(actual.shape)}, not {tuple(expected.shape)}"
             raise ContractViolation(f"{what}: shape {shapes}")
@@ -321,7 +321,7 @@ def _vectors(subject: Subject, case: Case) -> object:
 
 
 _ATTEMPTS: dict[str, Attempt] = {"decoding": _decoding, "cross": _memory, "vectors": _vectors}
-"""What takes an ability, beside calls on other inputs."""
+"""Calls that require a feature, besides those on other inputs."""
 
 
 def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:

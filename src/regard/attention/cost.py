@@ -60,7 +60,7 @@ class Cost:
     operations: int
     """Floating-point operations of its matrix products, two for a multiplication and addition."""
     bytes: int
-    """Bytes read and written where whatever fits is kept on the chip: inputs, outputs, state."""
+    """Bytes read and written if everything that fits stays on the chip: inputs, outputs, state."""
     parameters: int
     """Trained numbers."""
     state_bytes: int

@@ -6,7 +6,7 @@
 in time linear in the number of keys. Causal, S and Z are running sums (eqs 10-12), in chunks.
 
 A value carries a 1 as its last coordinate throughout, so that Z is the last column of S. The scale
-of φ(q) cancels in the ratio; `prefix_sums` tells how that of φ(k) is kept.
+of φ(q) cancels in the ratio; `prefix_sums` handles that of φ(k).
 """
 
 from collections.abc import Callable
@@ -55,9 +55,9 @@ class KernelState:
 
 
 class KernelAttention(Attention):
-    """Attention with φ(q)·φ(k) in place of e^(q·k/√d), in time linear in the length.
+    """Attention with φ(q)·φ(k) instead of e^(q·k/√d), in time linear in the length.
 
-    It works in float32 at least, whatever comes in. Documents must be contiguous.
+    Computes in float32 at least. Documents must be contiguous.
     """
 
     name = "kernel"
@@ -393,7 +393,7 @@ def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
 
 
 def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
-    """Refuse documents that stand in two places of a row, where that can be asked."""
+    """Raise for documents that aren't contiguous; compiled code can't check this."""
     if ids is None or torch.compiler.is_compiling():
         return
     ordered = ids.sort(1).values
@@ -401,5 +401,5 @@ def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
     if bool((starts > kinds).any()):
         raise ValueError(
             f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
-            "kernel attention wants each document's tokens side by side"
+            "kernel attention needs contiguous documents; sort the tokens of each row by document"
         )

@@ -1,7 +1,7 @@
 """Attention mechanisms by kind: built-in, of an installed package, or in a file of your own.
 
-A mechanism is a configuration that builds it. A built-in one is a line of `BUILT_IN`. Nothing is
-imported before it is asked for, so that this module knows neither torch nor any mechanism.
+A mechanism is a configuration that builds it. A built-in one is a line of `BUILT_IN`. Imports are
+lazy: this module imports neither torch nor any mechanism.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ GROUP = "regard.attention"
 
 @dataclass(frozen=True, kw_only=True)
 class LayerShape:
-    """What a layer tells the mechanism that is built for it."""
+    """Sizes of the layer that a mechanism is built for."""
 
     n_heads: int
     n_kv_heads: int

@@ -304,7 +304,7 @@ _GPU_BACKENDS = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-"""Fastest first (H100, bfloat16); each takes what those before it refuse."""
+"""Fastest first (H100, bfloat16); a call goes to the first that supports it."""
 
 
 def sdpa(

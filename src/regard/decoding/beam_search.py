@@ -65,7 +65,7 @@ class Hypotheses(NamedTuple):
         )
 
     def only(self, wanted: Bool[Tensor, "rows n"]) -> "Hypotheses":
-        """The wanted ones, where they stand; there are no others any more."""
+        """Keep the given ones at their places; the others get a score of -inf."""
         return self._replace(scores=self.scores.masked_fill(~wanted, float("-inf")))
 
     def best(self, n: int) -> Int[Tensor, "rows n"]:
@@ -217,7 +217,7 @@ class _Rules:
             raise UserError(f"early stopping is true, false or never, not {self.early_stopping!r}")
 
     def ends(self, candidates: Hypotheses, step: int) -> Bool[Tensor, "rows n"]:
-        """Which candidates don't go on."""
+        """Return the candidates that end."""
         stop = -1 if self.stop is None else self.stop
         return (candidates.ids[:, :, step] == stop) | (step + 1 == self.max_new_tokens)
 

@@ -78,7 +78,7 @@ class View:
         return replace(self, word=word)
 
     def __repr__(self) -> str:
-        """Short, because notebooks store it beside the page."""
+        """Return a short text, which notebooks store with the page."""
         return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:

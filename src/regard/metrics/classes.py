@@ -1,4 +1,4 @@
-"""Which classes are told apart, and which are taken for one another."""
+"""Scores of classes, and confusion between them."""
 
 from collections.abc import Sequence
 from typing import TypeVar

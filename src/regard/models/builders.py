@@ -219,13 +219,13 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
     """A new model, with weights by torch's seed.
 
     Raises:
-        UserError: the head doesn't fit the family, or has no labels to tell apart.
-        UnsupportedError: the mechanism can't do what the family asks of it.
+        UserError: the head doesn't fit the family, or has fewer than two labels.
+        UnsupportedError: the mechanism lacks a feature that the family requires.
     """
     match config, head:
         case _, (ClassificationHeadConfig(labels=()) | TokenClassificationHeadConfig(labels=())):
             raise UserError(
-                "head.labels: names none to tell apart: give them, or train on examples that do "
+                "head.labels: needs at least two labels: list them, or train on examples that have "
                 "(`regard train classification FILE`)"
             )
         case ((DecoderConfig() | RecurrentConfig() | FixedWindowConfig()), LMHeadConfig()):
@@ -265,7 +265,7 @@ HEADS = {
 def make_causal_body(
     config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
 ) -> CausalBody:
-    """What reads a text from its beginning, and can be asked after each token."""
+    """A model that reads a text from its beginning and can stop after any token."""
     match config:
         case DecoderConfig():
             return Decoder(config, vocabulary)

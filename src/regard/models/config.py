@@ -11,7 +11,7 @@ from regard.config import Config, Count, Positive, Probability
 
 
 class AbsoluteConfig(Config, frozen=True):
-    """Vectors of positions, beside or on the embeddings."""
+    """Position vectors, added to the embeddings or concatenated with them."""
 
     combine: Literal["add", "concatenate"] = "add"
     """Added to the embeddings, or concatenated with them."""
@@ -166,7 +166,7 @@ class TransformerConfig(Config, frozen=True):
             )
         if width >= self.d_model:
             raise ValueError(
-                f"concatenated positions of width {width} leave no room for tokens in "
+                f"concatenated positions of width {width} leave no width for tokens in "
                 f"d_model = {self.d_model}"
             )
 

@@ -108,7 +108,7 @@ class SelfAttention(nn.Module):
 
 
 class ShortConvolution(nn.Conv1d):
-    """A causal convolution of each channel by itself, over a token and the few before it.
+    """A depthwise causal convolution over a token and the few before it.
 
     A head can look up what follows a token only if keys know what they follow: by a layer that
     looks back by one, or by a short convolution (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora

@@ -302,7 +302,7 @@ class RecurrentEncoder(nn.Module):
 
 
 def require_fit(tokens: int, block: int) -> None:
-    """Refuse more tokens than a block.
+    """Raise for more tokens than the context length.
 
     Raises:
         ValueError: names both.

@@ -1,4 +1,4 @@
-"""The state of training on disk: what it takes to go on as if nothing had happened."""
+"""Checkpoints: the state of training on disk, for exact resume."""
 
 import shutil
 from dataclasses import dataclass

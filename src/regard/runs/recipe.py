@@ -95,7 +95,7 @@ class CosineConfig(Config, frozen=True, tag_field="kind", tag="cosine"):
 class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
     """max(final, ½(1 + cos πp)) with p = positions seen / positions, as in Karpathy's minGPT.
 
-    Where training goes on beyond p = 1, the rate rises again.
+    If training continues beyond p = 1, the rate rises again.
     """
 
     positions: Positive
@@ -168,12 +168,12 @@ class Recipe(Config, frozen=True):
 
     @property
     def continues_texts(self) -> bool:
-        """Whether the model predicts each token from those before."""
+        """Whether the model is a causal language model."""
         return isinstance(self.model, CausalConfig) and isinstance(self.head, LMHeadConfig)
 
     @property
     def uses_token_types(self) -> bool:
-        """Whether the model is told which of two texts each token belongs to."""
+        """Whether the model has token type embeddings."""
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
 
     @property
@@ -205,7 +205,7 @@ def load_recipe(run: Path) -> Recipe:
 
 
 def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
-    """The values of a run, whose files of code are its own, unchanged and trusted."""
+    """Return the values of a run with the paths of its code, after checking that code."""
     try:
         origin = msgspec.json.decode((run / "origin.json").read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):

@@ -24,7 +24,7 @@ Place = Literal["first", "last"]
 """Where a task token stands: before the text, or after it."""
 
 CASES = {"<U>": str.upper, "<L>": str.lower}
-"""Task token → what it asks for."""
+"""Task token → case of the answer."""
 
 _WORDS = [
     *names.FIRST_NAMES,

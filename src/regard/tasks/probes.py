@@ -48,7 +48,7 @@ class MqarConfig(Config, frozen=True, tag_field="kind", tag="mqar"):
         if 4 * self.pairs > self.length:
             raise ValueError(
                 f"pairs = {self.pairs} and their queries need a length of {4 * self.pairs}, "
-                f"not {self.length}: ask for fewer pairs, or longer rows"
+                f"not {self.length}: choose fewer pairs, or longer rows"
             )
         if self.pairs >= self.vocabulary // 2:
             raise ValueError(

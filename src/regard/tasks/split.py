@@ -50,7 +50,7 @@ def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int)
         if repeats == _PATIENCE:
             raise UserError(
                 f"{task}: training and test need {n} different examples, and there are about "
-                f"{len(found)}: ask for fewer"
+                f"{len(found)}: choose fewer"
             )
         found[made] = None
     return shuffled(draw, list(found))

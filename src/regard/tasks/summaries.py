@@ -51,8 +51,8 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
         fewest = min(self.people, self.test)
         if self.others >= fewest:
             raise ValueError(
-                f"others = {self.others} people need as many beside the one that an article is "
-                f"about, and people or test is only {fewest}: ask for fewer others"
+                f"others = {self.others} other people per article need at least one more "
+                f"person, and people or test is only {fewest}: choose fewer others"
             )
 
 

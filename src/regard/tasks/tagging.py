@@ -102,7 +102,7 @@ def tags_of(question: Example) -> list[str]:
 
 
 def require_tags(question: Example) -> None:
-    """Refuse a text with more tags than words, or fewer, unless it has none.
+    """Raise for a text whose number of tags isn't its number of words, unless it has none.
 
     Raises:
         UserError: names its place.
