@@ -15,6 +15,14 @@ from regard.errors import UnsupportedError
 
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
+Queries: TypeAlias = Float[Tensor, "batch heads queries d"]
+Keys: TypeAlias = Float[Tensor, "batch kv_heads keys d"]
+Values: TypeAlias = Float[Tensor, "batch kv_heads keys e"]
+Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
+DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
+"""A bias for the positions of one call, as references take it."""
+Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
+
 
 @runtime_checkable
 class Bias(Protocol):
@@ -40,19 +48,19 @@ class RelativeVectors(Protocol):
 
     def scores(
         self,
-        query: Float[Tensor, "batch heads queries d"],
+        query: Queries,
         query_positions: Int[Tensor, "*rows queries"],
         key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    ) -> Weights:
         """Products of each query with the vectors added to the keys."""
         ...
 
     def gather(
         self,
-        weights: Float[Tensor, "batch heads queries keys"],
+        weights: Weights,
         query_positions: Int[Tensor, "*rows queries"],
         key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries e"]:
+    ) -> Outputs:
         """What the weights gather of the vectors added to the values."""
         ...
 
@@ -139,13 +147,13 @@ class Attention(nn.Module, ABC):
 
     def forward(
         self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
+        query: Queries,
+        key: Keys,
+        value: Values,
         *,
         mask: Mask | None = None,
         bias: AnyBias | None = None,
-    ) -> Float[Tensor, "batch heads queries e"]:
+    ) -> Outputs:
         """Return what each query gathers; zero for a query that may look at no key.
 
         Raises:
@@ -157,13 +165,8 @@ class Attention(nn.Module, ABC):
         return self._forward(query, key, value, mask, bias)
 
     def weights(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+        self, query: Queries, key: Keys, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Weights:
         """Return the matrix that `forward` applies to the values in evaluation mode."""
         self._validate(query, key, mask, bias)
         return self._weights(query, key, mask, bias)
@@ -202,13 +205,7 @@ class Attention(nn.Module, ABC):
         self._validate(query, key, None, bias)
         return self._extend(query, key, value, state, attention_mask, bias)
 
-    def encode_memory(
-        self,
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
-    ) -> State:
+    def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode another sequence for cross-attention by many queries.
 
         `mask` may hold nothing but lengths.
@@ -221,9 +218,7 @@ class Attention(nn.Module, ABC):
             lengths = torch.full((len(key),), key.shape[2], device=key.device)
         return self._encode_memory(key, value, lengths)
 
-    def attend_memory(
-        self, query: Float[Tensor, "batch heads queries d"], memory: State
-    ) -> Float[Tensor, "batch heads queries e"]:
+    def attend_memory(self, query: Queries, memory: State) -> Outputs:
         """Return what queries gather from a memory: the second half of `forward`."""
         self.require_support("cross")
         return self._attend_memory(query, memory)

@@ -18,10 +18,12 @@ from regard.attention.base import (
     AnyBias,
     Attention,
     Bias,
+    Keys,
     RelativeVectors,
     State,
     StateShape,
     Support,
+    Values,
 )
 from regard.attention.cache import KeyValueCache
 from regard.attention.cost import Cost, Shape
@@ -172,8 +174,8 @@ class BlockSparse(Attention):
     def _gathered(
         self,
         query: Float[Tensor, "batch heads rows d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
+        key: Keys,
+        value: Values,
         positions: Int[Tensor, " rows"],
         looked_at: Int[Tensor, "#heads blocks slots"],
         allowed: Callable[[Tensor, Tensor], Tensor],
@@ -304,8 +306,7 @@ class BigBird(BlockSparse):
             near = {c for c in columns if abs(row - c) <= self.window // 2}
             fixed = near | {c for c in columns if c < self.global_blocks}
             free = sorted(
-                set(columns) - fixed,
-                key=lambda c: reference.splitmix64(self.seed, head, row, c),
+                set(columns) - fixed, key=lambda c: reference.splitmix64(self.seed, head, row, c)
             )
             everywhere = not causal and row < self.global_blocks
             for column in columns if everywhere else fixed | set(free[: self.random]):

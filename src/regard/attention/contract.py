@@ -346,10 +346,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
     "weights · values = output": (_weights_give_output, lambda _, case: True),
     "gradients": (_gradients, lambda _, case: True),
     "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
-    "padding is ignored": (
-        _padding_is_ignored,
-        lambda _, case: "key_lengths" in case.restrictions,
-    ),
+    "padding is ignored": (_padding_is_ignored, lambda _, case: "key_lengths" in case.restrictions),
     "fully masked rows are zero": (
         _masked_rows_are_zero,
         lambda _, case: not bool(case.allowed().any(-1).all()),

@@ -5,11 +5,10 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.attention.base import Bias, RelativeVectors, ScoreMod
+from regard.attention.base import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
 from regard.attention.mask import Mask
 
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -25,14 +24,14 @@ def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | Non
 
 
 def attend(
-    query: Float[Tensor, "batch heads queries d"],
-    key: Float[Tensor, "batch kv_heads keys d"],
-    value: Float[Tensor, "batch kv_heads keys e"],
+    query: Queries,
+    key: Keys,
+    value: Values,
     *,
     mask: Mask | None,
     bias: Bias | RelativeVectors | None,
     scale: float,
-) -> Float[Tensor, "batch heads queries e"]:
+) -> Outputs:
     """Softmax attention; the output of a fully masked query is zero."""
     run = _compiled() if query.is_cuda else flex_attention
     out = run(

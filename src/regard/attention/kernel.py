@@ -18,7 +18,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import AnyBias, Attention, State, StateShape, Support
+from regard.attention.base import (
+    AnyBias,
+    Attention,
+    DenseBias,
+    Keys,
+    Queries,
+    State,
+    StateShape,
+    Support,
+    Values,
+    Weights,
+)
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
@@ -75,13 +86,7 @@ class KernelAttention(Attention):
         self.features, self.chunk = features, chunk
         self.register_buffer("nonpositive", torch.zeros((), dtype=torch.long), persistent=False)
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads queries keys"] | None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """φ(q_i)·φ(k_j) / Σ_l φ(q_i)·φ(k_l) over the allowed keys."""
         kernel = self.features.reference(*reference.pairs(query, key))
         return reference.normalized(kernel, reference.allowed(query, key, mask))
@@ -103,12 +108,7 @@ class KernelAttention(Attention):
         return self._divide(sums, alive).to(query.dtype)
 
     def sums(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
+        self, query: Queries, key: Keys, value: Values, *, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "batch heads queries e"], Float[Tensor, "batch heads queries"]]:
         """Numerator and normalizer of each query, divided by one and the same positive number.
 

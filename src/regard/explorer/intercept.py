@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
+from regard.attention.base import Keys, Outputs, Queries, Values, Weights
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.softmax import ScoreAttention, repeat_kv
 from regard.errors import RegardError
@@ -26,15 +27,15 @@ class AttentionRecord:
 
     layer: str
     mechanism: Attention
-    query: Float[Tensor, "batch heads queries d"]
+    query: Queries
     """As the mechanism received them: with rotary positions, after the rotation."""
-    key: Float[Tensor, "batch kv_heads keys d"]
-    value: Float[Tensor, "batch kv_heads keys e"]
+    key: Keys
+    value: Values
     out: Float[Tensor, "batch heads queries e"]
     """The output of the kernel."""
     mask: Mask | None
     bias: AnyBias | None
-    weights: Float[Tensor, "batch heads queries keys"]
+    weights: Weights
 
     @property
     def positions(self) -> tuple[Int[Tensor, "*rows queries"], Int[Tensor, " keys"]]:
@@ -49,9 +50,7 @@ class AttentionRecord:
         heads = self.query.shape[1]
         return [head // (heads // self.key.shape[1]) for head in range(heads)]
 
-    def output_from(
-        self, weights: Float[Tensor, "batch heads queries keys"]
-    ) -> Float[Tensor, "batch heads queries e"]:
+    def output_from(self, weights: Weights) -> Outputs:
         """Σ_j A_ij (v_j + a^V_ij), with a^V only where the bias adds vectors to the values."""
         out = weights @ repeat_kv(self.value, weights.shape[1]).to(weights.dtype)
         if isinstance(self.bias, RelativeVectors):
@@ -69,9 +68,9 @@ class AttentionRecord:
 def make_record(
     layer: str,
     mechanism: Attention,
-    query: Float[Tensor, "batch heads queries d"],
-    key: Float[Tensor, "batch kv_heads keys d"],
-    value: Float[Tensor, "batch kv_heads keys e"],
+    query: Queries,
+    key: Keys,
+    value: Values,
     out: Float[Tensor, "batch heads queries e"],
     *,
     mask: Mask | None = None,
@@ -127,9 +126,7 @@ def _query_and_key(record: AttentionRecord, row: int, head: int) -> tuple[Tensor
     return record.query[row, head].to(dtype), record.key[row, record.kv_heads[head]].to(dtype)
 
 
-def _position_scores(
-    record: AttentionRecord, mechanism: ScoreAttention
-) -> Float[Tensor, "batch heads queries keys"]:
+def _position_scores(record: AttentionRecord, mechanism: ScoreAttention) -> Weights:
     """The part of the scores that depends on positions."""
     query, bias = record.query, record.bias
     if isinstance(bias, RelativeVectors):
