@@ -30,7 +30,7 @@ class Theme:
 THEMES = (
     Theme(
         "attention by hand",
-        "What one head computes, and what queries, keys and values are for.",
+        "The computation of one head, and the role of queries, keys and values.",
         SINGLE_HEAD,
     ),
     Theme(
@@ -40,31 +40,31 @@ THEMES = (
     ),
     Theme(
         "low rank",
-        "Attention with fewer directions than tokens, and other ways to spare.",
+        "Attention of low rank, and other approximations.",
         LOW_RANK,
     ),
     Theme(
         "recurrent networks",
-        "Gradients through time, and what attention does for a network that reads word by word.",
+        "Gradients through time, and recurrent networks with attention.",
         RECURRENT,
     ),
     Theme(
         "positions",
-        "Why attention needs them, and what each way of encoding them does to the scores.",
+        "Why attention needs them, and the effect of each encoding on the scores.",
         POSITIONS,
     ),
     Theme(
         "structure",
-        "How far layers see, and what is learned from text without labels.",
+        "Receptive fields, and learning from text without labels.",
         STRUCTURE,
     ),
-    Theme("kernels", "Attention in linear time, and how far it is off.", KERNELS),
+    Theme("kernels", "Attention in linear time, and its error.", KERNELS),
     Theme(
         "trained models",
-        "Which architecture for which task, what heads do, and what training changes.",
+        "Architectures for tasks, structures that heads find, and the effect of training.",
         TRAINED_MODELS,
     ),
-    Theme("knowledge", "What a model recalls, and what it makes up.", KNOWLEDGE),
+    Theme("knowledge", "Recalled and invented answers.", KNOWLEDGE),
     Theme("quiz", "Concepts, each checked by code.", QUIZ),
 )
 

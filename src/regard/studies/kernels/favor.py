@@ -46,11 +46,12 @@ WAVES = 128
 @study(
     asked=["practical-4 3.h.1", "practical-4 3.h.2", "practical-4 3.h.3", "practical-4 3.h.4"],
     question="What do the Performer's random features estimate, why must they be positive, and "
-    "what is gained by orthogonal directions?",
-    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions "
-    "have smaller ones. Trigonometric weights may add up to less than zero, positive ones never "
-    "do. For heads of width 64 and unit variance no common number of directions will do: positive "
-    "features are further from softmax attention than the plain mean of the values is.",
+    "what do orthogonal directions gain?",
+    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal "
+    "directions have smaller ones. Trigonometric weights may add up to less than zero, "
+    "positive ones never do. For heads of width 64 and unit variance no common number "
+    "of directions suffices: positive features are further from softmax attention than "
+    "the mean of the values is.",
     formula=r"\mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad "
     r"\mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad "
     r"\mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2}",

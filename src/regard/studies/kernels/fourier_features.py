@@ -44,12 +44,12 @@ DOCUMENT: Variance = "σ²"
 
 @study(
     asked=["eecs182-hw8 3.a.ii", "eecs182-hw8 3.a.iii"],
-    question="How well do random Fourier features approximate softmax attention, and how does that "
-    "depend on their number and on the width of a head?",
-    claim="Waves w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls with the "
-    "root of their number and, for queries and keys of unit variance, grows with their width; it "
-    "falls with the width only where lengths are fixed. At d = 64, attention by them is no "
-    "approximation of softmax attention.",
+    question="How well do random Fourier features approximate softmax attention, depending on "
+    "their number and the width of a head?",
+    claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
+    "error falls with the root of their number and, for queries and keys of unit "
+    "variance, grows with the width; it falls with the width only at fixed norms. At d "
+    "= 64 they don't approximate softmax attention.",
     formula=r"\frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, "
     r"\sinh\left(\frac{\lVert q - k \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1)",
     corrections=[

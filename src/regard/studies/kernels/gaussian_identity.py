@@ -19,7 +19,7 @@ DRAWN = 14
 
 @study(
     asked=["eecs182-hw8 3.a.i"],
-    question="What has softmax attention to do with the Gaussian kernel?",
+    question="How is softmax attention related to the Gaussian kernel?",
     claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
     "alone and a factor of k alone.",
     formula=r"e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, "

@@ -63,9 +63,9 @@ class Results(NamedTuple):
 
 @study(
     asked=["eecs182-hw8 1.g"],
-    question="Does a Performer do as well as a model with softmax attention?",
-    claim="It does about as well after as many steps, with few directions or many, wide heads or "
-    f"narrow: it predicts at most {NEAR:.0%} of the tokens less than softmax at its best.",
+    question="Is a Performer as accurate as a model with softmax attention?",
+    claim="It is about as accurate after as many steps, with few or many directions, wide or narrow "
+    f"heads: its accuracy is at most {NEAR:.0%} below that of softmax at its best.",
     formula=r"e^{q \cdot k / \sqrt{d}} \approx \phi(q) \cdot \phi(k), \quad "
     r"\phi(x) = \frac{1}{\sqrt{m}} \, e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad "
     r"x' = \frac{x}{d^{1/4}}",

@@ -45,8 +45,8 @@ class Shares:
 @study(
     asked=["jhu-hw5 1.6"],
     question="Where does a model's bias come from?",
-    claim="From its data, from the model that it was finetuned from, and from the metric: each of "
-    "the three alone is enough.",
+    claim="From its data, from its parent model, and from the metric: each of the three alone"
+    " is sufficient.",
     formula=r"\arg\max_y P(y) = \text{the commonest},\quad \text{however small its share}",
     trains=True,
 )

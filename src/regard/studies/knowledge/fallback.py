@@ -53,9 +53,9 @@ class Guesses:
 
 @study(
     asked=["practical-4 4.c"],
-    question="How does a model answer about people of whom it never read?",
-    claim="It guesses from the name and from what is common, and is sure of it. Where last names "
-    "tell something, the guess is often right; where they tell nothing, it guesses all the same.",
+    question="How does a model answer about people who are absent from the text?",
+    claim="It guesses from the name and from frequencies, with high confidence. If last names"
+    " are informative, the guess is often right; if not, it guesses all the same.",
     formula=r"P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place})",
     trains=True,
 )

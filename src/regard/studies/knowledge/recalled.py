@@ -43,9 +43,10 @@ SHOWN = 4
 
 @study(
     asked=["practical-4 4.b", "practical-4 4.c"],
-    question="Can one tell a recalled answer from one that is made up?",
-    claim="Not by what it says: each is a place that exists. But a signal of the model's own "
-    "tells: it puts most pairs of a recalled answer and a made-up one in the right order.",
+    question="Can recalled answers be separated from invented ones?",
+    claim="Not by the answers: each is a place that exists. But a signal of the model "
+    "separates them: it ranks most pairs of a recalled and an invented answer "
+    "correctly.",
     formula=r"\mathrm{AUROC} = P(s_{\text{recalled}} > s_{\text{made up}}) \ge 0.8",
     trains=True,
 )

@@ -65,9 +65,9 @@ class Measured:
 
 @study(
     asked=["practical-4 3.g", "practical-4 3.h"],
-    question="How near do Linformer, BigBird and Performer come to softmax, and what do they save?",
-    claim="Their operations and their memory grow in proportion to the length, those of softmax "
-    "with its square (its memory only if all weights are written out); and each comes nearer to "
+    question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
+    claim="Their operations and memory grow linearly with the length, those of softmax "
+    "quadratically (its memory only if all weights are stored); each is closer to "
     "softmax the more features it has.",
     formula=r"\mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad "
     r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V",

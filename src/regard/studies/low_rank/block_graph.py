@@ -35,10 +35,10 @@ class Shape:
 
 @study(
     asked=["practical-4 3.g"],
-    question="How do the blocks of BigBird hear of one another, if each looks at only a few?",
-    claim="By windows alone word travels step by step: the longest path has (n − 1)/side steps, "
-    "and the spectral gap falls as n⁻². Random blocks bring paths down to the logarithm of n, a "
-    "global block to 2, and either keeps the gap from falling.",
+    question="How does information travel between the blocks of BigBird?",
+    claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
+    "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
+    "logarithm of n, a global block to 2, and either keeps the gap constant.",
     formula=r"\mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right)",
 )
 def block_graph(

@@ -31,9 +31,9 @@ _TEXTS = 64
 @study(
     asked=["jhu-hw5 3.3", "practical-4 3.g"],
     question="Can keys and values be projected to a few rows, so that attention becomes linear?",
-    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h, "
-    "of k rows, give PV = Q(CK)ᵀDV. With softmax, nearly: projections that are learned "
-    "(Linformer) leave a fraction of the error of drawn ones.",
+    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
+    "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
+    "projections (Linformer) have a fraction of the error of random ones.",
     formula=r"Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V",
     corrections=[
         Correction(

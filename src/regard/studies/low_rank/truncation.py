@@ -43,10 +43,10 @@ _NEAR = 0.1
 
 @study(
     asked=["jhu-hw5 3.2"],
-    question="If attention maps have a low rank, how much is saved by it?",
-    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, and "
-    "is exact. Maps of softmax have the full rank n, but those of a trained model are within a "
-    "tenth of a map with less than half of it.",
+    question="If attention maps have low rank, how much computation is saved?",
+    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
+    "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
+    " map of a trained model is below a tenth with less than half of the rank.",
     formula=r"P V = U_k \left(\Sigma_k W_k^\top V\right), \quad "
     r"\|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2",
     corrections=[

@@ -43,10 +43,10 @@ class Pairs(NamedTuple):
 
 @study(
     asked=["eecs182-transformers b"],
-    question="Add positions to the words, or put them beside the words?",
-    claim="Adding gives the score two cross terms, of word and position, that putting them side by "
-    "side does not. Beside x·x of a word with itself they fall as 1/√d, here below a tenth. A "
-    "general W_qᵀW_k brings them back in either case.",
+    question="Are positions added to words, or concatenated with them?",
+    claim="Adding gives the score two cross terms, of word and position, that concatenation "
+    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a "
+    "tenth. A general W_qᵀW_k brings them back in either case.",
     formula=r"(x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 "
     r"+ p_1^\top p_2, \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2",
 )

@@ -41,9 +41,9 @@ SEEN = 0.01
 
 @study(
     asked=["eecs182-transformers a"],
-    question="What does a Transformer without positions know of the order of its tokens?",
-    claim="Nothing, if all tokens look at all others: in another order they give the same states "
-    "in that order. A causal mask tells the order even without positions.",
+    question="Does a Transformer without positions depend on the order of its tokens?",
+    claim="No, if all tokens attend to all others: permuted tokens give the same states, "
+    "permuted. With a causal mask, it depends on the order even without positions.",
     formula=r"f(P X) = P f(X) \quad \text{for every permutation matrix } P",
 )
 def permutation(

@@ -20,9 +20,10 @@ TURN = 2 * math.pi
 
 @study(
     asked=["eecs182-hw8 1.c", "eecs182-disc8 1.e"],
-    question="Which matrix moves a sinusoidal position on, and which wavelengths does it turn?",
-    claim="p(t + s) = Mˢ p(t) for every t: M turns each pair of entries by ω_k. Wavelengths are"
-    " 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.",
+    question="Which matrix shifts a sinusoidal position, and which are its wavelengths?",
+    claim="p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths"
+    " are 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 "
+    "if from 1.",
     formula=r"\begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
     r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = "
     r"\begin{pmatrix} \sin \omega_k (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad "

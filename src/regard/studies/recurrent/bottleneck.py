@@ -39,10 +39,10 @@ NEAR = 1
 
 @study(
     asked=["eecs182-disc8 1.b", "eecs182-disc8 1.c", "eecs182-disc8 1.d"],
-    question="What does an encoder's last state hold of a text, and what changes with attention?",
-    claim="Without attention accuracy falls with the length of the text, the sooner the smaller "
-    "the state; with it, texts of all lengths are right, wherever the task token stands, and the "
-    "weights lie along a diagonal.",
+    question="What does the last state of an encoder contain, and what changes with attention?",
+    claim="Without attention, accuracy falls with the length of the text, earlier for smaller"
+    " states; with it, texts of all lengths are right, wherever the task token is, and "
+    "the weights lie along a diagonal.",
     formula=r"c_t = \sum_j \alpha_{tj} h_j, \quad \alpha_t = \mathrm{softmax}_j"
     r"\left(s_t^\top W h_j\right), \quad \tilde s_t = \tanh(W_c [c_t; s_t])",
     trains=True,

@@ -43,11 +43,11 @@ BEYOND = 8
 
 @study(
     asked=["eecs182-disc8 1.e"],
-    question="What do one-hot and sine positions add to an encoder's input, and can they be "
-    "learned?",
-    claim="With either the network learns the task. A one-hot vector picks a column of the weights "
-    "that read it, and that column is trained like a learned vector, number for number; sines need "
-    "no more width for longer texts.",
+    question="What do one-hot and sinusoidal positions add to the input of an encoder, and can "
+    "they be learned?",
+    claim="With either, the network learns the task. A one-hot vector selects a column of the"
+    " input weights, which is trained exactly like a learned vector; sinusoids need no "
+    "more width for longer texts.",
     formula=r"W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad "
     r"\mathrm{PE}(t) = \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad "
     r"\omega_k = 10000^{-2k/d}",

@@ -34,10 +34,10 @@ TRAINING, TEST = 4000, 400
 
 @study(
     asked=["jhu-hw5 1.11"],
-    question="Should a network read from one side or from both?",
-    claim="Where a label needs what comes later, the network that reads both ways is always right, "
-    "and the other as often as the known days allow; where the past is enough, one way does as "
-    "well, and answers day by day.",
+    question="Should a network read in one direction or in both?",
+    claim="Where a label depends on later input, the bidirectional network is always right, "
+    "and the other as often as the known days allow; where the past suffices, one "
+    "direction is as good, and answers day by day.",
     formula=r"P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad "
     r"m = 3 - \mathrm{ahead}",
     trains=True,

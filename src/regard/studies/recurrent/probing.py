@@ -33,11 +33,11 @@ ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 @study(
     asked=["eecs182-disc8 1.a", "eecs182-disc8 1.d"],
-    question="What do the states of encoder and decoder hold: the place, the task, the text?",
-    claim="With attention, place and task can be read from the states of either side by a linear "
-    "map, and from the encoder's the character that was just read. The last state tells the "
-    "beginning of the text, which is to be written first, where the decoder has nothing else, and "
-    "its end where there is attention.",
+    question="Do the states of encoder and decoder encode position, task and text?",
+    claim="With attention, a linear map reads position and task from the states of both "
+    "sides, and the current character from those of the encoder. The last state encodes"
+    " the beginning of the text, which is generated first, without attention, and its "
+    "end with attention.",
     formula=r"\hat z = A h + b, \quad (A, b) = \arg\min \sum_i \| z_i - A h_i - b \|^2 "
     r"+ \lambda \| A \|^2",
     trains=True,

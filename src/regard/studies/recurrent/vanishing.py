@@ -31,9 +31,9 @@ Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 @study(
     asked=["jhu-hw5 1.10"],
     question="When do gradients vanish or explode, and where does NaN come from?",
-    claim="The spectral radius of W_hh decides in the end, whatever its largest singular value: "
-    "below 1 the gradient vanishes, above 1 it explodes. NaN comes from exploding alone, and "
-    "clipping helps as long as the gradient's square is finite.",
+    claim="The spectral radius of W_hh decides in the long run, not its largest singular "
+    "value: below 1 the gradient vanishes, above 1 it explodes. Only exploding "
+    "gradients cause NaN, and clipping helps as long as the squared gradient is finite.",
     formula=r"\frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le "
     r"\left\| W_{hh}^T \right\| \le \sigma^T, \quad "
     r"\left\| W_{hh}^T \right\|^{1/T} \to \rho",

@@ -60,9 +60,9 @@ class Spread:
 @study(
     asked=["jhu-hw5 3.5"],
     question="Why are products of queries and keys divided by √h?",
-    claim="With independent q, k ~ N(μ, σ²I), q·k has the mean ‖μ‖² and the variance hσ⁴ + "
-    "2σ²‖μ‖². Divided by √h its spread doesn't depend on h, and softmax keeps its entropy and its "
-    "gradient at any width; undivided it loses both.",
+    claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
+    "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
+    "entropy and its gradient at any width; without the division it loses both.",
     formula=r"\mathrm{E}[q \cdot k] = \|\mu\|^2, \quad "
     r"\mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2 \|\mu\|^2",
     corrections=[

@@ -21,8 +21,8 @@ KEYS = (4, 10, 100, 1000)
 @study(
     asked=["practical-4 2.b"],
     question="Which query makes attention return the average of two of its values?",
-    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b all the weight but a "
-    "hundredth or less, half to each: c ≈ ½(v_a + v_b).",
+    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the "
+    "weight, half each: c ≈ ½(v_a + v_b).",
     formula=r"\alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2}",
 )
 def averaging(

@@ -32,8 +32,8 @@ DRAWS = 100
 @study(
     asked=["practical-4 2.a"],
     question="When does attention copy one of its values?",
-    claim="When the product of the query with k_j exceeds all other products by so much that the "
-    "n − 1 others together get no more than a hundredth of the weight: c ≈ v_j.",
+    claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
+    " get at most a hundredth of the weight: c ≈ v_j.",
     formula=r"\alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad "
     r"m = k_j^\top q - \max_{i \ne j} k_i^\top q",
 )

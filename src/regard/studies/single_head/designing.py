@@ -33,9 +33,9 @@ _ROUNDING = 1e-12
 
 @study(
     asked=["practical-4 2.e.1", "practical-4 2.e.2"],
-    question="What can a head do with queries, keys and values that it can't do without them?",
-    claim="With x for all three, c₂ ≈ u_a, and u_b is out of reach of every query; with matrices "
-    "made of outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
+    question="What can a head compute with queries, keys and values, but not without them?",
+    claim="With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of "
+    "outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
     formula=r"V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad "
     r"Q = \frac{u_d u_a^\top + u_c u_d^\top}{\beta^2}",
 )

@@ -32,9 +32,9 @@ _CPU = torch.device("cpu")
 
 @study(
     asked=["jhu-hw5 3.4", "eecs182-hw8 1.e"],
-    question="How are positions kept from being looked at, and which?",
-    claim="A score of −∞ gives the same weights as a column set to zero and rows divided by what "
-    "is left; with it, padding and the future get exactly no weight.",
+    question="How are positions masked, and which?",
+    claim="A score of −∞ gives the same weights as a column set to zero and rows "
+    "renormalized; padding and future positions get exactly no weight.",
     formula=r"\frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} "
     r"= \mathrm{softmax}(s + \ln b)_j, \quad b_j \in \{0, 1\}",
 )

@@ -31,8 +31,8 @@ from regard.studies.study import study
 @study(
     asked=["practical-4 2.c.1", "practical-4 2.c.2"],
     question="Does one head still average two values if the keys are noisy?",
-    claim="Yes while ln n ≪ t ≪ 1/√α. But if k_a varies in length, c = s·v_a + (1 − s)·v_b with "
-    "s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
+    claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
+    "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
     formula=r"q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad "
     r"s \to \frac{1}{1 + e^{-t (\gamma - 1)}}",
 )

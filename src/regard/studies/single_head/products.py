@@ -23,9 +23,9 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 @study(
     asked=["eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
-    question="What does a head compute for the second of three states, number by number?",
-    claim="Softmax over these scores is the same as argmax: the largest score takes all the weight "
-    "but a billionth, and the output is its value.",
+    question="What does a head compute for the second of three states, step by step?",
+    claim="Softmax over these scores equals argmax: the largest score gets all the weight "
+    "except a billionth, and the output is its value.",
     formula=r"h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j "
     r"\left((W_q h_2)^\top W_k h_j\right)",
 )

@@ -35,8 +35,9 @@ SHOWN = 64
 @study(
     asked=["eecs182-hw8 1.a", "eecs182-hw8 1.b"],
     question="What do the attention maps of random Q and K look like, and what if Q = K?",
-    claim="The weights add up to 1 over the keys and not over the queries. If Q = K, each query "
-    "gives nearly all its weight to its own key, and the map is close to the identity.",
+    claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
+    "gives nearly all of its weight to its own key, and the map is close to the "
+    "identity.",
     formula=r"E[\alpha_{ii}] \approx \frac{e^{\sqrt{h}}}{e^{\sqrt{h}} + (n - 1) e^{1/2}}",
     corrections=[
         Correction(

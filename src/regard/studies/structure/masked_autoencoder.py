@@ -52,9 +52,10 @@ DRAWN = 12
 
 @study(
     asked=["eecs182-transformers g"],
-    question="Does a mask replace a token's position too?",
-    claim="No. If it did, all masks of a text would get the same output, whatever the weights and "
-    "whatever is behind them. With positions each mask has its own, made of both sides.",
+    question="Does a mask replace the position of a token too?",
+    claim="No. If it did, all masks of a text would get the same output, whatever the weights"
+    " and the hidden tokens. With positions each mask has its own output, which depends"
+    " on both sides.",
     formula=r"z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad "
     r"z_i = e_{mask} + p_i \ne z_j",
 )

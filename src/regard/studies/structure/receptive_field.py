@@ -28,10 +28,11 @@ class Size(NamedTuple):
 
 @study(
     asked=["eecs182-transformers e"],
-    question="How many inputs can a node hold after n layers of argmax attention with k heads?",
-    claim="With residuals, (k + 1)ⁿ paths end in a node, so its content comes from (k + 1)ⁿ inputs "
-    "at most. Pointers that are planted well reach all of them, if there are so many; random "
-    "ones meet, and reach fewer.",
+    question="How many inputs can the state of a node depend on after n layers of argmax "
+    "attention with k heads?",
+    claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "
+    "inputs. Well-chosen keys reach all of them, if there are as many; random ones "
+    "coincide, and reach fewer.",
     formula=r"|R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup "
     r"\bigcup_{h=1}^k R_{n-1}(a_h(i))",
     corrections=[

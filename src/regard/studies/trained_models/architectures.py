@@ -54,9 +54,9 @@ Scores = Mapping[str, Mapping[str, Interval]]
 
 @study(
     asked=["eecs182-transformers i", "jhu-hw5 1.3", "jhu-hw5 1.4"],
-    question="Which architecture for which task: summarise, classify, retrieve, translate?",
-    claim="Encoder–decoders to write one text from another, encoders to judge or to find one: on "
-    "these tasks no other family is better.",
+    question="Which architecture for which task: summarize, classify, retrieve, translate?",
+    claim="Encoder–decoders to generate one text from another, encoders to classify or "
+    "retrieve: on these tasks no other family is better.",
     formula=r"\text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad "
     r"\text{both}: P(y_t \mid y_{<t}, x)",
     trains=True,

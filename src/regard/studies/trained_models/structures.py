@@ -56,10 +56,10 @@ class Structure:
 
 @study(
     asked=["eecs182-transformers d", "eecs182-hw8 2.a", "eecs182-hw8 2.b", "eecs182-hw8 2.c"],
-    question="Do heads of a trained model find the previous word, the start of the sentence, the "
-    "subject, and whom a pronoun means?",
-    claim="For each of these structures, a head looks at the right word, where knowing it helps to "
-    "predict; before training none does.",
+    question="Do heads of a trained model find the previous word, the start of the sentence, the"
+    " subject, and the antecedent of a pronoun?",
+    claim="For each of these structures, a head attends to the right word where this helps "
+    "prediction; before training none does.",
     formula=r"\mathrm{accuracy}(h) = P\left(\arg\max_j A^h_{ij} = \text{the word that } i "
     r"\text{ depends on}\right)",
     trains=True,

@@ -41,8 +41,8 @@ Rows = Int[np.ndarray, "rows length"]
 @study(
     asked=["eecs182-transformers d", "practical-4 2.d"],
     question="What can two heads do that one can't?",
-    claim="With argmax attention, one head can't name two of k tokens more often than twice in k "
-    "times; two heads always can.",
+    claim="With argmax attention, one head names two of k tokens at most twice in k times; "
+    "two heads always can.",
     formula=r"P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head}",
     trains=True,
 )

@@ -65,9 +65,9 @@ class Measured:
 @study(
     asked=["eecs182-hw8 2.d"],
     question="What do attention maps look like before training, and which gradient changes them?",
-    claim="With weights N(0, σ²) a query's scores deviate by dσ² only, so that each token gets "
-    "about the same weight; training ends that. The gradient by a weight is (∂L/∂o_i)·v_j, and "
-    "before training it is no larger at the words that heads will look at.",
+    claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
+    "is nearly uniform; training ends that. The gradient of a weight is (∂L/∂o_i)·v_j, "
+    "and before training it is no larger at the words that heads will attend to.",
     formula=r"\mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad "
     r"\frac{\partial L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j",
     corrections=[
