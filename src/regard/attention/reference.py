@@ -6,18 +6,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention.base import DenseBias, Keys, Outputs, Queries, Values, Weights
 from regard.attention.mask import Mask
 
 
 def softmax(
-    query: Queries,
-    key: Keys,
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch kv_heads keys d"],
     allowed: Bool[Tensor, "batch heads queries keys"],
-    bias: DenseBias | None = None,
+    bias: Float[Tensor, "heads queries keys"] | None = None,
     *,
     scale: float | None = None,
-) -> Weights:
+) -> Float[Tensor, "batch heads queries keys"]:
     """α_ij = exp(s·q_i·k_j + b_ij) / Σ_l exp(s·q_i·k_l + b_il) over the allowed keys, s = 1/√d."""
     batch, heads, queries, d = query.shape
     keys, group = key.shape[2], heads // key.shape[1]
@@ -39,20 +38,27 @@ def softmax(
     return weights
 
 
-def allowed(query: Queries, key: Keys, mask: Mask) -> Bool[Tensor, "batch heads queries keys"]:
+def allowed(
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch kv_heads keys d"],
+    mask: Mask,
+) -> Bool[Tensor, "batch heads queries keys"]:
     """The mask for every row, head, query and key."""
     (batch, heads, queries, _), keys = query.shape, key.shape[2]
     return mask.to_dense(queries, keys, query.device).expand(batch, heads, queries, keys)
 
 
-def gather(weights: Weights, value: Values) -> Outputs:
+def gather(
+    weights: Float[Tensor, "batch heads queries keys"],
+    value: Float[Tensor, "batch kv_heads keys e"],
+) -> Float[Tensor, "batch heads queries e"]:
     """c_i = Σ_j α_ij v_j, consecutive query heads sharing a value head."""
     group = weights.shape[1] // value.shape[1]
     return weights @ value.double().repeat_interleave(group, dim=1)
 
 
 def pairs(
-    query: Queries, key: Keys
+    query: Float[Tensor, "batch heads queries d"], key: Float[Tensor, "batch kv_heads keys d"]
 ) -> tuple[Float[Tensor, "batch heads queries 1 d"], Float[Tensor, "batch heads 1 keys d"]]:
     """Queries and keys in float64, to be paired; consecutive query heads share a key head."""
     group = query.shape[1] // key.shape[1]
@@ -63,7 +69,7 @@ def pairs(
 def normalized(
     kernel: Float[Tensor, "batch heads queries keys"],
     allowed: Bool[Tensor, "batch heads queries keys"],
-) -> Weights:
+) -> Float[Tensor, "batch heads queries keys"]:
     """The kernel over its sum over the allowed keys, zero where there is none."""
     shown = torch.where(allowed, kernel, 0.0)
     total = shown.sum(-1, keepdim=True)

@@ -64,8 +64,8 @@ class Results(NamedTuple):
 @study(
     asked=["eecs182-hw8 1.g"],
     question="Is a Performer as accurate as a model with softmax attention?",
-    claim="It is about as accurate after as many steps, with few or many directions, wide or narrow "
-    f"heads: its accuracy is at most {NEAR:.0%} below that of softmax at its best.",
+    claim="It is about as accurate after as many steps, with few or many directions, wide or "
+    f"narrow heads: its accuracy is at most {NEAR:.0%} below that of softmax at its best.",
     formula=r"e^{q \cdot k / \sqrt{d}} \approx \phi(q) \cdot \phi(k), \quad "
     r"\phi(x) = \frac{1}{\sqrt{m}} \, e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad "
     r"x' = \frac{x}{d^{1/4}}",
