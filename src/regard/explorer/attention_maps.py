@@ -1,7 +1,7 @@
 """Attention maps: tokens, weights and positions of each layer and head."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -87,50 +87,41 @@ class Panel:
     text: str = ""
 
 
-def gather_maps(
-    records: Sequence[AttentionRecord],
-    source: Sequence[str],
-    target: Sequence[str] = (),
-    second: int | None = None,
-) -> tuple[AttentionMap, ...]:
-    """Group records by their kind of attention, in order of first appearance.
-
-    `target` is empty where a model reads one text. The kind follows from a layer's path.
-    """
-    kinds: dict[str, list[AttentionRecord]] = {}
-    for record in records:
-        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
-    return tuple(make_map(kind, found, source, target, second) for kind, found in kinds.items())
-
-
-def make_map(
-    kind: str,
-    records: Sequence[AttentionRecord],
-    source: Sequence[str],
-    target: Sequence[str] = (),
-    second: int | None = None,
-) -> AttentionMap:
-    """Return the map of one kind: "self-attention", "encoder", "decoder", "decoder to source"."""
-    names = layer_names([record.layer for record in records])
-    return AttentionMap(
-        name=kind,
-        queries=tuple(source if kind in ("self-attention", "encoder") else target),
-        keys=tuple(target if kind == "decoder" else source),
-        layers=tuple(
-            Layer(name, record, tuple(range(record.weights.shape[1])))
-            for name, record in zip(names, records, strict=True)
-        ),
-        second=second,
-    )
-
-
 def kind_of(layer: str, has_target: bool) -> str:
-    """Return the kind of a layer's attention, one of the names of `make_map`."""
+    """Return the kind of attention of a layer of a run, one of the names of `gather_maps`."""
     if not has_target:
         return "self-attention"
     if "cross" in layer or not re.search(r"\bself_attention\b", layer):
         return "decoder to source"
     return "encoder" if ".encoder." in f".{layer}." else "decoder"
+
+
+def gather_maps(
+    records: Sequence[AttentionRecord],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+    kind_of: Callable[[str, bool], str] = kind_of,
+) -> tuple[AttentionMap, ...]:
+    """Group records by their kind of attention, in order of first appearance.
+
+    `target` is empty if a model reads one text. The kind follows from a layer's path:
+    "self-attention", "encoder", "decoder" or "decoder to source".
+    """
+    kinds: dict[str, list[AttentionRecord]] = {}
+    for record in records:
+        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
+    maps = []
+    for kind, found in kinds.items():
+        names = layer_names([record.layer for record in found])
+        layers = (
+            Layer(name, record, tuple(range(record.weights.shape[1])))
+            for name, record in zip(names, found, strict=True)
+        )
+        queries = source if kind in ("self-attention", "encoder") else target
+        keys = target if kind == "decoder" else source
+        maps.append(AttentionMap(kind, tuple(queries), tuple(keys), tuple(layers), second))
+    return tuple(maps)
 
 
 def layer_names(paths: Sequence[str]) -> list[str]:
