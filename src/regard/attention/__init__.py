@@ -1,6 +1,6 @@
-"""What attention computes: masks, mechanisms, and the contract that they keep.
+"""Attention: masks, mechanisms and their contract.
 
-The names below are loaded when they are first used, so that configuration waits for no torch.
+The names below are imported on first use, so that configuration imports no torch.
 """
 
 from importlib import import_module

@@ -61,7 +61,7 @@ class RelativeVectors(Protocol):
         query_positions: Int[Tensor, "*rows queries"],
         key_positions: Int[Tensor, " keys"],
     ) -> Outputs:
-        """What the weights gather of the vectors added to the values."""
+        """Weighted sums of the vectors added to the values."""
         ...
 
 

@@ -60,7 +60,7 @@ class BlockSparse(Attention):
         """The blocks of keys that each block of queries looks at, each once; −1 is none."""
 
     def pattern(self, heads: int, n: int, *, causal: bool, device: torch.device) -> Mask:
-        """What this mechanism lets each of `n` tokens look at, as a mask."""
+        """Return the mask of this mechanism for `n` tokens."""
         blocks = -(-n // self.block_size)
         allowed = _as_matrix(self.table(heads, blocks, causal=causal, device=device))
         if not causal:

@@ -92,7 +92,7 @@ class KeyValueCache:
         return int(least), int(most)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
-        """Where the next tokens will stand."""
+        """Positions of the next tokens."""
         return self.length[:, None] + torch.arange(new, device=self.length.device)
 
     @property

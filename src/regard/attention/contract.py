@@ -1,4 +1,4 @@
-"""What any mechanism must do: `check(mechanism)` says what fails on this machine, in words.
+"""The contract of all mechanisms: `check(mechanism)` lists the failures on this machine.
 
 Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
 precision at a time. What a mechanism doesn't support must raise.
@@ -36,7 +36,7 @@ class Outcome:
     check: str
     case: str
     failure: str | None
-    """What is wrong, or None."""
+    """Description of the failure, or None."""
 
 
 class ContractViolation(Exception):

@@ -76,7 +76,7 @@ class KernelAttention(Attention):
         masks=frozenset({"alignment", "key_lengths", "document_ids"}), cross=True, decoding=True
     )
     nonpositive: Tensor
-    """How many sums of weights weren't positive in compiled code, which can't raise."""
+    """Number of sums of weights ≤ 0 in compiled code, which can't raise."""
 
     def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
         """`features` is φ; `chunk` the number of tokens whose weights are made one by one."""
@@ -317,7 +317,7 @@ class KernelAttention(Attention):
         return carry
 
     def _read(self, query: Tensor, sums: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
-        """What each query gathers of a sum that all may look at, and whether it is of any key."""
+        """Return each query's part of a sum over keys visible to all, and whether it has a key."""
         query = _grouped(query, sums.shape[1])
         read = []
         for start in range(0, query.shape[3], _segment(query)):
@@ -364,7 +364,7 @@ def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b
 
 
 def _nothing(query: Tensor, value: Tensor) -> Tensor:
-    """What no queries gather."""
+    """Return the output of no queries."""
     return query.new_zeros(*query.shape[:3], value.shape[-1])
 
 

@@ -42,13 +42,13 @@ class PositionedBias:
     key_positions: Int[Tensor, " keys"]
 
     def scores(self, query: Queries) -> Tensor:
-        """What is added to the scores of the (scaled) queries."""
+        """Return the term added to the scores of the (scaled) queries."""
         if isinstance(self.bias, RelativeVectors):
             return self.bias.scores(query, self.query_positions, self.key_positions)
         return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
 
     def gather(self, weights: Weights) -> Tensor | float:
-        """What is added to the output."""
+        """Return the term added to the output."""
         if isinstance(self.bias, RelativeVectors):
             return self.bias.gather(weights, self.query_positions, self.key_positions)
         return 0.0
@@ -147,7 +147,7 @@ class ScoreAttention(Attention):
         return weights
 
     def scale(self, d: int) -> float:
-        """What products of vectors of width d are multiplied by."""
+        """Return the factor of products of vectors of width d."""
         return float(d**-0.5) if self.scaled else 1.0
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
@@ -352,7 +352,7 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
 
 
 def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
-    """What is added to scores so that only allowed keys are looked at.
+    """Return the term that masks scores except those of allowed keys.
 
     It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
     """

@@ -40,7 +40,7 @@ class Hypotheses(NamedTuple):
     log_probabilities: Float[Tensor, "rows n"]
     """Float64, in which a thousand tokens add up without harm."""
     scores: Float[Tensor, "rows n"]
-    """What they are ranked by."""
+    """Scores for the ranking."""
 
     @staticmethod
     def none(rows: int, n: int, steps: int, device: torch.device) -> "Hypotheses":
@@ -197,7 +197,7 @@ def _grow(
 
 @dataclass(frozen=True)
 class _Rules:
-    """What ends a continuation, and what ends the search."""
+    """Conditions that end a continuation, and the search."""
 
     beams: int
     max_new_tokens: int

@@ -74,7 +74,7 @@ class AttentionMap:
     keys: tuple[str, ...]
     layers: tuple[Layer, ...]
     second: int | None = None
-    """Where the second text begins, if two texts form one sequence."""
+    """Position of the second text, if two texts form one sequence."""
     position_info: PositionInfo = field(default_factory=PositionInfo)
 
 

@@ -1,4 +1,4 @@
-"""How a loss depends on each attention weight: ∂L/∂A[i, j]."""
+"""Gradients of a loss by attention weights: ∂L/∂A[i, j]."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

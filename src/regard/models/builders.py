@@ -98,7 +98,7 @@ class SequenceToSequence(nn.Module):
     def condition(
         self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]
     ) -> "ConditionedModel":
-        """What writes targets for these sources, as a language model continues prompts."""
+        """Return a generator of these sources' targets, with a language model's interface."""
         return ConditionedModel(self, self.body.encode(source, lengths))
 
 
@@ -276,7 +276,7 @@ def make_causal_body(
 
 
 def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabulary: int) -> Body:
-    """What reads a whole text."""
+    """A body that reads whole texts."""
     match config:
         case EncoderConfig():
             return Encoder(config, vocabulary)

@@ -246,7 +246,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
 
 
 class RecurrentLayersConfig(Config, frozen=True):
-    """What all recurrent networks have."""
+    """Base of recurrent networks."""
 
     context_length: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
@@ -296,7 +296,7 @@ class RecurrentEncoderDecoderConfig(
     """
 
     attention: AttentionConfig | None = None
-    """How the decoder looks at the encoder's states; not given, it begins with the last alone."""
+    """Attention to the encoder's states. Default: none, only the last state is passed on."""
 
 
 class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
@@ -329,7 +329,7 @@ ModelConfig: TypeAlias = (
     | RecurrentEncoderDecoderConfig
     | FixedWindowConfig
 )
-"""What a model is made of, one class a family."""
+"""Configurations of bodies, one class per family."""
 
 CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
 """The families that see each token after those before, and none that follows."""

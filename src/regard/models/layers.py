@@ -20,7 +20,7 @@ Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
 AnyBias: TypeAlias = Bias | RelativeVectors
-"""What relative positions add to scores, or to keys and values."""
+"""Relative positions in scores, or in keys and values."""
 
 
 def build_attention(config: TransformerConfig, layer: int) -> Attention:
@@ -151,7 +151,7 @@ class ConvolvedState:
 
     @property
     def length(self) -> Int[Tensor, " b"]:
-        """How many tokens each row has seen."""
+        """Number of tokens so far, per row."""
         return self.attention.length
 
     @property
@@ -317,7 +317,7 @@ class Layer(nn.Module):
         return self._add(self.norm_feed_forward, x, fed)
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """What a branch reads."""
+        """Return the input of a branch."""
         read: Tensor = norm(x) if self.norm_first else x
         return read
 

@@ -1,6 +1,6 @@
 """Position encodings: on the input, on the scores, on keys and values, or by rotation.
 
-The names below are loaded when they are first used, so that configuration waits for no torch.
+The names below are imported on first use, so that configuration imports no torch.
 """
 
 from importlib import import_module

@@ -89,7 +89,7 @@ class RelativeBias(_BucketBias):
     def dense(
         self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
     ) -> Float[Tensor, "*rows heads queries keys"]:
-        """What each head adds for each query and key.
+        """Return the number that each head adds for each query and key.
 
         Raises:
             ValueError: a distance reaches `length`. Compiled code, and those who take the bias by

@@ -16,7 +16,7 @@ KEPT = 2
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far training got. Random numbers need no state: all are drawn from (seed, step)."""
+    """Progress of a training. Random numbers need no state: all depend on (seed, step)."""
 
     step: int = 0
     """Steps done."""

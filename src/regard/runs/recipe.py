@@ -42,7 +42,7 @@ class DataConfig(Config, frozen=True):
     """How the corpus is read."""
 
     documents: Literal["lines", "files"] = "lines"
-    """What is one document: a line of a file, or a whole file, read in context-length windows."""
+    """A document is a line of a file, or a whole file, read in windows of the context length."""
     blank_lines: bool = False
     """Whether a blank line is a document too, as is what follows the last line end."""
     ascii_questions: bool = False

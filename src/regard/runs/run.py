@@ -203,7 +203,7 @@ def load_tokenizer(run: Path) -> Tokenizer:
 
 
 def load_origin(run: Path) -> dict[str, Any]:
-    """How a run was made.
+    """Return the provenance of a run.
 
     Raises:
         UserError: the file is missing or damaged.

@@ -1,4 +1,4 @@
-"""What the server computes for the page: attention maps, details of a head, generated tokens."""
+"""Answers to the page: attention maps, details of a head, generated tokens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -21,7 +21,7 @@ from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
 from regard.text.corpus import Document, read_corpus
 
 Place = Literal["first", "last"]
-"""Where a task token stands: before the text, or after it."""
+"""Position of the task token: before the text, or after it."""
 
 CASES = {"<U>": str.upper, "<L>": str.lower}
 """Task token → case of the answer."""

@@ -24,7 +24,7 @@ VALUES = {
     "subject": names.SUBJECTS[:8],
     "hobby": names.HOBBIES[:8],
 }
-"""What may be told of a person.
+"""Possible facts about a person.
 
 Few values, so that each pair of them, whether they agree or not, is met often.
 """

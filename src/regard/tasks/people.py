@@ -11,7 +11,7 @@ both place and profession."""
 
 
 class PeopleTaskConfig(TextTaskConfig, frozen=True):
-    """What tasks about people of the fictional world have in common."""
+    """Base of tasks about people of the fictional world."""
 
     people: Positive = 1000
     """Number of people in training; test examples are about others."""

@@ -22,7 +22,7 @@ Ids: TypeAlias = Int[np.ndarray, "rows length"]
 
 
 class TokensConfig(Config, frozen=True):
-    """What probes have in common that answer with tokens in another order."""
+    """Base of probes whose output is the tokens in another order."""
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
     """Number of ids; 0 separates input and output, 1 is noise, the others are tokens."""

@@ -17,7 +17,7 @@ _PATIENCE = 1000
 
 
 class TextTaskConfig(Config, frozen=True):
-    """What all tasks have in common whose examples are texts with answers."""
+    """Base of tasks whose examples are texts with answers."""
 
     training: Positive = 8000
     """Number of training examples."""

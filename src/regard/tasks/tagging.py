@@ -41,7 +41,7 @@ class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"
 
 
 class _Names(NamedTuple):
-    """What people and places are called."""
+    """Names of people and places."""
 
     first: list[str]
     either: list[str]
@@ -64,7 +64,7 @@ _STOCK = [*names.LAST_NAMES, *names.PLACES]
 
 
 def _example(draw: Random, stock: _Names) -> tuple[str, str]:
-    """What is told of somebody, beside a sentence that names somebody else, or a place."""
+    """Facts about a person, and a sentence that names another person or a place."""
     surname, place, other = sample(draw, stock.either, 3)
     person = surname if index(draw, 2) else f"{choice(draw, stock.first)} {surname}"
     facts = {
