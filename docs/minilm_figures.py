@@ -120,7 +120,10 @@ def table_of_first(layers: Sequence[dict[str, float]]) -> str:
 
 def table_of_cosines(found: dict[str, Any]) -> str:
     """A row a model, a column a distance."""
-    lines = ["| cosine of two position vectors at distance | " + " | ".join(map(str, APART)) + " |", "|---" * 7 + "|"]
+    lines = [
+        "| cosine of two position vectors at distance | " + " | ".join(map(str, APART)) + " |",
+        "|---" * 7 + "|",
+    ]
     for name, row in (("trained", "cosines"), ("untrained", "cosines, untrained")):
         lines.append(f"| {name} | " + " | ".join(f"{x:.2f}" for x in found[row].values()) + " |")
     return "\n".join(lines)

@@ -90,7 +90,7 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
 def load_checkpoint(
     checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
 ) -> None:
-    """Put model and optimisers into the state of a checkpoint."""
+    """Put model and optimizers into the state of a checkpoint."""
     load_weights(checkpoint.path / "model.safetensors", run)
     tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
     for number, optimizer in enumerate(optimizers):
@@ -103,7 +103,7 @@ def load_checkpoint(
 
 
 def _optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """optimiser.parameter.name → tensor."""
+    """optimizer.parameter.name → tensor."""
     return {
         f"{number}.{parameter}.{key}": value
         for number, optimizer in enumerate(optimizers)

@@ -56,7 +56,7 @@ def vanishing_and_exploding(
 
     A vanishing gradient ends at 0, which does no harm but that nothing is learned. An exploding one
     passes the largest float32, 3.4·10³⁸, and is infinite from there on; the first 0·∞ or ∞ − ∞
-    makes NaN of it, and one step of the optimiser carries that into the weights.
+    makes NaN of it, and one step of the optimizer carries that into the weights.
 
     Clipping keeps the direction of a long gradient. But its length is the root of a sum of squares,
     and those are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. Of an

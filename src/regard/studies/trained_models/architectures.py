@@ -70,14 +70,14 @@ def architectures(
 ) -> Evidence:
     """Each family learns each task that it is able for, with as many steps, and answers 200 new
     questions. A decoder classifies by its last state, and an encoder–decoder by writing the label.
-    A decoder that summarises or translates reads the text first and goes on with the answer.
+    A decoder that summarizes or translates reads the text first and goes on with the answer.
 
     What an architecture decides is what it is able for. An encoder gives states and no text: there
     is nothing to train on the tasks of writing, and the library refuses. An encoder–decoder gives
     no vector to find a text by. It can classify, but it has to learn to write first.
 
     The course leaves decoders out, which can do all four. Here they do each at least as well, and
-    learn to summarise and to translate sooner than encoder–decoders do: so the advice holds for the
+    learn to summarize and to translate sooner than encoder–decoders do: so the advice holds for the
     two that it compares. These are small models, small data and few steps, which say what is
     learned sooner, not what is better at its best (docs/tasks.md has longer trainings).
     """
