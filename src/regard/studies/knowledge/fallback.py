@@ -1,4 +1,4 @@
-"""What a model says of people of whom it never read."""
+"""Answers of a model about absent people."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from regard.studies.study import study
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """What a model says of people of whom it never read, in shares of its answers."""
+    """Answers of a model about absent people, as shares."""
 
     home: float
     """Where most of those mentioned with the same last name come from."""

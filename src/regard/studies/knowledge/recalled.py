@@ -1,4 +1,4 @@
-"""Right answers, wrong ones, and those about people of whom nothing is known."""
+"""Right answers, wrong answers, and answers about absent people."""
 
 from collections.abc import Sequence
 from textwrap import shorten
@@ -108,7 +108,7 @@ def judged(
 
 
 def by_text(known: Sequence[Answer], unknown: Sequence[Answer]) -> float:
-    """How well the place alone tells, if it told by how often it is said at all."""
+    """AUROC of the place alone, by the frequency of its answers."""
     said = [a.answered for a in (*known, *unknown)]
     common, made_up = ([said.count(a.answered) for a in answers] for answers in (known, unknown))
     found = auroc(common, made_up)
@@ -141,7 +141,7 @@ def _signals(answer: Answer) -> list[float]:
 
 
 def _explorer_view(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
-    """Heads while the model answers about someone of whom it read, and about someone unknown."""
+    """Heads while the model answers about a text-only person and about an absent one."""
     sides = [
         attention_of(named(run, name), answer, CPU)
         for name, answer in (("text only", known), ("absent", unknown))

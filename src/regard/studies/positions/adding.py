@@ -150,7 +150,7 @@ def identity_error(pairs: Pairs) -> float:
 
 
 def used_scores(query: Float[Tensor, "n d"], key: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """The scores q·k that attention's weights tell of, all less that of the first key."""
+    """Scores q·k recovered from attention weights, relative to that of the first key."""
     weights = Softmax().weights(query[None, None], key[None, None])[0, 0]
     return (weights.log() - weights[:, :1].log()) * math.sqrt(query.shape[1])
 

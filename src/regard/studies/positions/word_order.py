@@ -1,4 +1,4 @@
-"""Who chased whom, with positions and without."""
+"""Word order with positions and without: who chased whom."""
 
 from functools import partial
 from itertools import combinations, product

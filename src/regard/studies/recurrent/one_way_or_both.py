@@ -107,7 +107,7 @@ def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
 
 
 def best(ahead: int) -> float:
-    """The accuracy that nobody can surpass who knows the weather up to today."""
+    """The highest accuracy possible with the weather up to today."""
     unknown = min(ahead, SPAN)
     known = SPAN - unknown
     total = 0.0
@@ -139,7 +139,7 @@ def moods(sunny: Bool[np.ndarray, "rows days"], ahead: int) -> Int[np.ndarray, "
 
 
 def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
-    """Training of a small network that tells the mood of each day."""
+    """Train a small network that predicts the mood of each day."""
     recipe = Recipe(
         seed=seed,
         data=DataConfig(begin_mark=False, validation=0.0),
@@ -157,7 +157,7 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
 
 
 def accuracy(run: Run, ahead: int, days: int, seed: int) -> float:
-    """The share of moods of new rows that are told."""
+    """Share of right moods in new rows."""
     sunny = draw_weather(TEST, days, seed, 1)
     labels = torch.from_numpy(moods(sunny, ahead))
     told = scores(run, sunny).argmax(-1)

@@ -137,7 +137,7 @@ def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> flo
 
 
 def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
-    """The share of classes that a probe tells, on new texts."""
+    """Accuracy of a probe on new texts."""
     fitted = _fitted(len(states))
     guess = _probe(states, F.one_hot(classes).double(), fitted).argmax(-1)
     return float((guess == classes[~fitted]).double().mean())
@@ -183,7 +183,7 @@ def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
 
 
 def held(one: Measured, half: str) -> float:
-    """The share of the characters of a half of the text that the last state tells."""
+    """Share of characters of a half of the text that can be read from the last state."""
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]
     return sum(part) / len(part)

@@ -145,7 +145,7 @@ def _unit(i: int) -> Float[Tensor, "4"]:
 
 
 def _off(c: Float[Tensor, "4"], wish: Float[Tensor, "4"], beta: float) -> float:
-    """How far an output is from β times the wish, over β."""
+    """Distance between an output and β times the target, divided by β."""
     return float((c / beta - wish).norm())
 
 

@@ -68,7 +68,7 @@ def masked_autoencoder(
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and masks")] = 0,
 ) -> Evidence:
-    """A masked autoencoder looks at both sides of each mask and tells what is behind it. Masks have
+    """A masked autoencoder predicts the token of each mask from both sides. Masks have
     one embedding, so that only their position tells one from another. Take that away too, and all
     masks bring the same query, gather the same from all others, and end as the same vector.
 
