@@ -60,6 +60,7 @@ $(BENCH): pyproject.toml constraints.txt
 	touch $@
 
 figures: setup ## Draw the docs' figures anew
+	$(BIN)/python docs/architecture_figure.py
 	$(BIN)/python docs/attention_figures.py
 	$(BIN)/python docs/birthplaces_figures.py
 	$(BIN)/python docs/family_figures.py

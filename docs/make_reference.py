@@ -1,5 +1,6 @@
-"""Write docs/reference: every command and every field of a recipe. `make reference`."""
+"""Write docs/reference and the table of docs/attention.md. `make reference`."""
 
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,23 +9,49 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import click
 import msgspec
 
+from regard.attention.registry import BUILT_IN, FEATURES, find
 from regard.cli.main import regard
 from regard.config import Config, OpenConfig, field_docs
 from regard.runs.recipe import Recipe
 
-REFERENCE = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+TABLE = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- /mechanisms -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Write both pages."""
-    REFERENCE.mkdir(exist_ok=True)
+    """Write all pages."""
+    (DOCS / "reference").mkdir(exist_ok=True)
     for name, page in pages().items():
-        (REFERENCE / name).write_text(page, encoding="utf-8")
+        (DOCS / name).write_text(page, encoding="utf-8")
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
-    return {"commands.md": commands_page(), "configuration.md": configuration_page()}
+    """Return the text of each page, by its path in docs."""
+    return {
+        "reference/commands.md": commands_page(),
+        "reference/configuration.md": configuration_page(),
+        "attention.md": attention_page(),
+    }
+
+
+# Attention mechanisms
+
+
+def attention_page() -> str:
+    """Return attention.md with a table of the built-in mechanisms."""
+    text = (DOCS / "attention.md").read_text(encoding="utf-8")
+    return TABLE.sub(lambda _: mechanisms_table(), text)
+
+
+def mechanisms_table() -> str:
+    """Return a Markdown table of the built-in mechanisms: cost, features, paper."""
+    rows = [["kind", "time", "state", *FEATURES, "paper"]]
+    rows += [["---"] * len(rows[0])]
+    for kind in BUILT_IN:
+        m = find(kind)
+        marks = ["•" if supported else "" for supported in m.features.values()]
+        rows.append([f"`{kind}`", m.config.time, m.config.state, *marks, m.config.paper])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 # Commands

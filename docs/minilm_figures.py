@@ -109,7 +109,7 @@ def lengths(model: HuggingFaceModel) -> dict[str, float]:
 
 def table_of_first(layers: Sequence[dict[str, float]]) -> str:
     """A row a measure, a column a layer."""
-    lines = ["| over 12 heads | " + " | ".join(map(str, range(len(layers)))) + " |"]
+    lines = ["| mean over 12 heads, layer | " + " | ".join(map(str, range(len(layers)))) + " |"]
     lines.append("|---" * (len(layers) + 1) + "|")
     lines += [
         f"| {name} | " + " | ".join(f"{layer[name]:.2f}" for layer in layers) + " |"
@@ -120,8 +120,11 @@ def table_of_first(layers: Sequence[dict[str, float]]) -> str:
 
 def table_of_cosines(found: dict[str, Any]) -> str:
     """A row a model, a column a distance."""
-    lines = ["| places apart | " + " | ".join(map(str, APART)) + " |", "|---" * 7 + "|"]
-    for name, row in (("trained", "cosines"), ("initialised anew", "cosines, untrained")):
+    lines = [
+        "| cosine of two position vectors at distance | " + " | ".join(map(str, APART)) + " |",
+        "|---" * 7 + "|",
+    ]
+    for name, row in (("trained", "cosines"), ("untrained", "cosines, untrained")):
         lines.append(f"| {name} | " + " | ".join(f"{x:.2f}" for x in found[row].values()) + " |")
     return "\n".join(lines)
 
@@ -132,7 +135,7 @@ def _first(layer: Layer) -> dict[str, Float[Tensor, " heads"]]:
     assert lengths is not None
     norms = weights * lengths[:, None]
     return {
-        "weight that `[CLS]` gets": weights[..., 0].mean(-1),
+        "weight of `[CLS]`": weights[..., 0].mean(-1),
         "its share of Σ ‖A v W_O‖": norms[..., 0].sum(-1) / norms.sum((-2, -1)),
         "‖v W_O‖ of `[CLS]`": lengths[:, 0],
         "‖v W_O‖ of the words": lengths[:, 1:-1].mean(-1),

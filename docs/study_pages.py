@@ -42,7 +42,7 @@ def notebook(theme: Theme) -> dict[str, Any]:
         name = study.name.replace("-", "_")
         call = f"{name}.stored_result()  # {name}() trains anew" if study.trains else f"{name}()"
         cells += [
-            _text(f"## {study.question}\n\nAsked in {'; '.join(study.asked)}."),
+            _text(f"## {study.question}\n\nAsked in {study.asked_in}."),
             _code(f"from regard.studies import {name}\n\n{call}"),
         ]
     for number, cell in enumerate(cells):

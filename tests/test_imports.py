@@ -1,4 +1,4 @@
-"""The rooms of the house import one another one way; configuration waits for no heavy library."""
+"""Packages import one another one way; configuration imports no heavy library."""
 
 import ast
 import subprocess
@@ -36,7 +36,7 @@ RANKS = {
     "__main__": 11,
     "__init__": 11,
 }
-"""A room imports only rooms of its own rank or below."""
+"""A package imports only packages of its own rank or below."""
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = ("torch", "matplotlib", "scipy", "jinja2")
 
@@ -49,7 +49,7 @@ def module_of(file: Path) -> str:
 MODULES = {module_of(file): file for file in FILES}
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -77,32 +77,34 @@ def own_imports(file: Path, *, lazily: bool) -> set[str]:
     return {name for name in imported(tree, lazily=lazily) if name.split(".")[0] == "regard"}
 
 
-def test_every_room_has_a_rank() -> None:
-    rooms = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert rooms - {"__pycache__", "py"} == set(RANKS)
+def test_every_package_has_a_rank() -> None:
+    packages = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert packages - {"__pycache__", "py"} == set(RANKS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=[module_of(file) for file in FILES])
-def test_a_room_imports_only_what_lies_below(file: Path) -> None:
-    room = room_of(module_of(file))
+def test_a_package_imports_only_what_lies_below(file: Path) -> None:
+    package = package_of(module_of(file))
     for name in own_imports(file, lazily=True) - {"regard"}:
         assert name in MODULES
-        assert RANKS[room_of(name)] <= RANKS[room], f"{room} imports {name}"
+        assert RANKS[package_of(name)] <= RANKS[package], f"{package} imports {name}"
 
 
-@pytest.mark.parametrize("room", ["attention", "positions", "config", "errors", "files", "drawing"])
-def test_the_lowest_rooms_know_almost_nothing(room: str) -> None:
-    allowed = {"attention", "config", "errors", room}
+@pytest.mark.parametrize(
+    "package", ["attention", "positions", "config", "errors", "files", "drawing"]
+)
+def test_the_lowest_packages_know_almost_nothing(package: str) -> None:
+    allowed = {"attention", "config", "errors", package}
     for module, file in MODULES.items():
-        if room_of(module) == room:
-            assert {room_of(name) for name in own_imports(file, lazily=True)} <= allowed
+        if package_of(module) == package:
+            assert {package_of(name) for name in own_imports(file, lazily=True)} <= allowed
 
 
-@pytest.mark.parametrize("name", ["attention_record", "head_scores", "intercept"])
+@pytest.mark.parametrize("name", ["head_scores", "intercept"])
 def test_what_looks_at_attention_knows_nothing_of_models(name: str) -> None:
     allowed = {"attention", "drawing", "errors", "explorer"}
     names = own_imports(MODULES[f"regard.explorer.{name}"], lazily=True)
-    assert {room_of(name) for name in names} <= allowed
+    assert {package_of(name) for name in names} <= allowed
 
 
 def test_no_module_waits_for_itself() -> None:

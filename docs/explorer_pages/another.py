@@ -42,7 +42,7 @@ def another_bert(run: Run | Adapter, named: str, n: int) -> Exercise:
     return Exercise(
         name="another-bert",
         title="The same in another encoder",
-        asked="003 §2 b, c and d, of an encoder that learned from real English",
+        asked="Homework 8, 2.b, 2.c and 2.d, for an encoder pretrained on real English",
         looked=looked,
         picture=Picture(
             png=draw_map(one, it.layer, it.head, ".png"),

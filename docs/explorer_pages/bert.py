@@ -71,7 +71,7 @@ def two_sentences(run: Run, n: int) -> Exercise:
     return Exercise(
         name="two-sentences",
         title="A party, and a cake for it",
-        asked="003 §2 b: what does BERT look at in two sentences?",
+        asked="Homework 8, 2.b: what does BERT look at in two sentences?",
         looked=looked,
         picture=Picture(
             png=draw_maps(one, ".png"),
@@ -121,7 +121,7 @@ def play(run: Run, n: int) -> Exercise:
     return Exercise(
         name="play",
         title="“play” in two meanings",
-        asked="003 §2 b iii: do sentences of one build and two meanings look different?",
+        asked="Homework 8, 2.b.iii: do sentences of one build and two meanings look different?",
         looked=looked,
         picture=Picture(
             png=_drawn(found),
@@ -171,7 +171,7 @@ def other_orders(run: Run) -> Exercise:
     return Exercise(
         name="other-orders",
         title="Reversed words, and sentences the other way round",
-        asked="003 §2 b: what changes if words are reversed, and if sentences are swapped?",
+        asked="Homework 8, 2.b: what changes if words are reversed, and if sentences are swapped?",
         looked=looked,
         picture=Picture(
             png=draw_maps(maps["words reversed"], ".png"),
@@ -225,7 +225,7 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
     return Exercise(
         name="all-heads",
         title="All layers, all heads",
-        asked="003 §2 b ii and c: do heads differ, and how does BERT differ from GPT?",
+        asked="Homework 8, 2.b.ii and 2.c: do heads differ, and how does BERT differ from GPT?",
         looked=Looked(run, *PAIR),
         picture=Picture(
             png=draw_head_scores(of_encoder, ".png"),

@@ -55,7 +55,7 @@ def the_dog_ran(run: Run, n: int) -> Exercise:
     return Exercise(
         name="the-dog-ran",
         title="The dog ran",
-        asked="003 §2 a i: which words does GPT look at?",
+        asked="Homework 8, 2.a.i: which words does GPT look at?",
         looked=looked,
         picture=Picture(
             png=draw_maps(one, ".png"),
@@ -98,7 +98,7 @@ def the_dog_in_the_car(run: Run, n: int) -> Exercise:
     return Exercise(
         name="the-dog-sitting-in-the-car",
         title="The dog sitting in the car",
-        asked="003 §2 a i: does GPT look at the subject, or at the object of the preposition?",
+        asked="Homework 8, 2.a.i: does GPT look at the subject, or the object of the preposition?",
         looked=looked,
         picture=Picture(
             png=draw_map(one, best.layer, best.head, ".png"),
@@ -141,7 +141,7 @@ def the_pronoun(run: Run, n: int) -> Exercise:
     return Exercise(
         name="a-pronoun",
         title="Whom a pronoun means",
-        asked="003 §2 a i: does GPT connect a pronoun with a name of the sentence before?",
+        asked="Homework 8, 2.a.i: does GPT connect a pronoun with a name of the sentence before?",
         looked=looked,
         picture=Picture(
             png=draw_map(panels[0], best.layer, best.head, ".png"),
@@ -181,7 +181,7 @@ def the_layers(run: Run, n: int) -> Exercise:
     return Exercise(
         name="layers",
         title="From layer to layer",
-        asked="003 §2 a ii: do tokens look at other tokens in other layers?",
+        asked="Homework 8, 2.a.ii: do tokens look at other tokens in other layers?",
         looked=looked,
         picture=Picture(
             png=draw_head_scores(heads, ".png"),

@@ -18,10 +18,11 @@ MEASURED = 200
 
 _HEAD = """# Exercises: what attention looks at
 
-A course has its students look at the attention of GPT and BERT and describe it. Here are the same
-exercises on two models that train in minutes, on {texts} texts of a small English in which it is
-known what each word depends on (`docs/explorer_pages/sentences.py`). The command above a picture
-writes the page on which all heads can be opened, hovered over and compared.
+Homework 8 of UC Berkeley's EECS 182 (fall 2022) has its students look at the attention of GPT and
+BERT and describe it. Here are the same exercises on two models that train in minutes, on {texts}
+texts of a small English in which it is known what each word depends on
+(`docs/explorer_pages/sentences.py`). The command above a picture writes the page on which all heads
+can be opened, hovered over and compared.
 
 `make exercises` trains both models, measures, and writes this page.
 

@@ -31,7 +31,7 @@ def before_training(encoder: Run, decoder: Run) -> Exercise:
     return Exercise(
         name="before-training",
         title="Before training",
-        asked="003 §2 d: what differs between a trained model and one with random weights?",
+        asked="Homework 8, 2.d: what differs between a trained model and one with random weights?",
         looked=looked,
         picture=Picture(
             png=draw_maps(looked.view.panels[1].maps[0], ".png"),

@@ -28,7 +28,7 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all configuration: frozen, by keyword, unknown fields refused."""
+    """Base of all configuration: frozen, keyword-only, without unknown fields."""
 
     alternatives: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of which an assignment to one unsets the others."""

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -12,11 +12,12 @@ import numpy as np
 from cycler import cycler
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 
 INK = "#010203"
-"""Stands for the page's text color, which is put in afterwards."""
+"""Placeholder for the text color of the page, which `to_svg` inserts."""
 COLORS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -36,35 +37,59 @@ STYLE: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-"""For `matplotlib.rc_context`: lines and text in ink, nothing behind them."""
+"""For `matplotlib.rc_context`: lines and text in ink on a transparent background."""
 
 
 @contextmanager
 def panels(
     columns: int = 1, rows: int = 1, *, height: float = 3.4, width: float = 6.4
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure in this style, sizes in inches, and its axes row by row; draw in the with block."""
+    """Yield a figure in this style, sizes in inches, and its axes row by row."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def heat_map(axes: Axes, matrix: Float[np.ndarray, "queries keys"]) -> None:
-    """Weights as opacity, so that zero is the page itself; below 0 in another color."""
+def heat_map(
+    axes: Axes, matrix: Float[np.ndarray, "queries keys"], *, strongest: float = 1.0
+) -> None:
+    """Draw weights as opacity, from none at 0 to full at `strongest`; below 0 in another color."""
+    axes.imshow(_colors(matrix / strongest), interpolation="nearest", aspect="auto")
+    axes.set(xticks=[], yticks=[])
+    _frame(axes)
+
+
+def color_bar(
+    figure: Figure, axes: Sequence[Axes], *, strongest: float, signed: bool, label: str
+) -> None:
+    """Draw the color scale of heat maps to their right."""
+    low = -strongest if signed else 0.0
+    scale = figure.colorbar(ScalarMappable(Normalize(low, strongest)), ax=axes, label=label)
+    assert scale.solids is not None
+    scale.solids.set_visible(False)  # matplotlib has no scale of opacity
+    values = np.linspace(low, strongest, 64)[:, None]
+    extent = (0, 1, low, strongest)
+    scale.ax.imshow(_colors(values / strongest), origin="lower", extent=extent, aspect="auto")
+    _frame(scale.ax)
+
+
+def _colors(matrix: Float[np.ndarray, "queries keys"]) -> Float[np.ndarray, "queries keys 4"]:
     image = np.zeros((*matrix.shape, 4))
     image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLORS[1]), to_rgb(COLORS[0]))
     image[..., 3] = np.clip(np.abs(matrix), 0, 1)
-    axes.imshow(image, interpolation="nearest", aspect="auto")
-    axes.set(xticks=[], yticks=[])
+    return image
+
+
+def _frame(axes: Axes) -> None:
     for spine in axes.spines.values():
         spine.set_visible(True)
         spine.set_linewidth(0.4)
 
 
 def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
-    """The figure as an SVG element that says `title` to who can't see it.
+    """Return the figure as an SVG element labeled with `title`.
 
-    Its ids begin with `name` (else with the title), so that several fit on one page.
+    Its ids begin with `name` (by default the title), so that a page can hold several.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -78,7 +103,7 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure as a picture on white."""
+    """Return the figure as PNG on a white background."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, facecolor="white", metadata={"Software": None})
     return file.getvalue()

@@ -1,31 +1,31 @@
-"""Errors of Regard. The command line prints them in one line and exits with `exit_code`."""
+"""Errors of Regard. The command line prints one line and exits with `exit_code`."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
 class RegardError(Exception):
-    """Anything that stops the work and that one line can explain."""
+    """An error that one line explains."""
 
     exit_code = 1
 
 
 class UserError(RegardError):
-    """A mistake in what the user gave: says what is wrong, where, and how to mend it."""
+    """Invalid input: the message says what is wrong, where, and how to fix it."""
 
     exit_code = 2
 
 
 class UnsupportedError(UserError):
-    """A mechanism was asked for something that it can't do."""
+    """A mechanism doesn't support an option."""
 
 
 class NonFiniteError(RegardError):
-    """A loss or gradient became NaN or infinite; nothing was changed by it."""
+    """A loss or gradient became NaN or infinite; the weights are unchanged."""
 
 
 class NormalizerError(NonFiniteError):
-    """The weights of a query add up to zero or less, and can't be divided by their sum."""
+    """The weights of a query add up to zero or less, so they can't be normalized."""
 
 
 def alternatives(name: str, known: Iterable[str]) -> str:

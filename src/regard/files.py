@@ -1,6 +1,7 @@
-"""Writing so that a kill at any moment leaves the old or the new, never a mixture.
+"""Files: text that is read as UTF-8, and writes that are atomic.
 
-Every change to a run goes through these few functions.
+Every change to a run goes through these functions: a kill at any moment leaves the old content or
+the new, never a mixture.
 """
 
 import errno
@@ -10,9 +11,33 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from regard.errors import UserError
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, with \\n line ends and without a byte order mark.
+
+    Raises:
+        UserError: the file is missing, not a file, or not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: written beside it, flushed, then renamed."""
+    """Replace a file atomically: write a temporary file, flush it, rename it."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.partial")
@@ -23,7 +48,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder that appears with all its files at once."""
+    """Create a folder with all its files atomically."""
     temporary = path.with_name(f".{path.name}.partial")
     if temporary.exists():
         shutil.rmtree(temporary)
@@ -37,14 +62,14 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file; after a kill its last line may be torn."""
+    """Append a line to a file; after a kill its last line may be incomplete."""
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 @contextmanager
 def _cleared_up(temporary: Path, path: Path) -> Iterator[None]:
-    """If writing fails, take away what was begun; the error names the file that was meant."""
+    """Remove the temporary file if writing fails; the error names the final path."""
     try:
         yield
     except OSError as error:
@@ -69,7 +94,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _flush_folder(path: Path) -> None:
-    """Make a rename last through a power cut; Windows has no such call and needs none."""
+    """Make a rename durable; Windows has no such call and needs none."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -183,7 +183,7 @@ def test_a_vector_s_fourier_features_have_length_one(
 
 
 def test_the_softmax_kernel_is_the_gaussian_one_times_two_norms() -> None:
-    """S27, feature by feature: e^(q·k/√d) = e^(‖q‖²/2σ²)·K(q, k)·e^(‖k‖²/2σ²), σ² = √d."""
+    """Feature by feature: e^(q·k/√d) = e^(‖q‖²/2σ²)·K(q, k)·e^(‖k‖²/2σ²), σ² = √d."""
     x = normal(10, 8)
     gauss, softmax = (kind(d=8, features=20, seed=3).double() for kind in RANDOM[::2])
     (waves, nothing), (values, scale) = phi(gauss, x), phi(softmax, x)
@@ -389,7 +389,7 @@ def test_each_direction_by_itself_is_standard_normal(d: int, orthogonal: bool) -
         assert all(kstest(column.numpy(), "norm").pvalue > 1e-4 for column in drawn.T)
 
 
-# What random features are off by: S30
+# What random features are off by
 
 
 class Estimates:
@@ -491,7 +491,7 @@ def test_hyperbolic_features_beat_as_many_positive_ones() -> None:
     assert hyperbolic < 0.5 * positive
 
 
-# How errors fall: S28
+# How errors fall
 
 SIZES = (16, 64, 256, 1024)
 
@@ -543,7 +543,7 @@ def test_the_kernel_s_error_falls_with_the_root_of_the_features(
 def test_the_relative_error_of_unit_variance_rises_with_their_width(
     d: int, medians: tuple[float, ...]
 ) -> None:
-    """S28: the numbers are of 16 to 1024 directions, so of twice as many features."""
+    """The numbers are of 16 to 1024 directions, so of twice as many features."""
     for m, median in zip(SIZES, medians, strict=True):
         errors = []
         for seed in range(40):
@@ -562,7 +562,7 @@ def test_the_relative_error_of_unit_variance_rises_with_their_width(
 def test_attention_by_fourier_features_is_far_off_where_vectors_are_wide(
     d: int, medians: tuple[float, ...]
 ) -> None:
-    """S28: the relative error of a row, its median over 64 rows, the mean of that over draws.
+    """The relative error of a row, its median over 64 rows, the mean of that over draws.
 
     The Gaussian kernel's features with the norms of queries and keys are the trigonometric ones.
     A few draws of a hundred are off by many times as much as the others: they are left out.

@@ -17,7 +17,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# Truncation: S10
+# Truncation
 
 
 @st.composite
@@ -96,7 +96,7 @@ def test_a_rank_that_the_matrix_cannot_have_is_refused(rank: int) -> None:
         truncate(normal(2, 3, 5), rank)
 
 
-# Projection of keys and values: S11
+# Projection of keys and values
 
 
 @pytest.mark.parametrize(("n", "h", "k"), [(12, 4, 4), (12, 4, 2), (5, 8, 5), (20, 8, 1)])

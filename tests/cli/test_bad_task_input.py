@@ -44,7 +44,7 @@ def put_run(folder: Path, task: str, family: str) -> None:
         (["train", "casing", "--out", "new", "--tokenizer", "none"], "none/tokenizer.json"),
         (["train", "casing", "--out", "new", "task.size=3"], "task.size: there is no field"),
         (["train", "casing", "--out", "new", "task.training=0"], "task.training"),
-        (["train", "retrieval", "--out", "new", "task.people=2000"], "ask for fewer"),
+        (["train", "retrieval", "--out", "new", "task.people=2000"], "choose fewer"),
         (["train", "mqar", "--out", "new", "task.length=63"], "length = 63 is odd"),
         (["train", "casing", "--out", "new", "task.kind=cooking"], "task.kind"),
         (["train", "casing", "--out", "new", "training.patience=2"], "nothing is held out"),
@@ -228,7 +228,7 @@ def test_what_writes_nothing_generates_nothing(
     regard: Command, folder: Path, family: str, flags: Sequence[str]
 ) -> None:
     put_run(folder, "classification", family)
-    refused(regard("generate", "run", "fine", *flags), "takes a model that continues texts")
+    refused(regard("generate", "run", "fine", *flags), "needs a causal language model")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
     assert regard(*command).code == 0
     (folder / "mine.tsv").write_text("Ada\tRome\n", "utf-8")
     for arguments in ("evaluate run mine.tsv", "evaluate run text.txt", "generate run Ada"):
-        refused(regard(*arguments.split()), "takes a model that continues texts")
+        refused(regard(*arguments.split()), "needs a causal language model")
     refused(regard("evaluate", "run"), "was trained for no task: name a file")
 
 

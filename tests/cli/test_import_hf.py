@@ -109,7 +109,7 @@ def test_its_tokens_serve_other_models_and_are_not_trained(regard: Command) -> N
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("command", [("generate", "bert", "Ada"), ("evaluate", "bert", "text.txt")])
 def test_a_bert_continues_no_text(regard: Command, command: tuple[str, ...]) -> None:
-    refused(regard(*command), "bert", "continues texts")
+    refused(regard(*command), "bert", "causal language model")
 
 
 @pytest.mark.parametrize("arguments", [(), ("gpt2",), ("--out", "new")])

@@ -108,7 +108,7 @@ def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
 
 @pytest.mark.parametrize("family", LABELING | EMBEDDING)
 def test_what_gives_no_tokens_writes_nothing(family: str) -> None:
-    with pytest.raises(UserError, match="this takes a model that continues texts") as error:
+    with pytest.raises(UserError, match="this needs a causal language model") as error:
         writer(answering(family), PROMPTS, CPU.device)
     assert "\n" not in str(error.value)
 

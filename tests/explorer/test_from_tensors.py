@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu
-from regard.explorer.attention_record import MismatchError
+from regard.explorer.intercept import MismatchError
 from regard.explorer.look import look_at_attention
 
 

@@ -13,9 +13,8 @@ from torch.testing import assert_close
 
 from regard.attention.config import ArgmaxConfig, BigBirdConfig, EluConfig
 from regard.errors import UserError
-from regard.explorer.attention_record import AttentionRecord
 from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weight_gradients
-from regard.explorer.intercept import capture_attention, intercept, mechanisms
+from regard.explorer.intercept import AttentionRecord, capture_attention, intercept, mechanisms
 from regard.explorer.look import adapter_of, look
 from regard.models.builders import Model, make_model
 from regard.models.config import (

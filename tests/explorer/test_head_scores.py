@@ -5,7 +5,6 @@ import torch
 
 from regard.attention import Softmax
 from regard.explorer.attention_maps import AttentionMap, Layer
-from regard.explorer.attention_record import AttentionRecord
 from regard.explorer.head_scores import (
     Head,
     draw_head_scores,
@@ -14,6 +13,7 @@ from regard.explorer.head_scores import (
     token_info,
     with_scores,
 )
+from regard.explorer.intercept import AttentionRecord
 
 TOKENS = ("⁇", "the", "dog", ",", "the", "cat")
 

@@ -11,10 +11,10 @@ from torch.testing import assert_close
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from regard.errors import UserError
-from regard.explorer.attention_record import MismatchError
 from regard.explorer.gradients import Gradient
 from regard.explorer.huggingface import intercept
 from regard.explorer.huggingface.gradients import huggingface_gradients, text_loss
+from regard.explorer.intercept import MismatchError
 from tiny_explored import IDS, TARGET, bart, gpt2, llama, t5
 from tiny_hugging_face import sharp, tiny_bert, tiny_gpt2
 

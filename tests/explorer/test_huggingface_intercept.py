@@ -9,9 +9,9 @@ from transformers import BloomConfig, BloomModel, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from regard.errors import UserError
-from regard.explorer.attention_record import AttentionRecord, MismatchError, score_steps
 from regard.explorer.huggingface import intercept
 from regard.explorer.huggingface.intercept import capture_huggingface
+from regard.explorer.intercept import AttentionRecord, MismatchError, score_steps
 from tiny_explored import MAKERS, PAIRED, TARGET, gpt2, inputs_of, llama, real_tokens, t5
 
 ALL = pytest.mark.parametrize("family", MAKERS)

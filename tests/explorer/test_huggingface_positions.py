@@ -18,9 +18,8 @@ from transformers import (
     StableLmModel,
 )
 
-from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.attention_maps import AttentionMap, position_pictures
 from regard.explorer.huggingface.layer_context import huggingface_maps
-from regard.explorer.positions import position_pictures
 from tiny_explored import IDS, TARGET, bart, bert, gpt2, llama, t5
 from tiny_hugging_face import sharp
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.attention.config import SoftmaxConfig
-from regard.explorer.attention_record import MismatchError
-from regard.explorer.intercept import capture_attention
+from regard.explorer.intercept import MismatchError, capture_attention
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import (
     DecoderConfig,

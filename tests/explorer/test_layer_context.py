@@ -9,9 +9,14 @@ from torch.testing import assert_close
 
 from regard.attention import Bias
 from regard.attention.config import SoftmaxConfig
-from regard.explorer.attention_maps import AttentionMap, choose, gather_maps
+from regard.explorer.attention_maps import (
+    AttentionMap,
+    PositionPicture,
+    choose,
+    gather_maps,
+    position_pictures,
+)
 from regard.explorer.intercept import capture_attention
-from regard.explorer.positions import PositionPicture, position_pictures
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.builders import make_model
 from regard.models.config import (

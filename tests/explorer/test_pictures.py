@@ -27,9 +27,18 @@ def test_every_head_is_drawn_with_its_tokens() -> None:
     for layer in (0, 1):
         for head in (0, 1):
             assert f"layer {layer}, head {head}" in drawn
-    assert drawn.count("<image") == 4
+    assert drawn.count("<image") == 4 + 1, "heads, and the color bar"
+    assert {"queries", "keys", "weight"} <= set(re.findall(r">(\w+)</text>", drawn))
     assert drawn.count("&lt;/script&gt;") == 2 + 2, "beside a row, and below a column"
     assert "</script>" not in drawn
+
+
+def test_uniform_attention_is_visible_and_its_scale_is_named() -> None:
+    one = shown()
+    uniform = torch.full_like(one.layers[0].record.weights, 0.125)
+    layer = replace(one.layers[0], record=replace(one.layers[0].record, weights=uniform))
+    drawn = draw_map(replace(one, layers=(layer,)), 0, 0, ".svg").decode()
+    assert max(map(float, re.findall(r">(\d\.\d+)</text>", drawn))) <= 0.125
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])

@@ -21,8 +21,13 @@ from regard.attention.config import (
 from regard.attention.contract_cases import HEADS, D, supported
 from regard.attention.registry import BUILT_IN, Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
-from regard.explorer.attention_record import AttentionRecord, score_steps
-from regard.explorer.intercept import capture_attention, intercept, recorded
+from regard.explorer.intercept import (
+    AttentionRecord,
+    capture_attention,
+    intercept,
+    recorded,
+    score_steps,
+)
 from regard.models.config import (
     AlibiConfig,
     RelativeBiasConfig,

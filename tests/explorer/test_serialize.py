@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from regard.errors import UserError
-from regard.explorer import serialize as serialization
+from regard.explorer import page as pages
 from regard.explorer.attention_maps import Panel, choose, gather_maps
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import capture_attention
-from regard.explorer.page import page
+from regard.explorer.page import pack, page, serialize
 from regard.explorer.run_adapter import with_layer_context
-from regard.explorer.serialize import pack, serialize
 from regard.models.config import AlibiConfig
 from tiny_models import tiny_model
 
@@ -93,10 +92,10 @@ def test_layers_and_heads_are_chosen() -> None:
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="--detail of 5 heads"):
         serialize("title", [panel()], [(0, 0, 0)] * 5)
-    monkeypatch.setattr(serialization, "LARGEST_STEPS", 100)
+    monkeypatch.setattr(pages, "LARGEST_STEPS", 100)
     with pytest.raises(UserError, match="fewer --detail"):
         serialize("title", [panel()], [(0, 0, 0)])
-    monkeypatch.setattr(serialization, "LARGEST", 100)
+    monkeypatch.setattr(pages, "LARGEST", 100)
     with pytest.raises(UserError, match="choose some --layers or --heads"):
         serialize("title", [panel()])
 

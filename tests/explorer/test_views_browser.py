@@ -11,7 +11,7 @@ import torch
 
 from browser import chromium
 from regard.config import override
-from regard.explorer.attention_record import score_steps
+from regard.explorer.intercept import score_steps
 from regard.explorer.look import View, look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

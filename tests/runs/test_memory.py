@@ -17,6 +17,8 @@ def test_memory_once_used_stays_the_peak() -> None:
 
 def test_a_child_does_not_report_its_parents_peak() -> None:
     filled = bytearray(b"x") * (400 << 20)
-    child = subprocess.run([sys.executable, "-c", PRINT], capture_output=True, text=True, check=True)
+    child = subprocess.run(
+        [sys.executable, "-c", PRINT], capture_output=True, text=True, check=True
+    )
     assert float(child.stdout) < 400 <= peak_memory_mb()
     assert filled

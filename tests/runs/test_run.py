@@ -146,7 +146,7 @@ def test_weights_with_a_flipped_header_are_refused(run: Path) -> None:
         ("model.d_model=32", "×32"),
         ("model.n_layers=2", "layers.1"),
         ("model.d_ff=8", "16×8"),
-        ("model.n_kv_heads=1", "asks for 32"),
+        ("model.n_kv_heads=1", "requires 32"),
         ("model.positions.kind=learned", "48×16"),
         ("model.tie_head=true", "head"),
     ],

@@ -117,7 +117,7 @@ def test_writing_out_of_bounds(body: dict[str, object], page: TestClient) -> Non
 def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
     answer = page.post("/generate", json=request_body(model=1))
     assert answer.status_code == 422
-    assert answer.json()["error"].startswith("encoder: this takes a model that continues texts")
+    assert answer.json()["error"].startswith("encoder: this needs a causal language model")
 
 
 def test_large_requests_are_refused(page: TestClient) -> None:

@@ -10,7 +10,7 @@ import pytest
 from regard import api
 from regard.errors import UserError
 from regard.explorer.look import look
-from regard.explorer.serialize import serialize
+from regard.explorer.page import serialize
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
@@ -114,7 +114,7 @@ def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -
 
 def test_what_cannot_be_done_is_refused() -> None:
     decoder, encoder, rnn = (new_run(family) for family in ("decoder", "encoder", "rnn"))
-    with pytest.raises(UserError, match="continues texts"):
+    with pytest.raises(UserError, match="needs a causal language model"):
         handlers.generate_lines(encoder, GenerateRequest(model=0, text=TEXT))
     with pytest.raises(UserError, match="more than the model's context length"):
         handlers.generate_lines(decoder, GenerateRequest(model=0, text=TEXT * 9))

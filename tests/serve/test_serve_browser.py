@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from browser import driven
-from regard.explorer import serialize as serialization
+from regard.explorer import page as pages
 from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
 
@@ -202,7 +202,7 @@ def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
 def test_what_is_too_large_is_made_smaller_on_the_page(
     page: "Page", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serialization, "LARGEST", len(TEXT) ** 2 * 6)
+    monkeypatch.setattr(pages, "LARGEST", len(TEXT) ** 2 * 6)
     look(page)
     page.get_by_role("alert").get_by_text("fill in “Only layers” or “Only heads”").wait_for()
     field(page, "Only layers").fill("1")

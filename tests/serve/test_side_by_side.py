@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from regard.explorer import serialize as serialization
+from regard.explorer import page as pages
 from regard.explorer.look import View, look, untrained
-from regard.explorer.serialize import serialize
+from regard.explorer.page import serialize
 from regard.serve import handlers
 from regard.serve.schemas import LookRequest, ModelInput
 from tiny_served import TEXT, client, new_run, request_body, save_run
@@ -116,8 +116,8 @@ def test_what_is_too_large_is_told_with_a_way_that_the_page_has(
     page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one,) = expected(ModelInput(model=0, text=TEXT)).panels[0].maps
-    size = serialization._bytes(one)
-    monkeypatch.setattr(serialization, "LARGEST", size - 1)
+    size = pages._bytes(one)
+    monkeypatch.setattr(pages, "LARGEST", size - 1)
     refused = page.post("/look", json=request_body())
     assert refused.status_code == 422
     assert "“Only layers” or “Only heads”" in refused.json()["error"]
@@ -126,7 +126,7 @@ def test_what_is_too_large_is_told_with_a_way_that_the_page_has(
     both = request_body(layers="1", compare=request_body(text=OTHER))
     assert page.post("/look", json=both).status_code == 422, "two sides are twice as much"
     assert page.post("/look", json={**both, "heads": "1"}).status_code == 200
-    monkeypatch.setattr(serialization, "LARGEST_STEPS", 100)
+    monkeypatch.setattr(pages, "LARGEST_STEPS", 100)
     answer = page.post("/detail", json=request_body(map=0, layer=0, head=0, layers="1"))
     assert answer.status_code == 422
     assert answer.json()["error"].endswith("choose a shorter text")

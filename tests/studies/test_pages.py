@@ -11,7 +11,6 @@ from regard.studies.pages import Chapter, book_html, write_book
 from regard.studies.registry import THEMES
 from regard.studies.single_head.averaging import averaging
 from regard.studies.single_head.products import products
-from regard.studies.stored_results import load_finding, save_finding
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def test_heads_can_be_looked_at_in_the_book_and_beside_it(
     book = book_html(chapters, hide_answers=False)
     assert book.count("<iframe srcdoc=") == 2
     assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in book
-    saved = save_finding(averaging(), tmp_path)
+    saved = averaging().save(tmp_path)
     assert [place.name for place in saved if place.suffix == ".html"] == ["averaging.html"]
 
 
@@ -68,13 +67,13 @@ def test_too_many_keys_are_not_shown_one_by_one(tmp_path: Path) -> None:
     many = averaging(n=65, t=9.0)
     assert many.explorer_view is None
     assert "<iframe" not in book_html([Chapter(THEMES[0], (many,))], hide_answers=False)
-    assert [place.suffix for place in save_finding(many, tmp_path)][-1] == ".png"
+    assert [place.suffix for place in many.save(tmp_path)][-1] == ".png"
 
 
 def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     finding = products()
-    save_finding(finding, tmp_path)
-    loaded = load_finding(products, tmp_path)
+    finding.save(tmp_path)
+    loaded = products.stored_result(tmp_path)
     assert loaded.numbers == finding.numbers
     assert loaded.table == finding.table
     assert loaded.verdict == finding.verdict
@@ -83,8 +82,8 @@ def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
     assert loaded.explorer_view
     assert finding.explorer_view
     assert page(loaded.explorer_view) == page(finding.explorer_view)
-    with pytest.raises(UserError, match=r"averaging\.json: isn't there"):
-        load_finding(averaging, tmp_path)
+    with pytest.raises(UserError, match=r"averaging\.json: no such file"):
+        averaging.stored_result(tmp_path)
 
 
 def test_a_book_has_figures_and_numbers_beside_it(tmp_path: Path, chapters: list[Chapter]) -> None:

@@ -11,7 +11,7 @@ from regard.studies.finding import Evidence, Verdict, at_most, drawing
 from regard.studies.study import Study, study
 
 
-@study(rows=["S0"], asked=["000 §1"], question="How big?", claim="Small.", formula="x < 2")
+@study(asked=["jhu-hw5 1.1"], question="How big?", claim="Small.", formula="x < 2")
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
     kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,

@@ -24,7 +24,7 @@ def test_the_notebooks_are_up_to_date(theme: Any) -> None:
 
 
 @pytest.mark.parametrize("study", list(all_studies()), ids=lambda study: study.name)
-def test_shipped_findings_are_those_of_the_usual_parameters(study: Any) -> None:
+def test_stored_findings_have_default_parameters(study: Any) -> None:
     stored = study.stored_result()
     assert dict(stored.parameters) == study.defaults
     assert "<svg" in stored.figure.svg

@@ -1,7 +1,7 @@
-"""What studies there are."""
+"""The registry of studies."""
 
 import json
-from itertools import groupby
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +10,7 @@ import regard.studies
 from regard.cli.study import study as study_command
 from regard.errors import UserError
 from regard.studies.registry import THEMES, all_studies, choose_themes, find_study
-from regard.studies.study import Study
+from regard.studies.study import COURSES, Study
 
 STUDIES = list(all_studies())
 
@@ -22,21 +22,16 @@ def test_names_are_unique_and_findable() -> None:
         assert getattr(regard.studies, study.name.replace("-", "_")) is study
 
 
-def test_studies_of_one_row_stand_together() -> None:
-    rows = [row for study in STUDIES for row in study.rows]
-    together = [row for row, _ in groupby(rows)]
-    assert len(set(together)) == len(together)
-    for row in rows:
-        assert row in find_study(row.lower()).rows
-
-
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_each_study_says_what_it_is_about(study: Study[object]) -> None:
     assert study.question.endswith("?")
     assert study.claim.endswith(".")
     assert study.explanation
     assert study.asked
-    assert all(asked.split()[0] in {"000", "001", "002", "003", "004"} for asked in study.asked)
+    for place in study.asked:
+        course, part = place.split()
+        assert course in COURSES
+        assert re.fullmatch(r"[0-9a-z]+(\.([0-9]+|[a-z]+))*", part), part
     for parameter in study.parameters:
         assert parameter.description, parameter.name
         assert parameter.range, parameter.name
@@ -53,13 +48,22 @@ def test_what_is_not_there_is_refused() -> None:
     assert choose_themes([THEMES[0].name]) == THEMES[:1]
 
 
-def test_every_row_of_the_specification_is_covered() -> None:
-    covered = {row for study in STUDIES for row in study.rows}
-    assert covered == {f"S{number}" for number in range(1, 37)}
+def test_every_course_is_covered() -> None:
+    assert {place.split()[0] for study in STUDIES for place in study.asked} == set(COURSES)
 
 
-def test_the_list_tells_the_rows_as_json() -> None:
-    outcome = CliRunner().invoke(study_command, ["list", "--json"])
+def test_courses_are_named_by_title_and_part() -> None:
+    asked = find_study("complexity").asked_in
+    assert asked.startswith(f"{COURSES['jhu-hw5']}: 3.1; ")
+
+
+def test_the_list_can_be_of_one_course() -> None:
+    outcome = CliRunner().invoke(study_command, ["list", "--json", "--course", "jhu-hw5"])
     assert outcome.exit_code == 0
-    listed = {one["id"]: one["rows"] for one in json.loads(outcome.stdout)}
-    assert listed == {study.name: list(study.rows) for study in STUDIES}
+    listed = {one["id"]: one["asked"] for one in json.loads(outcome.stdout)}
+    ours = {study.name: list(study.asked) for study in STUDIES}
+    chosen = {n: asked for n, asked in ours.items() if any("jhu-hw5" in one for one in asked)}
+    assert listed == chosen
+    assert 0 < len(chosen) < len(ours)
+    with pytest.raises(UserError, match="there are: jhu-hw5"):
+        CliRunner().invoke(study_command, ["list", "--course", "x"], catch_exceptions=False)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
+from regard.files import read_text
 from regard.tasks.examples import read_questions
-from regard.text.corpus import read_corpus, read_text
+from regard.text.corpus import read_corpus
 from regard.text.tokenizer import Characters, encode_documents
 
 

@@ -25,7 +25,7 @@ def test_as_many_as_asked_for_are_drawn_or_it_is_said_that_there_are_too_few(
         assert len(drawn) == len(set(drawn)) == n
         assert set(drawn) <= set(range(kinds))
     else:
-        with pytest.raises(UserError, match=rf"^dice: .* need {n} .* about {kinds}: ask for fewer"):
+        with pytest.raises(UserError, match=rf"^dice: .* need {n} .* about {kinds}: choose fewer"):
             draw_distinct("dice", make, Random(seed), n)
 
 

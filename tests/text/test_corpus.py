@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.text.corpus import Document, read_corpus, read_lines, read_text
+from regard.files import read_text
+from regard.text.corpus import Document, read_corpus, read_lines
 
 lines_of_text = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=12), max_size=6

@@ -1,21 +1,31 @@
-"""What attention computes: masks, mechanisms, and the contract that they keep.
+"""Attention: masks, mechanisms and their contract.
 
-The names below are loaded when they are first used, so that configuration waits for no torch.
+The names below are imported on first use, so that configuration imports no torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.attention.base import AnyBias, Attention, Bias, RelativeVectors, State, Support
-    from regard.attention.block_sparse import BigBird, SlidingWindow
-    from regard.attention.cost import Cost, Shape
-    from regard.attention.kernel import KernelAttention
-    from regard.attention.linformer import Linformer
-    from regard.attention.low_rank import LowRank, truncate
-    from regard.attention.mask import Mask
-    from regard.attention.registry import AttentionConfig, LayerShape
-    from regard.attention.softmax import Argmax, Softmax
+    from regard.attention.base import AnyBias as AnyBias
+    from regard.attention.base import Attention as Attention
+    from regard.attention.base import Bias as Bias
+    from regard.attention.base import RelativeVectors as RelativeVectors
+    from regard.attention.base import State as State
+    from regard.attention.base import Support as Support
+    from regard.attention.block_sparse import BigBird as BigBird
+    from regard.attention.block_sparse import SlidingWindow as SlidingWindow
+    from regard.attention.cost import Cost as Cost
+    from regard.attention.cost import Shape as Shape
+    from regard.attention.kernel import KernelAttention as KernelAttention
+    from regard.attention.linformer import Linformer as Linformer
+    from regard.attention.low_rank import LowRank as LowRank
+    from regard.attention.low_rank import truncate as truncate
+    from regard.attention.mask import Mask as Mask
+    from regard.attention.registry import AttentionConfig as AttentionConfig
+    from regard.attention.registry import LayerShape as LayerShape
+    from regard.attention.softmax import Argmax as Argmax
+    from regard.attention.softmax import Softmax as Softmax
 
 _NAMES = {
     "base": ("AnyBias", "Attention", "Bias", "RelativeVectors", "State", "Support"),
@@ -30,27 +40,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "AnyBias",
-    "Argmax",
-    "Attention",
-    "AttentionConfig",
-    "Bias",
-    "BigBird",
-    "Cost",
-    "KernelAttention",
-    "LayerShape",
-    "Linformer",
-    "LowRank",
-    "Mask",
-    "RelativeVectors",
-    "Shape",
-    "SlidingWindow",
-    "Softmax",
-    "State",
-    "Support",
-    "truncate",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,14 @@ from regard.errors import UnsupportedError
 
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
+Queries: TypeAlias = Float[Tensor, "batch heads queries d"]
+Keys: TypeAlias = Float[Tensor, "batch kv_heads keys d"]
+Values: TypeAlias = Float[Tensor, "batch kv_heads keys e"]
+Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
+DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
+"""A bias for the positions of one call, as references take it."""
+Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
+
 
 @runtime_checkable
 class Bias(Protocol):
@@ -40,20 +48,20 @@ class RelativeVectors(Protocol):
 
     def scores(
         self,
-        query: Float[Tensor, "batch heads queries d"],
+        query: Queries,
         query_positions: Int[Tensor, "*rows queries"],
         key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    ) -> Weights:
         """Products of each query with the vectors added to the keys."""
         ...
 
     def gather(
         self,
-        weights: Float[Tensor, "batch heads queries keys"],
+        weights: Weights,
         query_positions: Int[Tensor, "*rows queries"],
         key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries e"]:
-        """What the weights gather of the vectors added to the values."""
+    ) -> Outputs:
+        """Weighted sums of the vectors added to the values."""
         ...
 
 
@@ -61,22 +69,22 @@ AnyBias: TypeAlias = Bias | RelativeVectors
 
 
 class State(Protocol):
-    """What a mechanism remembers of the tokens seen: tensors of fixed shape, and numbers."""
+    """Decoding state of a mechanism: tensors of fixed shape, and numbers."""
 
     @property
     def length(self) -> Int[Tensor, " batch"]:
-        """How many tokens each row has seen."""
+        """Number of tokens so far, per row."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Size of all its tensors."""
+        """Size of all tensors."""
         ...
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "State":
-        """The state of the given rows, in that order; a row may be taken several times.
+        """Return the state of the given rows, in that order; a row may occur several times.
 
-        The given state is used up: go on with the one that is returned.
+        The old state is invalid afterwards.
         """
         ...
 
@@ -92,7 +100,7 @@ class StateShape:
     e: int
     """Width of a value."""
     capacity: int
-    """Tokens at most."""
+    """Largest number of tokens."""
     device: torch.device
     dtype: torch.dtype
 
@@ -102,7 +110,7 @@ class Support:
     """Features that a mechanism supports. Using any other raises `UnsupportedError`."""
 
     masks: frozenset[str] = frozenset()
-    """The fields of `Mask` that it honors."""
+    """Supported fields of `Mask`."""
     bias: bool = False
     """Whether a number can be added to each score."""
     vectors: bool = False
@@ -110,11 +118,11 @@ class Support:
     dropout: bool = False
     """Whether weights can be dropped in training."""
     cross: bool = False
-    """Whether queries may look at another sequence."""
+    """Whether cross-attention is supported."""
     decoding: bool = False
-    """Whether it can go on token by token."""
+    """Whether token-by-token decoding is supported."""
     differentiable: bool = True
-    """Whether its gradient is that of its output, and not a stand-in."""
+    """Whether the gradient is that of the output, not a surrogate."""
 
     def has(self, feature: str) -> bool:
         """Whether a field of `Mask`, or a field here, is supported."""
@@ -122,9 +130,9 @@ class Support:
 
 
 class Attention(nn.Module, ABC):
-    """A way for queries to gather values by keys.
+    """An attention mechanism: weighted sums of values for queries.
 
-    It owns what the mechanism itself needs, never the projections to queries, keys and values.
+    It owns the parameters of the mechanism, never the projections to queries, keys and values.
     Fewer key/value heads than query heads are allowed: consecutive query heads share one.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
 
@@ -139,13 +147,13 @@ class Attention(nn.Module, ABC):
 
     def forward(
         self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
+        query: Queries,
+        key: Keys,
+        value: Values,
         *,
         mask: Mask | None = None,
         bias: AnyBias | None = None,
-    ) -> Float[Tensor, "batch heads queries e"]:
+    ) -> Outputs:
         """Return what each query gathers; zero for a query that may look at no key.
 
         Raises:
@@ -157,13 +165,8 @@ class Attention(nn.Module, ABC):
         return self._forward(query, key, value, mask, bias)
 
     def weights(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+        self, query: Queries, key: Keys, *, mask: Mask | None = None, bias: AnyBias | None = None
+    ) -> Weights:
         """Return the matrix that `forward` applies to the values in evaluation mode."""
         self._validate(query, key, mask, bias)
         return self._weights(query, key, mask, bias)
@@ -202,13 +205,7 @@ class Attention(nn.Module, ABC):
         self._validate(query, key, None, bias)
         return self._extend(query, key, value, state, attention_mask, bias)
 
-    def encode_memory(
-        self,
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
-    ) -> State:
+    def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode another sequence for cross-attention by many queries.
 
         `mask` may hold nothing but lengths.
@@ -221,9 +218,7 @@ class Attention(nn.Module, ABC):
             lengths = torch.full((len(key),), key.shape[2], device=key.device)
         return self._encode_memory(key, value, lengths)
 
-    def attend_memory(
-        self, query: Float[Tensor, "batch heads queries d"], memory: State
-    ) -> Float[Tensor, "batch heads queries e"]:
+    def attend_memory(self, query: Queries, memory: State) -> Outputs:
         """Return what queries gather from a memory: the second half of `forward`."""
         self.require_support("cross")
         return self._attend_memory(query, memory)

@@ -1,4 +1,4 @@
-"""Softmax attention to some of the keys, by blocks: time and memory follow what is looked at."""
+"""Block-sparse softmax attention: time and memory are proportional to the blocks in the mask."""
 
 import itertools
 from abc import abstractmethod
@@ -18,10 +18,12 @@ from regard.attention.base import (
     AnyBias,
     Attention,
     Bias,
+    Keys,
     RelativeVectors,
     State,
     StateShape,
     Support,
+    Values,
 )
 from regard.attention.cache import KeyValueCache
 from regard.attention.cost import Cost, Shape
@@ -58,7 +60,7 @@ class BlockSparse(Attention):
         """The blocks of keys that each block of queries looks at, each once; −1 is none."""
 
     def pattern(self, heads: int, n: int, *, causal: bool, device: torch.device) -> Mask:
-        """What this mechanism lets each of `n` tokens look at, as a mask."""
+        """Return the mask of this mechanism for `n` tokens."""
         blocks = -(-n // self.block_size)
         allowed = _as_matrix(self.table(heads, blocks, causal=causal, device=device))
         if not causal:
@@ -139,7 +141,7 @@ class BlockSparse(Attention):
         mask: Mask,
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
-        """The output of the padded tokens, some blocks of queries at a time."""
+        """The output of the padded tokens, computed for several blocks of queries at a time."""
         heads, n, blocks = *query.shape[1:3], table.shape[1]
         more = blocks * self.block_size - n
         # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
@@ -172,8 +174,8 @@ class BlockSparse(Attention):
     def _gathered(
         self,
         query: Float[Tensor, "batch heads rows d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
+        key: Keys,
+        value: Values,
         positions: Int[Tensor, " rows"],
         looked_at: Int[Tensor, "#heads blocks slots"],
         allowed: Callable[[Tensor, Tensor], Tensor],
@@ -304,8 +306,7 @@ class BigBird(BlockSparse):
             near = {c for c in columns if abs(row - c) <= self.window // 2}
             fixed = near | {c for c in columns if c < self.global_blocks}
             free = sorted(
-                set(columns) - fixed,
-                key=lambda c: reference.splitmix64(self.seed, head, row, c),
+                set(columns) - fixed, key=lambda c: reference.splitmix64(self.seed, head, row, c)
             )
             everywhere = not causal and row < self.global_blocks
             for column in columns if everywhere else fixed | set(free[: self.random]):

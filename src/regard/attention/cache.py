@@ -67,7 +67,7 @@ class KeyValueCache:
             length = self.length + attention_mask.sum(1)
             span = self._span(length, new)
         if not torch.compiler.is_compiling() and span[1] > bin_slot:
-            raise ValueError(f"the cache holds {bin_slot} tokens, and {span[1]} are wanted")
+            raise ValueError(f"the cache holds {bin_slot} tokens, not {span[1]}; make it larger")
         if attention_mask is None and self.is_even:
             slots = slice(self.longest, self.longest + new)
             self.keys[:, :, slots], self.values[:, :, slots] = key, value
@@ -92,7 +92,7 @@ class KeyValueCache:
         return int(least), int(most)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
-        """Where the next tokens will stand."""
+        """Positions of the next tokens."""
         return self.length[:, None] + torch.arange(new, device=self.length.device)
 
     @property

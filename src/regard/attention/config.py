@@ -1,4 +1,4 @@
-"""Configurations of the built-in attention mechanisms, which build them. Knows no torch."""
+"""Configurations of the built-in attention mechanisms, which build them. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="softmax"):
-    """Exact attention."""
+    """Exact softmax attention."""
 
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Vaswani et al., 2017"
 
     scaled: bool = True
-    """Whether scores are divided by the square root of the head's width."""
+    """Whether scores are divided by √d of the head."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.softmax import Softmax
@@ -48,14 +48,14 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 
 
 class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):
-    """The value of the best key alone, with the softmax's gradient."""
+    """The value of the highest-scoring key, with the gradient of softmax."""
 
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Bengio et al., 2013"
 
     scaled: bool = True
-    """Whether the softmax of the gradient is scaled."""
+    """Whether the scores of the gradient's softmax are divided by √d."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.softmax import Argmax
@@ -64,16 +64,16 @@ class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="
 
 
 class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="linformer"):
-    """Keys and values mixed down to k rows by learned matrices; not causal."""
+    """Keys and values projected to k rows by learned matrices; not causal."""
 
     time: ClassVar = "n·k·d"
     paper: ClassVar = "Wang et al., 2020"
     check_options: ClassVar[Mapping[str, Any]] = {"k": 3}
 
     k: Positive = 64
-    """Rows that the keys and values of a block are mixed down to."""
+    """Rows of the projected keys and values."""
     shared: bool = True
-    """Whether all heads share the matrices."""
+    """Whether all heads share the projections."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.linformer import Linformer
@@ -83,7 +83,7 @@ class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", ta
 
 
 class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="bigbird"):
-    """A window, global and random blocks."""
+    """Attention to a window, global blocks and random blocks."""
 
     time: ClassVar = "n·b·d"
     state: ClassVar = "n·d"
@@ -91,15 +91,15 @@ class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
     check_options: ClassVar[Mapping[str, Any]] = {"block_size": 2}
 
     block_size: Positive = 16
-    """Tokens in a block."""
+    """Tokens per block."""
     window: Positive = 3
-    """Blocks of the window, an odd number."""
+    """Blocks in the window, an odd number."""
     random: Count = 1
-    """Random blocks for each block of queries and head."""
+    """Random blocks per block of queries and head."""
     global_blocks: Count = 1
-    """Blocks at the beginning that all look at."""
+    """Blocks at the beginning to which all tokens attend."""
     seed: Seed = 0
-    """What decides the random blocks, with the layer: a model that is trained on keeps them."""
+    """Seed of the random blocks, together with the layer; finetuning keeps them."""
 
     def __post_init__(self) -> None:
         if self.window % 2 == 0:
@@ -117,7 +117,7 @@ class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 class SlidingWindowConfig(
     AttentionConfig, Config, frozen=True, tag_field="kind", tag="sliding-window"
 ):
-    """The tokens close by."""
+    """Attention to the preceding tokens in a window."""
 
     time: ClassVar = "n·w·d"
     state: ClassVar = "n·d"
@@ -125,9 +125,9 @@ class SlidingWindowConfig(
     check_options: ClassVar[Mapping[str, Any]] = {"size": 3, "block_size": 2}
 
     size: Count = 32
-    """Tokens that a query looks back."""
+    """Number of preceding tokens in the window."""
     block_size: Positive = 16
-    """Tokens that are computed together."""
+    """Tokens per block of the computation."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.block_sparse import SlidingWindow
@@ -192,7 +192,7 @@ class RandomFeaturesConfig(KernelConfig, frozen=True):
     """The name of the feature map."""
 
     features: Positive = 64
-    """Directions drawn."""
+    """Number of random directions."""
     orthogonal: bool = True
     """Whether directions are orthogonal, in blocks of the head's width."""
 
@@ -205,7 +205,7 @@ class RandomFeaturesConfig(KernelConfig, frozen=True):
 
 
 class FourierConfig(RandomFeaturesConfig, frozen=True, tag_field="kind", tag="fourier"):
-    """Kernel attention with random waves: the Gaussian kernel."""
+    """Kernel attention with random Fourier features of the Gaussian kernel."""
 
     drawn: ClassVar = "Fourier"
     time: ClassVar = "n·2m·d"
@@ -215,13 +215,13 @@ class FourierConfig(RandomFeaturesConfig, frozen=True, tag_field="kind", tag="fo
     check_inputs: ClassVar = (-0.5, 0.5)
 
     sigma: Annotated[float, Meta(gt=0)] | None = None
-    """Width of the kernel; the fourth root of the head's width if not given."""
+    """Width of the kernel. Default: fourth root of the head's width."""
 
 
 class FavorPositiveConfig(
     RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-positive"
 ):
-    """Kernel attention with random exponentials: the softmax kernel (Performer)."""
+    """Kernel attention with positive random features of the softmax kernel (Performer)."""
 
     drawn: ClassVar = "FavorPositive"
     time: ClassVar = "n·m·d"
@@ -233,7 +233,7 @@ class FavorPositiveConfig(
 class FavorTrigonometricConfig(
     RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-trigonometric"
 ):
-    """Kernel attention with random waves: the softmax kernel; weights may be negative."""
+    """Kernel attention with trigonometric random features; weights may be negative."""
 
     drawn: ClassVar = "FavorTrigonometric"
     time: ClassVar = "n·2m·d"
@@ -246,7 +246,7 @@ class FavorTrigonometricConfig(
 class FavorHyperbolicConfig(
     RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-hyperbolic"
 ):
-    """Kernel attention with pairs of random exponentials: the softmax kernel."""
+    """Kernel attention with hyperbolic random features of the softmax kernel."""
 
     drawn: ClassVar = "FavorHyperbolic"
     time: ClassVar = "n·2m·d"

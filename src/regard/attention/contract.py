@@ -1,4 +1,4 @@
-"""What any mechanism must do: `check(mechanism)` says what fails on this machine, in words.
+"""The contract of all mechanisms: `check(mechanism)` lists the failures on this machine.
 
 Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
 precision at a time. What a mechanism doesn't support must raise.
@@ -36,7 +36,7 @@ class Outcome:
     check: str
     case: str
     failure: str | None
-    """What is wrong, or None."""
+    """Description of the failure, or None."""
 
 
 class ContractViolation(Exception):
@@ -53,7 +53,7 @@ class Subject:
     device: torch.device
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
-        """Refuse a difference that rounding doesn't explain."""
+        """Raise if a difference is larger than rounding explains."""
         if actual.shape != expected.shape:
             shapes = f"{tuple(actual.shape)}, not {tuple(expected.shape)}"
             raise ContractViolation(f"{what}: shape {shapes}")
@@ -321,7 +321,7 @@ def _vectors(subject: Subject, case: Case) -> object:
 
 
 _ATTEMPTS: dict[str, Attempt] = {"decoding": _decoding, "cross": _memory, "vectors": _vectors}
-"""What takes an ability, beside calls on other inputs."""
+"""Calls that require a feature, besides those on other inputs."""
 
 
 def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
@@ -346,10 +346,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
     "weights · values = output": (_weights_give_output, lambda _, case: True),
     "gradients": (_gradients, lambda _, case: True),
     "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
-    "padding is ignored": (
-        _padding_is_ignored,
-        lambda _, case: "key_lengths" in case.restrictions,
-    ),
+    "padding is ignored": (_padding_is_ignored, lambda _, case: "key_lengths" in case.restrictions),
     "fully masked rows are zero": (
         _masked_rows_are_zero,
         lambda _, case: not bool(case.allowed().any(-1).all()),

@@ -54,7 +54,7 @@ class Vectors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """What to attend with."""
+    """Inputs of one call."""
 
     name: str
     query: Tensor
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def scale(self) -> float:
-        """What one rounding of the scores may do to an output, in units of the precision."""
+        """Effect of one rounding of the scores on an output, in units of the precision."""
         key = self.key.double().repeat_interleave(self.group, 1)
         terms = self.query.double().abs() @ key.abs().mT / self.query.shape[-1] ** 0.5
         largest = float(terms.max()) + (float(self.bias.table.abs().max()) if self.bias else 0.0)

@@ -1,4 +1,4 @@
-"""What attention costs, from shapes alone: counted before it is measured."""
+"""Cost of attention, computed from shapes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -55,12 +55,12 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a call needs at least, done the way that the mechanism does it."""
+    """Least cost of a call with the algorithm of the mechanism."""
 
     operations: int
     """Floating-point operations of its matrix products, two for a multiplication and addition."""
     bytes: int
-    """Bytes read and written where whatever fits is kept on the chip: inputs, outputs, state."""
+    """Bytes read and written if everything that fits stays on the chip: inputs, outputs, state."""
     parameters: int
     """Trained numbers."""
     state_bytes: int

@@ -88,6 +88,6 @@ def tagged(
 
 
 def _description(type_: Any) -> str:
-    """What an annotation says of its option."""
+    """Return the description in an option's annotation."""
     metas = [meta for meta in getattr(type_, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
     return next((meta.description for meta in metas if meta.description), "")

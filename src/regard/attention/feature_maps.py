@@ -33,9 +33,7 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def reference(
-        self,
-        query: Float[Tensor, "*pairs d"],
-        key: Float[Tensor, "*pairs d"],
+        self, query: Float[Tensor, "*pairs d"], key: Float[Tensor, "*pairs d"]
     ) -> Float[Tensor, "*pairs"]:
         """φ(q)·φ(k) of pairs that broadcast, in float64, straight from the formula."""
 

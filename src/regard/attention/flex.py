@@ -5,18 +5,17 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.attention.base import Bias, RelativeVectors, ScoreMod
+from regard.attention.base import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
 from regard.attention.mask import Mask
 
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | None) -> bool:
-    """Whether FlexAttention is the way on a GPU: it can express what is asked."""
+    """Whether FlexAttention supports this call on a GPU, and no fused kernel does."""
     if query.dtype == torch.float64 or query.shape[-1] < 16:
         return False
     if bias is not None:
@@ -25,15 +24,15 @@ def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | Non
 
 
 def attend(
-    query: Float[Tensor, "batch heads queries d"],
-    key: Float[Tensor, "batch kv_heads keys d"],
-    value: Float[Tensor, "batch kv_heads keys e"],
+    query: Queries,
+    key: Keys,
+    value: Values,
     *,
     mask: Mask | None,
     bias: Bias | RelativeVectors | None,
     scale: float,
-) -> Float[Tensor, "batch heads queries e"]:
-    """Softmax attention; a query that may look at no key gathers zero."""
+) -> Outputs:
+    """Softmax attention; the output of a fully masked query is zero."""
     run = _compiled() if query.is_cuda else flex_attention
     out = run(
         query,
@@ -51,14 +50,14 @@ def attend(
 def score_mod(
     bias: Bias | RelativeVectors, mask: Mask | None, query: Tensor, key: Tensor
 ) -> ScoreMod:
-    """The bias, with queries where the mask places them."""
+    """The bias as a score_mod of FlexAttention, with query positions of the mask."""
     assert isinstance(bias, Bias)
     add, shift = bias.score_mod(), _shift(mask, query, key)
     return lambda score, b, h, q, k: add(score, b, h, q + shift, k)
 
 
 def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
-    """The mask as FlexAttention wants it: blocks that are empty are never computed."""
+    """The mask as a BlockMask of FlexAttention, which skips empty blocks."""
     batch, heads, queries, keys = *query.shape[:3], key.shape[2]
     by_row = mask.key_lengths is not None or mask.document_ids is not None
     by_head = mask.blocks is not None and len(mask.blocks.allowed) > 1
@@ -114,5 +113,5 @@ def _shift(mask: Mask | None, query: Tensor, key: Tensor) -> int:
 
 @cache
 def _compiled() -> Any:
-    """FlexAttention is fast only when compiled; once for all calls."""
+    """Compiled FlexAttention; eager FlexAttention is slow."""
     return torch.compile(flex_attention, dynamic=False)

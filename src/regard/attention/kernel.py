@@ -6,7 +6,7 @@
 in time linear in the number of keys. Causal, S and Z are running sums (eqs 10-12), in chunks.
 
 A value carries a 1 as its last coordinate throughout, so that Z is the last column of S. The scale
-of φ(q) cancels in the ratio; `prefix_sums` tells how that of φ(k) is kept.
+of φ(q) cancels in the ratio; `prefix_sums` handles that of φ(k).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import AnyBias, Attention, State, StateShape, Support
+from regard.attention.base import (
+    AnyBias,
+    Attention,
+    DenseBias,
+    Keys,
+    Queries,
+    State,
+    StateShape,
+    Support,
+    Values,
+    Weights,
+)
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
@@ -55,9 +66,9 @@ class KernelState:
 
 
 class KernelAttention(Attention):
-    """Attention with φ(q)·φ(k) in place of e^(q·k/√d), in time linear in the length.
+    """Attention with φ(q)·φ(k) instead of e^(q·k/√d), in time linear in the length.
 
-    It works in float32 at least, whatever comes in. Documents must be contiguous.
+    Computes in float32 at least. Documents must be contiguous.
     """
 
     name = "kernel"
@@ -65,7 +76,7 @@ class KernelAttention(Attention):
         masks=frozenset({"alignment", "key_lengths", "document_ids"}), cross=True, decoding=True
     )
     nonpositive: Tensor
-    """How many sums of weights weren't positive in compiled code, which can't raise."""
+    """Number of sums of weights ≤ 0 in compiled code, which can't raise."""
 
     def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
         """`features` is φ; `chunk` the number of tokens whose weights are made one by one."""
@@ -75,13 +86,7 @@ class KernelAttention(Attention):
         self.features, self.chunk = features, chunk
         self.register_buffer("nonpositive", torch.zeros((), dtype=torch.long), persistent=False)
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads queries keys"] | None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """φ(q_i)·φ(k_j) / Σ_l φ(q_i)·φ(k_l) over the allowed keys."""
         kernel = self.features.reference(*reference.pairs(query, key))
         return reference.normalized(kernel, reference.allowed(query, key, mask))
@@ -103,12 +108,7 @@ class KernelAttention(Attention):
         return self._divide(sums, alive).to(query.dtype)
 
     def sums(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        value: Float[Tensor, "batch kv_heads keys e"],
-        *,
-        mask: Mask | None = None,
+        self, query: Queries, key: Keys, value: Values, *, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "batch heads queries e"], Float[Tensor, "batch heads queries"]]:
         """Numerator and normalizer of each query, divided by one and the same positive number.
 
@@ -317,7 +317,7 @@ class KernelAttention(Attention):
         return carry
 
     def _read(self, query: Tensor, sums: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
-        """What each query gathers of a sum that all may look at, and whether it is of any key."""
+        """Return each query's part of a sum over keys visible to all, and whether it has a key."""
         query = _grouped(query, sums.shape[1])
         read = []
         for start in range(0, query.shape[3], _segment(query)):
@@ -364,7 +364,7 @@ def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b
 
 
 def _nothing(query: Tensor, value: Tensor) -> Tensor:
-    """What no queries gather."""
+    """Return the output of no queries."""
     return query.new_zeros(*query.shape[:3], value.shape[-1])
 
 
@@ -393,7 +393,7 @@ def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
 
 
 def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
-    """Refuse documents that stand in two places of a row, where that can be asked."""
+    """Raise for documents that aren't contiguous; compiled code can't check this."""
     if ids is None or torch.compiler.is_compiling():
         return
     ordered = ids.sort(1).values
@@ -401,5 +401,5 @@ def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
     if bool((starts > kinds).any()):
         raise ValueError(
             f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
-            "kernel attention wants each document's tokens side by side"
+            "kernel attention needs contiguous documents; sort the tokens of each row by document"
         )

@@ -8,7 +8,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import AnyBias, Attention, State, Support
+from regard.attention.base import (
+    AnyBias,
+    Attention,
+    DenseBias,
+    Keys,
+    Queries,
+    State,
+    Support,
+    Weights,
+)
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.softmax import masked, repeat_kv
@@ -50,13 +59,7 @@ class Linformer(Attention):
         for projection in (self.project_key, self.project_value):
             nn.init.normal_(projection, std=k**-0.5)
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads queries keys"] | None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """softmax(Q(EK)ᵀ/√d)·F, with hidden columns of E and F zero."""
         keys, group = key.shape[2], query.shape[1] // key.shape[1]
         shown = reference.allowed(query, key, mask)[:, ::group, :1].double()

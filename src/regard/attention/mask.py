@@ -1,4 +1,4 @@
-"""Who may look at whom: one value for every restriction on attention."""
+"""Attention masks: one value for every restriction on attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -47,7 +47,7 @@ class Mask:
     window_size: int | None = None
     """The farthest key that a query may look at, in positions to either side."""
     key_lengths: Int[Tensor, " batch"] | None = None
-    """How many keys of each row are real; the rest is padding."""
+    """Number of keys of each row; the rest is padding."""
     document_ids: Int[Tensor, "batch keys"] | None = None
     """Which document each position belongs to; self-attention only."""
     blocks: Blocks | None = None
@@ -142,7 +142,7 @@ class Mask:
     def query_positions(
         self, queries: int, keys: int, device: torch.device
     ) -> Int[Tensor, " queries"]:
-        """Where the queries stand among the keys."""
+        """Return the positions of the queries among the keys."""
         shift = keys - queries if self.alignment == "end" else 0
         return torch.arange(shift, shift + queries, device=device)
 

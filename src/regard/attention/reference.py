@@ -1,4 +1,4 @@
-"""What the float64 references of the mechanisms share: slow, obvious, and used by tests alone."""
+"""Shared parts of the mechanisms' float64 references: slow, simple, for tests only."""
 
 import math
 

@@ -1,7 +1,7 @@
 """Attention mechanisms by kind: built-in, of an installed package, or in a file of your own.
 
-A mechanism is a configuration that builds it. A built-in one is a line of `BUILT_IN`. Nothing is
-imported before it is asked for, so that this module knows neither torch nor any mechanism.
+A mechanism is a configuration that builds it. A built-in one is a line of `BUILT_IN`. Imports are
+lazy: this module imports neither torch nor any mechanism.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,13 +34,24 @@ BUILT_IN = {
 }
 """The built-in mechanisms: MODULE:CLASS of a configuration, or of a mechanism without one."""
 
+FEATURES = {
+    "causal": "alignment",
+    "padding": "key_lengths",
+    "documents": "document_ids",
+    "any mask": "allowed",
+    "bias": "bias",
+    "cross": "cross",
+    "decodes": "decoding",
+}
+"""The features that tables show: a title, and a field of `Mask` or of `Support`."""
+
 GROUP = "regard.attention"
 """The entry-point group of packages that add mechanisms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerShape:
-    """What a layer tells the mechanism that is built for it."""
+    """Sizes of the layer that a mechanism is built for."""
 
     n_heads: int
     n_kv_heads: int
@@ -193,6 +204,10 @@ class Mechanism:
     @property
     def summary(self) -> str:
         return (self.config.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def features(self) -> dict[str, bool]:
+        return {title: self.type.supports.has(field) for title, field in FEATURES.items()}
 
 
 def find(kind: str) -> Mechanism:

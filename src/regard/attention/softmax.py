@@ -11,7 +11,19 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import flex, reference
-from regard.attention.base import AnyBias, Attention, RelativeVectors, State, StateShape, Support
+from regard.attention.base import (
+    AnyBias,
+    Attention,
+    DenseBias,
+    Keys,
+    Outputs,
+    Queries,
+    RelativeVectors,
+    State,
+    StateShape,
+    Support,
+    Weights,
+)
 from regard.attention.cache import KeyValueCache, Memory
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
@@ -29,14 +41,14 @@ class PositionedBias:
     query_positions: Int[Tensor, "*rows queries"]
     key_positions: Int[Tensor, " keys"]
 
-    def scores(self, query: Float[Tensor, "batch heads queries d"]) -> Tensor:
-        """What is added to the scores of the (scaled) queries."""
+    def scores(self, query: Queries) -> Tensor:
+        """Return the term added to the scores of the (scaled) queries."""
         if isinstance(self.bias, RelativeVectors):
             return self.bias.scores(query, self.query_positions, self.key_positions)
         return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
 
-    def gather(self, weights: Float[Tensor, "batch heads queries keys"]) -> Tensor | float:
-        """What is added to the output."""
+    def gather(self, weights: Weights) -> Tensor | float:
+        """Return the term added to the output."""
         if isinstance(self.bias, RelativeVectors):
             return self.bias.gather(weights, self.query_positions, self.key_positions)
         return 0.0
@@ -53,9 +65,7 @@ class ScoreAttention(Attention):
         self.scaled = scaled
 
     @abstractmethod
-    def normalize_scores(
-        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         """Weights from scores; a row that allows no key is zero, and so is its gradient."""
 
     def _forward(
@@ -137,7 +147,7 @@ class ScoreAttention(Attention):
         return weights
 
     def scale(self, d: int) -> float:
-        """What products of vectors of width d are multiplied by."""
+        """Return the factor of products of vectors of width d."""
         return float(d**-0.5) if self.scaled else 1.0
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
@@ -157,13 +167,7 @@ class Softmax(ScoreAttention):
         super().__init__(scaled=scaled)
         self.dropout = dropout
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads queries keys"] | None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
         scale = 1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0
         allowed = reference.allowed(query, key, mask)
@@ -183,9 +187,7 @@ class Softmax(ScoreAttention):
             return eager(query, key, value, add, scale=scale)
         return super()._forward(query, key, value, mask, bias)
 
-    def normalize_scores(
-        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         return softmax(scores, allowed)
 
     def _attend(
@@ -217,13 +219,7 @@ class Argmax(ScoreAttention):
     name = "argmax"
     supports = replace(ScoreAttention.supports, differentiable=False)
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        key: Float[Tensor, "batch kv_heads keys d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads queries keys"] | None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """1 for the allowed key with the highest score, the first of several; 0 for the others."""
         allowed = reference.allowed(query, key, mask)
         query, key = reference.pairs(query, key)
@@ -242,9 +238,7 @@ class Argmax(ScoreAttention):
         at_least_float = torch.promote_types(query.dtype, torch.float32)
         return super()._scores(query.to(at_least_float), key.to(at_least_float), added)
 
-    def normalize_scores(
-        self, scores: Float[Tensor, "batch heads queries keys"], allowed: Tensor | None
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         soft = softmax(scores, allowed)
         if not scores.shape[-1]:
             return soft
@@ -265,14 +259,14 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def masked(
-    query: Float[Tensor, "batch heads queries d"],
+    query: Queries,
     key: Float[Tensor, "batch heads keys d"],
     value: Float[Tensor, "batch heads keys e"],
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
     add: Float[Tensor, "*#batch_heads queries keys"] | None,
     *,
     scale: float,
-) -> Float[Tensor, "batch heads queries e"]:
+) -> Outputs:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
     if add is not None and add.ndim == 3:
         add = add[None]
@@ -304,7 +298,7 @@ _GPU_BACKENDS = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-"""Fastest first (H100, bfloat16); each takes what those before it refuse."""
+"""Fastest first (H100, bfloat16); a call goes to the first that supports it."""
 
 
 def sdpa(
@@ -358,7 +352,7 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
 
 
 def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
-    """What is added to scores so that only allowed keys are looked at.
+    """Return the term that masks scores except those of allowed keys.
 
     It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
     """

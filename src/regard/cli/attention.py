@@ -28,40 +28,27 @@ def list_(json_file: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.attention.registry import mechanisms
+    from regard.attention.registry import FEATURES, mechanisms
 
     known = list(mechanisms().values())
-    abilities = {
-        "causal": "alignment",
-        "padding": "key_lengths",
-        "documents": "document_ids",
-        "any mask": "allowed",
-        "bias": "bias",
-        "cross": "cross",
-        "decodes": "decoding",
-    }
     if json_file:
+        described = ("time", "state", "paper")
         found = {
-            m.name: {name: m.type.supports.has(field) for name, field in abilities.items()}
-            | {
-                "summary": m.summary,
-                "time": m.config.time,
-                "state": m.config.state,
-                "paper": m.config.paper,
-            }
+            m.name: m.features
+            | {"summary": m.summary}
+            | {name: getattr(m.config, name) for name in described}
             for m in known
         }
         options.write_json(json_file, found)
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "description", "time", "state"):
         table.add_column(column, no_wrap=column != "description")
-    for column in abilities:
+    for column in FEATURES:
         table.add_column(column, justify="center")
     table.add_column("paper")
     for m in known:
-        marks = ["•" if m.type.supports.has(field) else "" for field in abilities.values()]
-        described = m.config
-        table.add_row(m.name, m.summary, described.time, described.state, *marks, described.paper)
+        marks = ["•" if supported else "" for supported in m.features.values()]
+        table.add_row(m.name, m.summary, m.config.time, m.config.state, *marks, m.config.paper)
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
 

@@ -34,7 +34,7 @@ def demo(
     threads: int | None,
     overrides: tuple[str, ...],
 ) -> None:
-    """Pretrain on a fictional world, and tell recalled answers from invented ones.
+    """Pretrain on a fictional world, and separate recalled from invented answers.
 
     OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500, and of the world,
     such as world.correlation=0.5.

@@ -18,6 +18,8 @@ DOWNLOAD = click.option(
     "--download", is_flag=True, help="Download an hf: model that isn't in the local cache."
 )
 
+DEVICE = click.option("--device", help="Device: auto, cpu, cuda, … [cpu].")
+
 
 @click.command()
 @options.TRUST_CODE
@@ -36,7 +38,7 @@ DOWNLOAD = click.option(
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
 @click.option("--compare-text", help="Another text side by side.")
 @click.option("--word", help="Word to compare between panels [first shared word].")
-@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
+@DEVICE
 @DOWNLOAD
 def look(
     model: str,
@@ -50,7 +52,7 @@ def look(
     compare_untrained: bool,
     compare_text: str | None,
     word: str | None,
-    device: str,
+    device: str | None,
     download: bool,
 ) -> None:
     """Write a page with the attention of a model to TEXT.
@@ -60,14 +62,12 @@ def look(
     """
     from regard.errors import UserError
     from regard.explorer.look import look as look_at
-    from regard.explorer.look import open_model, untrained
-    from regard.runs.environment import ExecutionEnvironment
+    from regard.explorer.look import untrained
 
-    chosen = ExecutionEnvironment.choose(device).device
-    this = open_model(model, device=chosen, download=download)
+    this = _open(model, device, download)
     view = look_at(this, text, second)
     others = [(this, compare_text)] if compare_text else []
-    others += [(open_model(compare, device=chosen, download=download), text)] if compare else []
+    others += [(_open(compare, device, download), text)] if compare else []
     others += [(untrained(this), text)] if compare_untrained else []
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
@@ -108,7 +108,7 @@ def look(
 @options.JSON
 @click.option("--untrained", "fresh", is_flag=True, help="Score the untrained model.")
 @options.SEED
-@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
+@DEVICE
 @DOWNLOAD
 def head_scores(
     model: str,
@@ -119,7 +119,7 @@ def head_scores(
     json_file: Path | None,
     fresh: bool,
     seed: int | None,
-    device: str,
+    device: str | None,
     download: bool,
 ) -> None:
     """Score each attention head on TEXTS, as a table and a picture.
@@ -132,14 +132,13 @@ def head_scores(
 
     from regard.errors import UserError
     from regard.explorer.head_scores import draw_head_scores, mean_entropy, sink_share
-    from regard.explorer.look import open_model, untrained
+    from regard.explorer.look import untrained
     from regard.files import write_file
-    from regard.runs.environment import ExecutionEnvironment
 
     place = out or Path("head-scores.png")
     if gradients and not texts:
         raise UserError("--gradients: needs TEXTS for the loss")
-    named = open_model(model, device=ExecutionEnvironment.choose(device).device, download=download)
+    named = _open(model, device, download)
     adapter = untrained(named) if fresh else named
     heads = _measured(adapter, _lines(texts), random, gradients, seed or 0)
     table = Table(box=None, pad_edge=False)
@@ -156,6 +155,15 @@ def head_scores(
     click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
     click.echo(f"Picture: {place.resolve()}")
+
+
+def _open(name: str, device: str | None, download: bool) -> "Run | Adapter":
+    """Load a model to a device, by default to the CPU."""
+    from regard.explorer.look import open_model
+    from regard.runs.environment import ExecutionEnvironment
+
+    chosen = ExecutionEnvironment.choose(device).device if device else None
+    return open_model(name, device=chosen, download=download)
 
 
 def _measured(

@@ -116,7 +116,7 @@ def _explain(error: OSError) -> tuple[str, int]:
     place = f"{error.filename}: " if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"{place}the disk is full; make room and repeat the command, training with --resume",
+            f"{place}the disk is full; free space and repeat the command, training with --resume",
             1,
         )
     mistakes = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OutputFile(click.Path):
-    """A file to write, refused before the work rather than after it."""
+    """A file to write, checked before the work begins."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)

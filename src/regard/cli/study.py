@@ -23,33 +23,32 @@ def study() -> None:
 
 @study.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option(
-    "--seed-doc", metavar="NUMBER", help="Course document whose questions to list: 000 … 004."
-)
-def list_(as_json: bool, seed_doc: str | None) -> None:
-    """List studies by theme, with their questions and where the courses ask them."""
+@click.option("--course", metavar="NAME", help="Course whose questions to list.")
+def list_(as_json: bool, course: str | None) -> None:
+    """List studies by theme, with their questions and the courses that ask them."""
     import json
 
     from rich.console import Console
     from rich.table import Table
 
-    from regard.errors import UserError
+    from regard.errors import UserError, alternatives
     from regard.studies.registry import THEMES
+    from regard.studies.study import COURSES
 
+    if course is not None and course not in COURSES:
+        raise UserError(f"--course {course}: no such course; {alternatives(course, COURSES)}")
     chosen = [
         (theme.name, study)
         for theme in THEMES
         for study in theme.studies
-        if seed_doc is None or any(asked.split()[0] == seed_doc for asked in study.asked)
+        if course is None or any(place.split()[0] == course for place in study.asked)
     ]
-    if not chosen:
-        raise UserError(f"--seed-doc {seed_doc}: no study covers it; the documents are 000 to 004")
     if as_json:
         described = [_described(theme, study) for theme, study in chosen]
         click.echo(json.dumps(described, indent=1, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("study", "covers", "question", "asked in", "takes"):
+    for column in ("study", "question", "asked in", "takes"):
         table.add_column(column, no_wrap=column == "study")
     shown = ""
     for theme, study in chosen:
@@ -57,9 +56,7 @@ def list_(as_json: bool, seed_doc: str | None) -> None:
             table.add_row(f"\n[bold]{theme}[/bold]")
         shown = theme
         takes = "minutes" if study.trains else "seconds"
-        table.add_row(
-            study.name, ", ".join(study.rows), study.question, "; ".join(study.asked), takes
-        )
+        table.add_row(study.name, study.question, study.asked_in, takes)
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
 
@@ -87,22 +84,21 @@ def run(
     out: Path | None,
     help_: bool,
 ) -> None:
-    """Run study NAME, or the one of a row such as S2; print and draw its measurements."""
+    """Run study NAME; print and draw its measurements."""
     if name is None:
         click.echo(context.get_help())
         context.exit(0 if help_ else 2)
     from regard.studies.registry import find_study
-    from regard.studies.stored_results import save_finding
 
     chosen = find_study(name)
     if help_:
         _print_help(chosen)
         return
     finding = chosen.with_texts(parameters)
-    places = save_finding(finding, out or Path("runs/studies"))
+    places = finding.save(out or Path("runs/studies"))
     _print(finding)
-    told = [str(place) for place in places if place.suffix != ".html"]
-    click.echo("\nFigure and measurements: " + ", ".join(told))
+    files = [str(place) for place in places if place.suffix != ".html"]
+    click.echo("\nFigure and measurements: " + ", ".join(files))
     for place in places:
         if place.suffix == ".html":
             click.echo(f"Look inside: {place.resolve()}")
@@ -130,15 +126,16 @@ def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> N
 def index() -> None:
     """Print a Markdown table of the courses' questions, with study, claim and verdict."""
     from regard.studies.registry import all_studies
+    from regard.studies.study import COURSES
 
     click.echo("| asked in | question | study | claim | verdict |\n|---|---|---|---|---|")
     asked = sorted(
-        ((place, study) for study in all_studies() for place in study.asked),
-        key=lambda pair: [part.zfill(3) for part in re.split(r"(\d+)", pair[0])],
+        ((place.split(), study) for study in all_studies() for place in study.asked),
+        key=lambda pair: [part.zfill(3) for part in re.split(r"(\d+)", " ".join(pair[0]))],
     )
-    for place, study in asked:
+    for (course, part), study in asked:
         cells = (
-            place,
+            f"{COURSES[course]}: {part}",
             study.question,
             f"`{study.name}`",
             study.claim,
@@ -172,7 +169,6 @@ def _described(theme: str, study: "Study[Any]") -> dict[str, object]:
     return {
         "theme": theme,
         "id": study.name,
-        "rows": study.rows,
         "asked": study.asked,
         "question": study.question,
         "claim": study.claim,
@@ -199,6 +195,8 @@ def _print(finding: "Finding") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from regard.studies.study import COURSES
+
     console = Console(highlight=False)
     console.print(f"[bold]{finding.study.question}[/bold]\n", finding.claim, sep="\n")
     console.print(f"\n    {finding.formula}\n", markup=False)
@@ -219,7 +217,7 @@ def _print(finding: "Finding") -> None:
     console.print("", finding.explanation, sep="\n", markup=False)
     for correction in finding.study.corrections:
         console.print(
-            f"\nDocument {correction.seed} says: {correction.says}\nRight is: {correction.right}",
+            f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",
             markup=False,
         )
     condition = f": {finding.evidence.condition}" if finding.evidence.condition else ""

@@ -40,7 +40,7 @@ class Hypotheses(NamedTuple):
     log_probabilities: Float[Tensor, "rows n"]
     """Float64, in which a thousand tokens add up without harm."""
     scores: Float[Tensor, "rows n"]
-    """What they are ranked by."""
+    """Scores for the ranking."""
 
     @staticmethod
     def none(rows: int, n: int, steps: int, device: torch.device) -> "Hypotheses":
@@ -65,7 +65,7 @@ class Hypotheses(NamedTuple):
         )
 
     def only(self, wanted: Bool[Tensor, "rows n"]) -> "Hypotheses":
-        """The wanted ones, where they stand; there are no others any more."""
+        """Keep the given ones at their places; the others get a score of -inf."""
         return self._replace(scores=self.scores.masked_fill(~wanted, float("-inf")))
 
     def best(self, n: int) -> Int[Tensor, "rows n"]:
@@ -197,7 +197,7 @@ def _grow(
 
 @dataclass(frozen=True)
 class _Rules:
-    """What ends a continuation, and what ends the search."""
+    """Conditions that end a continuation, and the search."""
 
     beams: int
     max_new_tokens: int
@@ -217,7 +217,7 @@ class _Rules:
             raise UserError(f"early stopping is true, false or never, not {self.early_stopping!r}")
 
     def ends(self, candidates: Hypotheses, step: int) -> Bool[Tensor, "rows n"]:
-        """Which candidates don't go on."""
+        """Return the candidates that end."""
         stop = -1 if self.stop is None else self.stop
         return (candidates.ids[:, :, step] == stop) | (step + 1 == self.max_new_tokens)
 

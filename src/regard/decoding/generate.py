@@ -78,7 +78,7 @@ def stream(
 ) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
     """Each row's next token and its log-probability, until all rows have reached the stop token.
 
-    A row that is done goes on until then.
+    A finished row is still extended until then.
     """
     logits, states = prefill(model, prompts, max_new_tokens, device)
     uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device)
@@ -98,7 +98,7 @@ def prefill(
     max_new_tokens: int,
     device: torch.device | None = None,
 ) -> tuple[Float[Tensor, "rows vocabulary"], Any]:
-    """Logits of each prompt's next token, and states with room for the new tokens.
+    """Logits of each prompt's next token, and states with capacity for the new tokens.
 
     The last new token needs no place: nothing comes after it.
     """

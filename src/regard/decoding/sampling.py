@@ -1,4 +1,4 @@
-"""How the next token is chosen from logits."""
+"""Sampling of the next token from logits."""
 
 from dataclasses import dataclass
 

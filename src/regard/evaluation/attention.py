@@ -5,8 +5,7 @@ import torch
 from regard.evaluation.answers import Answer
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
-from regard.explorer.page import embedded
-from regard.explorer.serialize import serialize
+from regard.explorer.page import embedded, serialize
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.text.vocabulary import MASK

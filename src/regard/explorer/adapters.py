@@ -1,7 +1,6 @@
 """The interface of models that the explorer can show."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from regard.errors import UserError
@@ -47,11 +46,6 @@ class Adapter(Protocol):
     def untrained(self) -> "Adapter":
         """Return the same model before its training."""
         ...
-
-
-def hugging_face_hint(name: str) -> str:
-    """Return the end of an error message about a folder that doesn't exist."""
-    return "" if Path(name).exists() else f"; for a Hugging Face model, write hf:{name}"
 
 
 class EmptyTextError(UserError):

@@ -1,7 +1,7 @@
-"""Attention maps: tokens, and the weights of each layer and head."""
+"""Attention maps: tokens, weights and positions of each layer and head."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention import Bias
 from regard.errors import UserError
-from regard.explorer.attention_record import AttentionRecord
-from regard.positions import rotate
+from regard.explorer.intercept import AttentionRecord
+from regard.positions import ShawVectors, rotate
 
 T = TypeVar("T")
 _RANGES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
@@ -73,7 +74,7 @@ class AttentionMap:
     keys: tuple[str, ...]
     layers: tuple[Layer, ...]
     second: int | None = None
-    """Where the second text begins, if two texts form one sequence."""
+    """Position of the second text, if two texts form one sequence."""
     position_info: PositionInfo = field(default_factory=PositionInfo)
 
 
@@ -86,50 +87,41 @@ class Panel:
     text: str = ""
 
 
-def gather_maps(
-    records: Sequence[AttentionRecord],
-    source: Sequence[str],
-    target: Sequence[str] = (),
-    second: int | None = None,
-) -> tuple[AttentionMap, ...]:
-    """Group records by their kind of attention, in order of first appearance.
-
-    `target` is empty where a model reads one text. The kind follows from a layer's path.
-    """
-    kinds: dict[str, list[AttentionRecord]] = {}
-    for record in records:
-        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
-    return tuple(make_map(kind, found, source, target, second) for kind, found in kinds.items())
-
-
-def make_map(
-    kind: str,
-    records: Sequence[AttentionRecord],
-    source: Sequence[str],
-    target: Sequence[str] = (),
-    second: int | None = None,
-) -> AttentionMap:
-    """Return the map of one kind: "self-attention", "encoder", "decoder", "decoder to source"."""
-    names = layer_names([record.layer for record in records])
-    return AttentionMap(
-        name=kind,
-        queries=tuple(source if kind in ("self-attention", "encoder") else target),
-        keys=tuple(target if kind == "decoder" else source),
-        layers=tuple(
-            Layer(name, record, tuple(range(record.weights.shape[1])))
-            for name, record in zip(names, records, strict=True)
-        ),
-        second=second,
-    )
-
-
 def kind_of(layer: str, has_target: bool) -> str:
-    """Return the kind of a layer's attention, one of the names of `make_map`."""
+    """Return the kind of attention of a layer of a run, one of the names of `gather_maps`."""
     if not has_target:
         return "self-attention"
     if "cross" in layer or not re.search(r"\bself_attention\b", layer):
         return "decoder to source"
     return "encoder" if ".encoder." in f".{layer}." else "decoder"
+
+
+def gather_maps(
+    records: Sequence[AttentionRecord],
+    source: Sequence[str],
+    target: Sequence[str] = (),
+    second: int | None = None,
+    kind_of: Callable[[str, bool], str] = kind_of,
+) -> tuple[AttentionMap, ...]:
+    """Group records by their kind of attention, in order of first appearance.
+
+    `target` is empty if a model reads one text. The kind follows from a layer's path:
+    "self-attention", "encoder", "decoder" or "decoder to source".
+    """
+    kinds: dict[str, list[AttentionRecord]] = {}
+    for record in records:
+        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
+    maps = []
+    for kind, found in kinds.items():
+        names = layer_names([record.layer for record in found])
+        layers = (
+            Layer(name, record, tuple(range(record.weights.shape[1])))
+            for name, record in zip(names, found, strict=True)
+        )
+        queries = source if kind in ("self-attention", "encoder") else target
+        keys = target if kind == "decoder" else source
+        maps.append(AttentionMap(kind, tuple(queries), tuple(keys), tuple(layers), second))
+    return tuple(maps)
 
 
 def layer_names(paths: Sequence[str]) -> list[str]:
@@ -207,3 +199,59 @@ def _chosen(there: tuple[T, ...], wanted: Sequence[int] | None, what: str) -> tu
             known = f"there are {len(there)} {what}, numbered from 0"
             raise UserError(f"{known}, not {i}; choose others")
     return tuple(there[i] for i in wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionPicture:
+    """Matrices to draw side by side, in one color scale."""
+
+    name: str
+    rows: str
+    """Meaning of a row: a position, a query, a distance."""
+    columns: str
+    matrices: Mapping[str, Float[Tensor, "rows columns"]]
+    first: int = 0
+    """Number of the first row."""
+
+
+def position_pictures(one: AttentionMap) -> list[PositionPicture]:
+    """Return the pictures of a map's positions; a bias shared by layers is drawn once."""
+    found = [*_before_attention(one.position_info)]
+    drawn: list[Tensor] = []
+    for layer in one.layers:
+        picture = _of_bias(layer)
+        if picture is None:
+            continue
+        numbers = torch.stack(list(picture.matrices.values()))
+        if not any(numbers.equal(other) for other in drawn):
+            drawn.append(numbers)
+            found.append(picture)
+    return found
+
+
+def _before_attention(info: PositionInfo) -> Iterator[PositionPicture]:
+    if info.vectors is not None:
+        vectors = {"vectors": info.vectors}
+        yield PositionPicture("added to the embeddings", "position", "dimension", vectors)
+    if info.rotation is not None:
+        cos, signed_sin = info.rotation
+        half = cos.shape[1] // 2
+        angles = {"cosines": cos[:, :half], "sines": signed_sin[:, half:]}
+        yield PositionPicture("rotation of q and k", "position", "pair of dimensions", angles)
+
+
+@torch.no_grad()
+def _of_bias(layer: Layer) -> PositionPicture | None:
+    """Numbers added to scores, by head; vectors added to keys and values, by distance."""
+    bias = layer.record.bias
+    if isinstance(bias, ShawVectors):
+        vectors = {"on keys": bias.keys.detach(), "on values": bias.values.detach()}
+        name = "added to keys and values"
+        return PositionPicture(name, "distance", "dimension", vectors, -bias.clip)
+    if isinstance(bias, Bias):
+        added = bias.dense(*layer.record.positions)
+        added = added[0] if added.ndim == 4 else added
+        heads = {f"head {head}": added[head] for head in layer.heads}
+        name = f"added to the scores, from layer {layer.name}"
+        return PositionPicture(name, "query", "key", heads)
+    return None

@@ -1,4 +1,4 @@
-"""How a loss depends on each attention weight: ∂L/∂A[i, j]."""
+"""Gradients of a loss by attention weights: ∂L/∂A[i, j]."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap, layer_names
-from regard.explorer.attention_record import AttentionRecord
-from regard.explorer.intercept import Interceptor
+from regard.explorer.intercept import AttentionRecord, Interceptor
 from regard.models.builders import LanguageModel, MaskedLanguageModel, Model, SequenceToSequence
 
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.drawing import panels, to_png, to_svg
+from regard.drawing import color_bar, heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap, value_lengths
 
 SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "⁇", "\n"})
@@ -94,12 +95,13 @@ def mean_entropy(heads: Sequence[Head]) -> float:
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
     """Draw a row a head and a column a score: SVG for ".svg", else PNG."""
     names = [name for name in heads[0].scores if name not in _NO_SHARES]
-    with panels(height=0.6 + 0.22 * len(heads), width=7.5) as (figure, (axes,)):
+    with panels(height=1.8 + 0.22 * len(heads), width=8) as (figure, (axes,)):
         values = [[head.scores[name] for name in names] for head in heads]
-        axes.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        heat_map(axes, np.array(values))
         axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
         axes.set_yticks(range(len(heads)), [f"{head.layer}.{head.head}" for head in heads])
         axes.set_ylabel("layer.head")
+        color_bar(figure, [axes], strongest=1, signed=False, label="share")
         title = "Share of each head's attention weight by pattern"
         return to_svg(figure, title).encode() if ending == ".svg" else to_png(figure)
 

@@ -9,14 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import Attention, Mask
-from regard.explorer.adapters import HUGGING_FACE, Adapter, hugging_face_hint
+from regard.attention import AnyBias, Attention, Mask
+from regard.explorer.adapters import HUGGING_FACE, Adapter
 from regard.explorer.attention_maps import AttentionMap, Layer, Panel, choose
-from regard.explorer.attention_record import AnyBias, make_record
-from regard.explorer.page import in_notebook, page
+from regard.explorer.intercept import make_record
+from regard.explorer.page import HeadIndex, in_notebook, page, serialize
 from regard.explorer.pictures import draw_map
 from regard.explorer.run_adapter import RunAdapter, untrained_run
-from regard.explorer.serialize import HeadIndex, serialize
 from regard.files import write_file
 from regard.runs.recipe import require_run
 from regard.runs.run import Run
@@ -79,7 +78,7 @@ class View:
         return replace(self, word=word)
 
     def __repr__(self) -> str:
-        """Short, because notebooks store it beside the page."""
+        """Return a short text, which notebooks store with the page."""
         return f"View({self.title!r})"
 
     def _repr_html_(self) -> str:
@@ -112,7 +111,7 @@ def look_at_attention(
     queries: Sequence[str] = (),
     keys: Sequence[str] = (),
     mask: Mask | None = None,
-    bias: AnyBias = None,
+    bias: AnyBias | None = None,
 ) -> View:
     """Return the attention of a mechanism to tensors, without a model.
 
@@ -132,17 +131,21 @@ def look_at_attention(
     return View(title, (Panel(title, (shown,)),))
 
 
-def open_model(name: str, *, device: torch.device, download: bool = False) -> Run | Adapter:
+def open_model(
+    name: str, *, device: torch.device | None = None, download: bool = False
+) -> Run | Adapter:
     """Load a run folder, or with the prefix "hf:" a Hugging Face model from a folder or the cache.
 
     Raises:
         UserError: it doesn't exist or can't be loaded.
     """
     if not name.startswith(HUGGING_FACE):
-        return Run.load(require_run(Path(name), hugging_face_hint(name)), device=device)
+        return Run.load(require_run(Path(name), or_hugging_face=True), device=device)
     from regard.explorer.huggingface.adapter import HuggingFaceModel
 
-    return HuggingFaceModel.load(name.removeprefix(HUGGING_FACE), device=device, download=download)
+    return HuggingFaceModel.load(
+        name.removeprefix(HUGGING_FACE), device=device or "cpu", download=download
+    )
 
 
 def adapter_of(model: Run | Adapter) -> Adapter:

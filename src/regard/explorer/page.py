@@ -1,11 +1,29 @@
-"""Self-contained attention pages: offline, and safe for any text."""
+"""Attention pages: self-contained, offline, and safe for any text."""
 
 import json
 from base64 import b64encode
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import Any
+from itertools import combinations, pairwise, product
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.explorer.attention_maps import (
+    AttentionMap,
+    Layer,
+    Panel,
+    PositionPicture,
+    position_pictures,
+)
+from regard.explorer.head_scores import blocks
+from regard.explorer.intercept import score_steps
+from regard.explorer.token_comparison import TokenComparison, compare_tokens
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -116,3 +134,214 @@ def style() -> str:
 
 def _static(name: str) -> str:
     return (files("regard.explorer") / "static" / name).read_text(encoding="utf-8")
+
+
+LARGEST = 16_000_000
+"""Bytes of weights on a page: beyond that, browsers are slow."""
+LARGEST_STEPS = 32_000_000
+"""Bytes of exact scores; they are decoded on demand, so there may be more of them."""
+DETAILED = 4
+"""Heads with exact queries, keys and scores on a page."""
+
+
+class TooLargeError(UserError):
+    """A page can't show so much smoothly. `fact` leaves out the remedy, which depends on where."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(f"{fact}: {remedy}")
+        self.fact = fact
+
+
+HeadIndex: TypeAlias = tuple[int, int, int]
+"""Map, layer and head, from 0, as they are shown."""
+
+
+def serialize(
+    title: str,
+    panels: Sequence[Panel],
+    detail: Collection[HeadIndex] = (),
+    word: str | None = None,
+) -> dict[str, Any]:
+    """Return the data of a page; `word` is compared between panels.
+
+    Raises:
+        TooLargeError: there are too many numbers.
+        UserError: there are too many heads with detail, or a panel doesn't have the word.
+    """
+    size = sum(_bytes(one) for panel in panels for one in panel.maps)
+    if size > LARGEST:
+        raise TooLargeError(
+            f"{size / 1e6:.0f} MB of weights are more than a page can show smoothly "
+            f"({LARGEST / 1e6:.0f} MB)",
+            "choose some --layers or --heads, or a shorter text",
+        )
+    if len(detail) > DETAILED:
+        raise UserError(
+            f"--detail of {len(detail)} heads is too much for a page; choose {DETAILED}"
+        )
+    for one in detail:
+        if not any(_has(panel, one) for panel in panels):
+            raise UserError(
+                f"layer {one[1]}, head {one[2]} is not among the heads on the page (numbered as "
+                "they are shown); choose another"
+            )
+    written = [_panel(panel, detail) for panel in panels]
+    exact = sum(_letters(panel["details"]) for panel in written)
+    if exact > LARGEST_STEPS:
+        raise TooLargeError(
+            f"exact scores of {exact / 1e6:.0f} MB are more than a page can show smoothly "
+            f"({LARGEST_STEPS / 1e6:.0f} MB)",
+            "choose fewer --detail, or a shorter text",
+        )
+    return {"title": title, "panels": written, "words": list(_words(panels, word))}
+
+
+def _letters(value: Any) -> int:
+    """Characters of all strings in a plain value."""
+    if isinstance(value, dict | list):
+        return sum(map(_letters, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, str) else 0
+
+
+def _bytes(one: AttentionMap) -> int:
+    """Size of a map's weights and position pictures on a page."""
+    heads = sum(len(layer.heads) for layer in one.layers)
+    drawn = [matrix for picture in position_pictures(one) for matrix in picture.matrices.values()]
+    numbers = heads * len(one.queries) * len(one.keys) + sum(matrix.numel() for matrix in drawn)
+    return numbers * 4 // 3
+
+
+def _panel(panel: Panel, detail: Collection[HeadIndex]) -> dict[str, Any]:
+    return {
+        "name": panel.name,
+        "text": panel.text,
+        "maps": [_map(one) for one in panel.maps],
+        "details": [_detail(panel.maps[one[0]], *one) for one in detail if _has(panel, one)],
+    }
+
+
+def _has(panel: Panel, chosen: HeadIndex) -> bool:
+    """Whether a head is on the page."""
+    where, layer, head = chosen
+    layers = panel.maps[where].layers if where < len(panel.maps) else ()
+    return layer < len(layers) and head < len(layers[layer].heads)
+
+
+def _map(one: AttentionMap) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "queries": one.queries,
+        "keys": one.keys,
+        "second": one.second,
+        "layers": [
+            {"name": layer.name, "heads": _heads(layer, one.second)} for layer in one.layers
+        ],
+        "positions": [_picture(picture) for picture in position_pictures(one)],
+    }
+
+
+def _heads(layer: Layer, second: int | None) -> list[dict[str, Any]]:
+    """Weights, ‖v_j W_O‖, and the blocks of two texts."""
+    weights, lengths = layer.record.weights[0], layer.value_lengths
+    found: list[dict[str, Any]] = []
+    for head in layer.heads:
+        one: dict[str, Any] = {"name": str(head)} | pack(_array(weights[head]))
+        if lengths is not None:
+            one["lengths"] = pack(_array(lengths[[head]]))
+        if second:
+            one["blocks"] = blocks(weights[head], second).tolist()
+        found.append(one)
+    return found
+
+
+def _picture(picture: PositionPicture) -> dict[str, Any]:
+    matrices = {name: _array(matrix) for name, matrix in picture.matrices.items()}
+    rows, columns = next(iter(matrices.values())).shape
+    return {
+        "name": picture.name,
+        "rows": picture.rows,
+        "columns": picture.columns,
+        "first": picture.first,
+        "shape": [rows, columns],
+        "matrices": [{"name": name} | pack(matrix) for name, matrix in matrices.items()],
+    }
+
+
+def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]]:
+    """Words shared by two panels, for each pair of panels and each kind of attention."""
+    for first, second in combinations(range(len(panels)), 2):
+        for (i, one), (j, other) in product(
+            enumerate(panels[first].maps), enumerate(panels[second].maps)
+        ):
+            compared = compare_tokens(one, other, word)
+            if compared is not None:
+                yield {"panels": [first, second], "kinds": [i, j]} | _comparison(compared)
+
+
+def _comparison(compared: TokenComparison) -> dict[str, Any]:
+    return {
+        "pairs": compared.pairs,
+        "cosines": _base64(_array(compared.cosines)),
+        "distances": _base64(_array(compared.distances)),
+        "vectors": [[_base64(_array(part)) for part in panel] for panel in compared.vectors],
+    }
+
+
+def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:
+    """Return a matrix with a byte a weight: 0 and 255 are the lowest and the highest of each row.
+
+    Zero, the most frequent weight, is one of them unless a row has negative weights.
+    """
+    low = np.minimum(weights.min(1, keepdims=True), 0)
+    high = np.maximum(weights.max(1, keepdims=True), low)
+    span = np.where(high > low, high - low, 1)
+    values = np.rint((weights - low) / span * 255).astype(np.uint8)
+    return {"scales": _base64(np.concatenate([low, high], 1)), "values": _text(values.tobytes())}
+
+
+def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, Any]:
+    """Exact vectors and scores of a head."""
+    record, number = one.layers[layer].record, one.layers[layer].heads[head]
+    kv_head = record.kv_heads[number]
+    query, key = record.query[0, [number]], record.key[0, [kv_head]]
+    info = one.position_info
+    before = {"q": info.before_rotation(query), "k": info.before_rotation(key)}
+    return {
+        "map": where,
+        "layer": layer,
+        "head": head,
+        "d": query.shape[-1],
+        "q": _base64(_array(query)),
+        "k": _base64(_array(key)),
+        "v": _base64(_array(record.value[0, kv_head])),
+        "output": _base64(_array(record.output_from(record.weights)[0, number])),
+        "before": {name: _base64(_array(x)) for name, x in before.items() if x is not None},
+        "implied": record.score_attention is None,
+        "steps": _steps(score_steps(record, 0, number)),
+    }
+
+
+def _steps(found: Sequence[tuple[str, Tensor]]) -> list[dict[str, str]]:
+    """Named steps with the numbers that don't follow from the one before: q·k is Σ q ∘ k."""
+    written = [{"name": found[0][0]}]
+    for (_, before), (name, matrix) in pairwise(found):
+        hidden = matrix.isinf()
+        if hidden.any() and matrix.equal(before.masked_fill(hidden, float("-inf"))):
+            bits = np.packbits(hidden.cpu().numpy(), bitorder="little")
+            written.append({"name": name, "hidden": _text(bits.tobytes())})
+        else:
+            written.append({"name": name, "values": _base64(_array(matrix))})
+    return written
+
+
+def _array(x: Tensor) -> Float[np.ndarray, "..."]:
+    array: np.ndarray = x.detach().float().cpu().numpy()
+    return array
+
+
+def _base64(x: Float[np.ndarray, "..."]) -> str:
+    return _text(np.ascontiguousarray(x, dtype="<f4").tobytes())
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batch import lengths_of
 from regard.decoding import generate
 from regard.errors import UserError
 from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
@@ -148,7 +147,7 @@ class RunAdapter:
     def _padded(self, ids: list[int]) -> list[Tensor]:
         """One row and its length."""
         rows = self._tensor(ids)
-        return [rows, lengths_of([ids]).to(rows.device)]
+        return [rows, torch.tensor([len(ids)], device=rows.device)]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], device=next(self.run.model.parameters()).device)

@@ -109,7 +109,7 @@ def _plain(token: str) -> str:
 
 
 def _shape(one: AttentionMap) -> tuple[object, ...] | None:
-    """What comparable maps have in common; None if queries and keys are different words."""
+    """Return the shape of comparable maps; None if queries and keys are different words."""
     if one.queries != one.keys:
         return None
     layers = {

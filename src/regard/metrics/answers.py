@@ -1,4 +1,4 @@
-"""Right or wrong, and whether confidence knows it."""
+"""Correctness of answers, and how well confidence predicts it."""
 
 from collections.abc import Sequence
 from math import exp, log

@@ -1,4 +1,4 @@
-"""Which classes are told apart, and which are taken for one another."""
+"""Scores of classes, and confusion between them."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -25,7 +25,7 @@ def macro_f1(predicted: Sequence[Label], true: Sequence[Label], *, seed: int = 0
 def confusion(
     predicted: Sequence[Label], true: Sequence[Label]
 ) -> tuple[list[Label], Int[np.ndarray, "classes classes"]]:
-    """How often each class was taken for each.
+    """Confusion matrix: counts of each true and predicted class.
 
     Returns:
         The classes in order, and the counts: a row for each true class, a column for each

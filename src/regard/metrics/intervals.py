@@ -1,4 +1,4 @@
-"""How sure a number is."""
+"""Confidence intervals."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

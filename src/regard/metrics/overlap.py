@@ -1,4 +1,4 @@
-"""How much of a reference a predicted text repeats: ROUGE, BLEU and chrF."""
+"""Overlap of predicted texts with references: ROUGE, BLEU and chrF."""
 
 import re
 from collections.abc import Sequence

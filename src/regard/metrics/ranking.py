@@ -1,4 +1,4 @@
-"""How high the right document stands among all."""
+"""Scores of rankings by the rank of the right document."""
 
 import numpy as np
 from jaxtyping import Float, Int

@@ -30,7 +30,7 @@ def tag_macro_f1(predicted: Tags, true: Tags, *, seed: int = 0) -> Interval:
 
 
 def _counts(predicted: Tags, true: Tags) -> Int[np.ndarray, "texts tags 3"]:
-    """How often each tag is right, predicted and true in each text."""
+    """Counts of each tag per text: right, predicted and true."""
     kinds = sorted({tag for text in (*predicted, *true) for tag in text})
     place = {tag: i for i, tag in enumerate(kinds)}
     counts = np.zeros((len(true), len(kinds), 3), dtype=int)

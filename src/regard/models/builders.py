@@ -115,7 +115,7 @@ class SequenceToSequence(nn.Module):
     def condition(
         self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]
     ) -> "ConditionedModel":
-        """What writes targets for these sources, as a language model continues prompts."""
+        """Return a generator of these sources' targets, with a language model's interface."""
         return ConditionedModel(self, self.body.encode(source, lengths))
 
 
@@ -286,13 +286,13 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
     """A new model, with weights by torch's seed.
 
     Raises:
-        UserError: the head doesn't fit the family, or has no labels to tell apart.
-        UnsupportedError: the mechanism can't do what the family asks of it.
+        UserError: the head doesn't fit the family, or has fewer than two labels.
+        UnsupportedError: the mechanism lacks a feature that the family requires.
     """
     match config, head:
         case _, (ClassificationHeadConfig(labels=()) | TokenClassificationHeadConfig(labels=())):
             raise UserError(
-                "head.labels: names none to tell apart: give them, or train on examples that do "
+                "head.labels: needs at least two labels: list them, or train on examples that have "
                 "(`regard train classification FILE`)"
             )
         case ((DecoderConfig() | RecurrentConfig() | FixedWindowConfig()), LMHeadConfig()):
@@ -332,7 +332,7 @@ HEADS = {
 def make_causal_body(
     config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
 ) -> CausalBody:
-    """What reads a text from its beginning, and can be asked after each token."""
+    """A model that reads a text from its beginning and can stop after any token."""
     match config:
         case DecoderConfig():
             return Decoder(config, vocabulary)
@@ -343,7 +343,7 @@ def make_causal_body(
 
 
 def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabulary: int) -> Body:
-    """What reads a whole text."""
+    """A body that reads whole texts."""
     match config:
         case EncoderConfig():
             return Encoder(config, vocabulary)

@@ -11,12 +11,12 @@ from regard.config import Config, Count, Positive, Probability
 
 
 class AbsoluteConfig(Config, frozen=True):
-    """Vectors of positions, beside or on the embeddings."""
+    """Position vectors, added to the embeddings or concatenated with them."""
 
     combine: Literal["add", "concatenate"] = "add"
-    """Whether they are added to the embeddings, or make up a part of their width."""
+    """Added to the embeddings, or concatenated with them."""
     width: Positive | None = None
-    """Width of the part if concatenated; half of d_model if not given."""
+    """Width if concatenated. Default: half of d_model."""
 
     def __post_init__(self) -> None:
         if self.width is not None and self.combine == "add":
@@ -27,44 +27,44 @@ class AbsoluteConfig(Config, frozen=True):
 
 
 class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"):
-    """One learned vector a position."""
+    """One learned vector per position."""
 
 
 class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinusoidal"):
-    """Sines and cosines of positions."""
+    """Sines and cosines of the position."""
 
     base: Annotated[float, Meta(gt=1)] = 10_000.0
     """The longest wavelength is about 2π times this."""
 
 
 class OneHotConfig(Config, frozen=True, tag_field="kind", tag="one-hot"):
-    """One coordinate a position."""
+    """One unit vector per position."""
 
     combine: Literal["add", "concatenate"] = "add"
-    """Whether they are added to the embeddings or concatenated, one coordinate a position."""
+    """Added to the embeddings, or concatenated with them."""
 
 
 class RelativeBiasConfig(Config, frozen=True, tag_field="kind", tag="relative-bias"):
-    """A learned number a head and distance, added to scores."""
+    """A learned number per head and distance, added to the scores."""
 
     clip: Count | None = None
-    """The farthest distance with a number of its own; all have one if not given."""
+    """Largest distance with its own number. Default: no limit."""
 
 
 class ShawVectorsConfig(Config, frozen=True, tag_field="kind", tag="shaw-vectors"):
-    """Learned vectors a distance, added to keys and values."""
+    """Learned vectors per distance, added to keys and values."""
 
     clip: Count = 16
-    """The farthest distance with vectors of its own."""
+    """Largest distance with its own vectors."""
 
 
 class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
-    """A learned number a head and bucket of distances, added to scores."""
+    """A learned number per head and bucket of distances, added to the scores."""
 
     buckets: Annotated[int, Meta(ge=2)] = 32
-    """Buckets; the first half holds one distance each, the others ever more."""
+    """Number of buckets; the first half holds one distance each, the others increasingly many."""
     max_distance: Annotated[int, Meta(ge=2)] = 128
-    """All beyond share the last bucket."""
+    """Distances from here on share the last bucket."""
 
     def __post_init__(self) -> None:
         if self.max_distance <= self.buckets // 2:
@@ -75,18 +75,18 @@ class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
 
 
 class AlibiConfig(Config, frozen=True, tag_field="kind", tag="alibi"):
-    """Scores fall with distance, in each head at its own rate."""
+    """Scores decrease linearly with distance, with a slope per head."""
 
 
 class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
-    """Queries and keys turned by their positions."""
+    """Queries and keys rotated by their positions."""
 
     base: Annotated[float, Meta(gt=1)] = 10_000.0
     """The longest wavelength is about 2π times this."""
 
 
 class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
-    """No positions: only the causal mask tells the order."""
+    """No positions; only the causal mask carries order."""
 
 
 PositionsConfig: TypeAlias = (
@@ -106,7 +106,7 @@ PositionsConfig: TypeAlias = (
 
 
 class TransformerConfig(Config, frozen=True):
-    """A stack of Transformer layers, and what goes into it."""
+    """A stack of Transformer layers with its embeddings."""
 
     context_length: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
@@ -115,26 +115,26 @@ class TransformerConfig(Config, frozen=True):
     n_heads: Positive = 8
     """Number of attention heads."""
     n_kv_heads: Positive | None = None
-    """Number of key/value heads, shared by consecutive heads; as many as heads if not given."""
+    """Number of key/value heads, shared by consecutive heads. Default: n_heads."""
     d_model: Positive = 256
     """Width of the residual stream."""
     d_ff: Positive | None = None
-    """Width of the feed-forward layer; four times d_model if not given."""
+    """Width of the feed-forward layer. Default: four times d_model."""
     activation: Literal["gelu", "gelu-tanh", "relu", "relu2"] = "gelu"
     """Activation of the feed-forward layer; gelu-tanh is GPT-2's approximation of gelu, relu2 is
     relu squared."""
     norm: Literal["pre", "post"] = "pre"
-    """Whether each branch reads what is normalized, or its sum with the stream is normalized."""
+    """Layer norm before each branch, or after each residual sum."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
-    """What is added to the variance that a norm divides by."""
+    """Added to the variance in layer norms."""
     dropout: Probability = 0.1
-    """Dropout of embeddings, residual branches, and a softmax's attention weights."""
+    """Dropout of embeddings, residual branches and attention weights (softmax only)."""
     attention: AttentionConfig = SoftmaxConfig()
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
     short_conv: Annotated[int, Meta(ge=0, le=16)] = 0
-    """Tokens that a causal convolution of queries, keys and values spans; 0: none; 4 is usual."""
+    """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:
@@ -166,7 +166,7 @@ class TransformerConfig(Config, frozen=True):
             )
         if width >= self.d_model:
             raise ValueError(
-                f"concatenated positions of width {width} leave no room for tokens in "
+                f"concatenated positions of width {width} leave no width for tokens in "
                 f"d_model = {self.d_model}"
             )
 
@@ -201,7 +201,7 @@ class TiedConfig(TransformerConfig, frozen=True):
     """A stack whose head may share its embedding matrix."""
 
     tie_head: bool = False
-    """Whether the head that scores tokens uses the embedding matrix."""
+    """Whether the output head uses the embedding matrix."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,23 +213,23 @@ class TiedConfig(TransformerConfig, frozen=True):
 
 
 class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
-    """A decoder-only Transformer (GPT): each token looks at those before."""
+    """A decoder-only Transformer (GPT), with causal attention."""
 
 
 class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
-    """An encoder-only Transformer (BERT): all tokens look at one another."""
+    """An encoder-only Transformer (BERT), with bidirectional attention."""
 
     n_token_types: Count = 0
-    """Number of token types with an embedding each; 0: none."""
+    """Number of token types, each with an embedding; 0: none."""
 
 
 class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-decoder"):
-    """An encoder that reads a source, and a decoder that looks at it while it writes a target."""
+    """An encoder of the source, and a decoder of the target with cross-attention to it."""
 
     encoder: TransformerConfig = TransformerConfig()
-    """The side that reads."""
+    """The encoder."""
     decoder: TransformerConfig = TransformerConfig()
-    """The side that writes."""
+    """The decoder."""
 
     @property
     def context_length(self) -> int:
@@ -246,22 +246,22 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
 
 
 class RecurrentLayersConfig(Config, frozen=True):
-    """What all recurrent networks have."""
+    """Base of recurrent networks."""
 
     context_length: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
     cell: Literal["vanilla", "gru", "lstm"] = "gru"
-    """How a state follows from the one before: without gates, or by one of the gated cells."""
+    """Type of the recurrent cell."""
     activation: Literal["tanh", "identity"] = "tanh"
-    """Activation of vanilla cells; with the identity, states are linear in those before."""
+    """Activation of vanilla cells; identity makes a linear recurrence."""
     n_layers: Positive = 2
     """Number of layers."""
     d_model: Positive = 256
-    """Width of the embeddings, and of the states of a layer in one direction."""
+    """Width of the embeddings, and of a layer's states in each direction."""
     dropout: Probability = 0.1
-    """Dropout of embeddings, between layers, and of a softmax's attention weights."""
+    """Dropout of embeddings, between layers, and of attention weights (softmax only)."""
     bidirectional: bool = False
-    """Whether the tokens are read from the end too; not for what predicts the next one."""
+    """Whether a second network reads from the end; not for next-token prediction."""
 
     @property
     def summary(self) -> str:
@@ -281,7 +281,7 @@ class RecurrentLayersConfig(Config, frozen=True):
 
 
 class RecurrentConfig(RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn"):
-    """A recurrent network that reads one sequence."""
+    """A recurrent network."""
 
     tie_head: bool = False
     """Whether the head uses the embedding matrix."""
@@ -290,22 +290,22 @@ class RecurrentConfig(RecurrentLayersConfig, frozen=True, tag_field="kind", tag=
 class RecurrentEncoderDecoderConfig(
     RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn-encoder-decoder"
 ):
-    """A recurrent network that reads one sequence, and another that continues from its states.
+    """A recurrent encoder, and a recurrent decoder that continues from its last states.
 
     `bidirectional` is of the encoder; a decoder never looks ahead.
     """
 
     attention: AttentionConfig | None = None
-    """How the decoder looks at the encoder's states; not given, it begins with the last alone."""
+    """Attention to the encoder's states. Default: none, only the last state is passed on."""
 
 
 class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
-    """A language model that sees a fixed number of tokens (Bengio et al., 2003)."""
+    """A language model of the last tokens (Bengio et al., 2003)."""
 
     context_length: Annotated[int, Meta(ge=8)] = 128
     """Longest sequence, in tokens."""
     size: Positive = 8
-    """Tokens that it sees, the newest among them."""
+    """Number of tokens in the window."""
     d_model: Positive = 256
     """Width of the embeddings and of the output."""
     d_hidden: Positive = 512
@@ -329,7 +329,7 @@ ModelConfig: TypeAlias = (
     | RecurrentEncoderDecoderConfig
     | FixedWindowConfig
 )
-"""What a model is made of, one class a family."""
+"""Configurations of bodies, one class per family."""
 
 CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
 """The families that see each token after those before, and none that follows."""
@@ -342,40 +342,40 @@ Pool = Literal["first", "mean", "last"]
 
 
 class LMHeadConfig(Config, frozen=True, tag_field="kind", tag="lm"):
-    """Scores for the next token."""
+    """Logits of the next token."""
 
 
 class MaskedLMHeadConfig(Config, frozen=True, tag_field="kind", tag="masked-lm"):
-    """Scores for the tokens that are masked, by a layer of their own (Devlin et al., 2019)."""
+    """Logits of masked tokens, from an extra layer (Devlin et al., 2019)."""
 
 
 class ClassificationHeadConfig(Config, frozen=True, tag_field="kind", tag="classification"):
-    """Scores for the label of a whole text."""
+    """Logits of the label of a text."""
 
     pool: Pool = "mean"
-    """Which hidden states stand for the text; a decoder's are told by its last."""
+    """Pooling of hidden states; a causal body uses its last state."""
     labels: tuple[str, ...] = ()
-    """The labels; those of the training data if not given."""
+    """The labels. Default: those of the training data."""
 
 
 class TokenClassificationHeadConfig(
     Config, frozen=True, tag_field="kind", tag="token-classification"
 ):
-    """Scores for a label of each token."""
+    """Logits of the label of each token."""
 
     labels: tuple[str, ...] = ()
-    """The labels; those of the training data if not given."""
+    """The labels. Default: those of the training data."""
 
 
 class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
-    """A vector of length 1 for a whole text, near those of texts that belong to it."""
+    """A vector of length 1 per text, close to those of matching texts."""
 
     pool: Pool = "mean"
-    """Which hidden states stand for the text."""
+    """Pooling of hidden states."""
     width: Positive = 128
     """Width of the vector."""
     temperature: Annotated[float, Meta(gt=0)] = 0.05
-    """What similarities are divided by in training."""
+    """Divides similarities in training."""
 
 
 HeadConfig: TypeAlias = (

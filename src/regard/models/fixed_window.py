@@ -19,7 +19,7 @@ class FixedWindowStates:
 
     input_ids: Int[Tensor, "b s_less_1"]
     length: Int[Tensor, " b"]
-    """How many tokens each row has seen."""
+    """Number of tokens so far, per row."""
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What is made of the hidden states of a body: scores of tokens, labels, or a vector.
+"""Heads: logits of tokens, logits of labels, or vectors, from the hidden states of a body.
 
 Shapes: b rows, n tokens, d the width of the body.
 """
@@ -63,7 +63,7 @@ class EmbeddingHead(nn.Module):
 def pooled_states(
     hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"], pool: Pool
 ) -> Float[Tensor, "b d"]:
-    """What stands for each row, whose padding at the end counts for nothing."""
+    """Return one pooled state per row, without its padding."""
     if pool == "first":
         return hidden[:, 0]
     if pool == "last":

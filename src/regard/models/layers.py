@@ -20,7 +20,7 @@ Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
 AnyBias: TypeAlias = Bias | RelativeVectors
-"""What relative positions add to scores, or to keys and values."""
+"""Relative positions in scores, or in keys and values."""
 
 
 def build_attention(config: TransformerConfig, layer: int) -> Attention:
@@ -108,7 +108,7 @@ class SelfAttention(nn.Module):
 
 
 class ShortConvolution(nn.Conv1d):
-    """A causal convolution of each channel by itself, over a token and the few before it.
+    """A depthwise causal convolution over a token and the few before it.
 
     A head can look up what follows a token only if keys know what they follow: by a layer that
     looks back by one, or by a short convolution (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora
@@ -151,7 +151,7 @@ class ConvolvedState:
 
     @property
     def length(self) -> Int[Tensor, " b"]:
-        """How many tokens each row has seen."""
+        """Number of tokens so far, per row."""
         return self.attention.length
 
     @property
@@ -317,7 +317,7 @@ class Layer(nn.Module):
         return self._add(self.norm_feed_forward, x, fed)
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """What a branch reads."""
+        """Return the input of a branch."""
         read: Tensor = norm(x) if self.norm_first else x
         return read
 

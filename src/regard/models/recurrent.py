@@ -20,7 +20,7 @@ from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
 
 Lengths: TypeAlias = Int[Tensor, " b"]
-"""How many tokens of each row are real."""
+"""Number of tokens of each row, without padding."""
 
 
 class LinearRNN(nn.Module):
@@ -194,7 +194,7 @@ class RecurrentStates:
 
     layers: Float[Tensor, "layers parts b d"]
     length: Int[Tensor, " b"]
-    """How many tokens each row has seen."""
+    """Number of tokens so far, per row."""
 
     @property
     def bytes(self) -> int:
@@ -302,7 +302,7 @@ class RecurrentEncoder(nn.Module):
 
 
 def require_fit(tokens: int, block: int) -> None:
-    """Refuse more tokens than a block.
+    """Raise for more tokens than the context length.
 
     Raises:
         ValueError: names both.

@@ -116,21 +116,21 @@ class GlobalAttention(nn.Module):
         source: Float[Tensor, "b m d_source"],
         lengths: Int[Tensor, " b"],
     ) -> Float[Tensor, "b 1 n m"]:
-        """How much of each encoder state each decoder state gathers."""
+        """Return the attention weights of decoder states on encoder states."""
         query, key = self.q_proj(hidden)[:, None], self.k_proj(source)[:, None]
         return self.mechanism.weights(query, key, mask=Mask.lengths(lengths))
 
 
 @dataclass(frozen=True, eq=False)
 class EncoderDecoderStates:
-    """What a decoder remembers of its own sequence, and what it looks at of the source."""
+    """Decoding state of the target, and the memory of the source."""
 
     decoder: RecurrentStates
     source: State | None
 
     @property
     def length(self) -> Int[Tensor, " b"]:
-        """How many tokens of the target each row has seen."""
+        """Number of target tokens so far, per row."""
         return self.decoder.length
 
     @property
@@ -231,7 +231,7 @@ class RecurrentEncoderDecoder(nn.Module):
         source_lengths: Int[Tensor, " b"],
         input_ids: Int[Tensor, "b n"],
     ) -> Float[Tensor, "b 1 n m"]:
-        """How much of each source token's state each target token gathers.
+        """Return the attention weights of target tokens on source tokens.
 
         Raises:
             UserError: the model has no attention.

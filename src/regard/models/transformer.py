@@ -37,19 +37,19 @@ from regard.positions import (
 )
 
 Memories: TypeAlias = Sequence[State]
-"""A source as each layer of a decoder looks at it."""
+"""State of a source for the cross-attention of each layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderStates:
-    """What a decoder remembers in each layer: the tokens so far, and the source if there is one."""
+    """Decoding states of each layer: of the tokens so far, and of the source if there is one."""
 
     layers: Sequence[State]
     memories: Memories | None = None
 
     @property
     def length(self) -> Int[Tensor, " b"]:
-        """How many tokens each row has seen."""
+        """Number of tokens so far, per row."""
         return self.layers[0].length
 
     @property
@@ -58,7 +58,7 @@ class DecoderStates:
         return sum(state.bytes for state in (*self.layers, *(self.memories or ())))
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "DecoderStates":
-        """The states of the given rows, in that order; these here are used up."""
+        """Return the states of the given rows, in that order; the old states become invalid."""
         memories = self.memories and [memory.reorder(rows) for memory in self.memories]
         return DecoderStates([state.reorder(rows) for state in self.layers], memories)
 
@@ -240,7 +240,7 @@ def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -
 
 
 def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot | None:
-    """Vectors that are added to the embeddings, or concatenated with them."""
+    """Return the position vectors of the input, if any."""
     d = config.d_positions or config.d_model
     match config.positions:
         case LearnedConfig():
@@ -253,14 +253,14 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 
 def _make_rotary(config: TransformerConfig) -> Rotary | None:
-    """The rotation of queries and keys."""
+    """Return the rotary positions, if any."""
     if isinstance(config.positions, RotaryConfig):
         return Rotary(length=config.context_length, d=config.d_head, base=config.positions.base)
     return None
 
 
 def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:
-    """Terms of the scores, or vectors added to keys and values, shared by all layers."""
+    """Return the bias of the scores, or of keys and values, that all layers share, if any."""
     match config.positions:
         case RelativeBiasConfig(clip=None):
             return RelativeBias(heads=config.n_heads, length=config.context_length)

@@ -1,16 +1,22 @@
 """Position encodings: on the input, on the scores, on keys and values, or by rotation.
 
-The names below are loaded when they are first used, so that configuration waits for no torch.
+The names below are imported on first use, so that configuration imports no torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.positions.absolute import Learned, OneHot, Sinusoidal, shift_matrix
-    from regard.positions.bias import Alibi, RelativeBias, T5Bias
-    from regard.positions.rotary import Rotary, rotate
-    from regard.positions.vectors import ShawVectors
+    from regard.positions.absolute import Learned as Learned
+    from regard.positions.absolute import OneHot as OneHot
+    from regard.positions.absolute import Sinusoidal as Sinusoidal
+    from regard.positions.absolute import shift_matrix as shift_matrix
+    from regard.positions.bias import Alibi as Alibi
+    from regard.positions.bias import RelativeBias as RelativeBias
+    from regard.positions.bias import T5Bias as T5Bias
+    from regard.positions.rotary import Rotary as Rotary
+    from regard.positions.rotary import rotate as rotate
+    from regard.positions.vectors import ShawVectors as ShawVectors
 
 _NAMES = {
     "absolute": ("Learned", "OneHot", "Sinusoidal", "shift_matrix"),
@@ -20,18 +26,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "Alibi",
-    "Learned",
-    "OneHot",
-    "RelativeBias",
-    "Rotary",
-    "ShawVectors",
-    "Sinusoidal",
-    "T5Bias",
-    "rotate",
-    "shift_matrix",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Positions for the input: a vector a position, to be added to the embedding or put beside it."""
+"""Positions of the input: a vector per position, added to the embedding or concatenated."""
 
 import torch
 from jaxtyping import Float, Float64, Int

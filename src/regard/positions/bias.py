@@ -1,4 +1,4 @@
-"""Positions on the scores: a number a head, added by how far the key stands from the query."""
+"""Positions in the scores: a number per head and distance between query and key."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,10 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.positions.distance import clipped, distances
-
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(score, batch, head, query index, key index) → score, as FlexAttention wants it."""
+"""(score, batch, head, query index, key index) → score, as in FlexAttention."""
 
 
 class DistanceBias(nn.Module, ABC):
@@ -28,12 +26,12 @@ class DistanceBias(nn.Module, ABC):
     def at(
         self, head: Int[Tensor, "*#shape"], distance: Int[Tensor, "*#shape"]
     ) -> Float[Tensor, "*#shape"]:
-        """What a head adds at a distance."""
+        """Return the number that a head adds at a distance."""
 
     def dense(
         self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
     ) -> Float[Tensor, "*rows heads queries keys"]:
-        """What each head adds for each query and key."""
+        """Return the number that each head adds for each query and key."""
         distance = distances(query_positions, key_positions)
         head = torch.arange(self.heads, device=distance.device)[:, None, None]
         return self.at(head, distance[..., None, :, :])
@@ -73,7 +71,7 @@ class _BucketBias(DistanceBias):
 
 
 class RelativeBias(_BucketBias):
-    """A learned number for each distance: Shaw et al. (2018) with scalars in place of vectors."""
+    """A learned number for each distance: Shaw et al. (2018) with scalars instead of vectors."""
 
     def __init__(self, *, heads: int, length: int | None = None, clip: int | None = None) -> None:
         """For distances below `length`, or for any, those beyond ±`clip` sharing its numbers.
@@ -91,7 +89,7 @@ class RelativeBias(_BucketBias):
     def dense(
         self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
     ) -> Float[Tensor, "*rows heads queries keys"]:
-        """What each head adds for each query and key.
+        """Return the number that each head adds for each query and key.
 
         Raises:
             ValueError: a distance reaches `length`. Compiled code, and those who take the bias by
@@ -110,7 +108,7 @@ class RelativeBias(_BucketBias):
 
 
 def _reach(length: int | None, clip: int | None) -> int:
-    """The largest distance that has a number of its own."""
+    """Return the largest distance with its own number."""
     if length is not None and clip is None:
         if length < 1:
             raise ValueError(f"a length must be positive, not {length}")
@@ -175,8 +173,8 @@ def _t5_bucket(
 ) -> Int[Tensor, " distances"]:
     """The first half of the buckets hold a distance each, the others equal ratios of distances.
 
-    Operations and their precision are those of the published code, lest rounding put a distance
-    on the border of two buckets into the other one.
+    Operations and their precision are those of the published code, so that rounding puts each
+    distance into the same bucket.
     """
     exact = buckets // 2
     ratio = (distance.clamp(min=1).float() / exact).log() / math.log(max_distance / exact)
@@ -210,3 +208,15 @@ def _slopes(heads: int) -> list[float]:
     slopes = [2 ** (-8 * k / power) for k in range(1, power + 1)]
     between = [2 ** (-4 * k / power) for k in range(1, 2 * power, 2)]
     return slopes + between[: heads - power]
+
+
+def distances(
+    query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+) -> Int[Tensor, "*rows queries keys"]:
+    """j - i for query i and key j: negative where the key comes first."""
+    return key_positions - query_positions[..., None]
+
+
+def clipped(distance: Int[Tensor, "*shape"], clip: int) -> Int[Tensor, "*shape"]:
+    """Return the index of a clipped distance among 2·clip + 1 entries."""
+    return distance.clamp(-clip, clip) + clip

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned, so that q·k depends on the distance alone."""
+"""Rotary positions: queries and keys are rotated, so that q·k depends on the distance alone."""
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Rotary(nn.Module):
-    """Turn coordinates i and i + d/2 by position · base^(-2i/d) (Su et al., 2021, eq. 15)."""
+    """Rotate coordinates i and i + d/2 by position · base^(-2i/d) (Su et al., 2021, eq. 15)."""
 
     cos: Tensor
     sin: Tensor
@@ -34,7 +34,7 @@ def rotate(
     x: Float[Tensor, "batch heads n d"],
     turn: tuple[Float[Tensor, "rows 1 n d"], Float[Tensor, "rows 1 n d"]],
 ) -> Float[Tensor, "batch heads n d"]:
-    """Turn queries or keys to their positions, in the precision of the cosines."""
+    """Rotate queries or keys to their positions, in the precision of the cosines."""
     cos, signed_sin = turn
     turned = torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
     return turned.to(x.dtype)

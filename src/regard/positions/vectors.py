@@ -1,10 +1,10 @@
-"""Positions on keys and values: vectors added by how far the key stands from the query."""
+"""Positions in keys and values: vectors for the distance between query and key."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.positions.distance import clipped, distances
+from regard.positions.bias import clipped, distances
 
 
 class ShawVectors(nn.Module):
@@ -55,5 +55,5 @@ class ShawVectors(nn.Module):
     def _entry(
         self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
     ) -> Int[Tensor, "*rows 1 queries keys"]:
-        """Which vector stands between each query and key, for all heads."""
+        """Return the index of the vector of each query and key, for all heads."""
         return clipped(distances(query_positions, key_positions), self.clip)[..., None, :, :]

@@ -1,4 +1,4 @@
-"""The state of training on disk: what it takes to go on as if nothing had happened."""
+"""Checkpoints: the state of training on disk, for exact resume."""
 
 import shutil
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ KEPT = 2
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far training got. Random numbers need no state: all are drawn from (seed, step)."""
+    """Progress of a training. Random numbers need no state: all depend on (seed, step)."""
 
     step: int = 0
     """Steps done."""
@@ -90,7 +90,7 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
 def load_checkpoint(
     checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
 ) -> None:
-    """Put model and optimisers into the state of a checkpoint."""
+    """Put model and optimizers into the state of a checkpoint."""
     load_weights(checkpoint.path / "model.safetensors", run)
     tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
     for number, optimizer in enumerate(optimizers):
@@ -103,7 +103,7 @@ def load_checkpoint(
 
 
 def _optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """optimiser.parameter.name → tensor."""
+    """optimizer.parameter.name → tensor."""
     return {
         f"{number}.{parameter}.{key}": value
         for number, optimizer in enumerate(optimizers)

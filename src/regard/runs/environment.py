@@ -53,7 +53,7 @@ class ExecutionEnvironment:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def describe(self) -> dict[str, str | int]:
-        """What exact repetition depends on."""
+        """Return everything that exact repetition depends on."""
         return {
             "regard": regard.__version__,
             "torch": str(torch.__version__),

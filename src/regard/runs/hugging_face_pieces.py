@@ -8,8 +8,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from regard.errors import UserError
+from regard.files import read_text
 from regard.runs.run import read_table
-from regard.text.corpus import read_text
 
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 """What a special token may be for."""

@@ -20,6 +20,7 @@ from regard.config import (
     to_toml,
 )
 from regard.errors import UserError, alternatives, suggestion
+from regard.files import read_text
 from regard.models.config import (
     CausalConfig,
     DecoderConfig,
@@ -31,7 +32,6 @@ from regard.models.config import (
 from regard.runs.code import check_code, locate_code
 from regard.tasks.registry import TaskConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.corpus import read_text
 from regard.text.vocabulary import MASK
 
 FORMAT = 1
@@ -45,7 +45,7 @@ class DataConfig(Config, frozen=True):
     """How the corpus is read."""
 
     documents: Literal["lines", "files"] = "lines"
-    """What is one document: a line of a file, or a whole file, read in context-length windows."""
+    """A document is a line of a file, or a whole file, read in windows of the context length."""
     blank_lines: bool = False
     """Whether a blank line is a document too, as is what follows the last line end."""
     ascii_questions: bool = False
@@ -62,26 +62,26 @@ class DataConfig(Config, frozen=True):
 
 
 class ObjectiveConfig(Config, frozen=True):
-    """What pretraining predicts: the share of batches of each kind."""
+    """Shares of the pretraining objectives among the batches."""
 
     next_token: Fraction = 1.0
-    """Documents, each token from those before."""
+    """Share of next-token prediction on documents."""
     span_corruption: Fraction = 0.0
-    """Documents with a span cut out, which follows at the end: prefix ⁇ suffix ⁇ span."""
+    """Share of span corruption on documents: prefix ⁇ suffix ⁇ span."""
     masked_tokens: Fraction = 0.0
-    """Documents with tokens masked, to be told from both sides (BERT); for an encoder."""
+    """Share of masked language modeling on documents (BERT); for an encoder."""
     masked_autoencoding: Fraction = 0.0
-    """Documents with tokens hidden behind ⁇, to be told from both sides; for an encoder."""
+    """Share of masked autoencoding on documents; for an encoder."""
     masking: Annotated[float, Meta(gt=0, le=1)] = 0.15
-    """Share of a document's tokens that is masked or hidden."""
+    """Share of tokens that are masked."""
     clozes: Fraction = 0.0
-    """What the documents say, asked piece by piece in their own words."""
+    """Share of clozes of the documents: a phrase is predicted from the name and the words before it."""
     cloze_words: tuple[Words, Words] = (0, 4)
-    """Fewest and most words on its left that a cloze shows, drawn each time."""
+    """Fewest and most words before the phrase in a cloze, drawn each time."""
     questions: Fraction = 0.0
-    """Questions with answers; needs --questions."""
+    """Share of questions with answers; requires --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
-    """Questions, or clozes, of a step; as many as the batch has documents if not given."""
+    """Questions or clozes per step. Default: batch."""
 
     def __post_init__(self) -> None:
         if not self.total:
@@ -115,10 +115,10 @@ class AdamWConfig(Config, frozen=True, tag_field="kind", tag="adamw"):
 
 
 class MuonConfig(Config, frozen=True, tag_field="kind", tag="muon"):
-    """Muon for the matrices of the layers (Jordan et al., 2024), AdamW for all else."""
+    """Muon for the weight matrices of layers (Jordan et al., 2024), AdamW for other parameters."""
 
     muon_lr: Rate = 0.02
-    """Learning rate of the matrices, whose updates are orthogonal; lr is that of all else."""
+    """Learning rate of the matrices; lr applies to other parameters."""
     momentum: Probability = 0.95
     """Decay of the running sum of gradients."""
     betas: tuple[Probability, Probability] = (0.9, 0.95)
@@ -131,24 +131,24 @@ OptimizerConfig: TypeAlias = AdamWConfig | MuonConfig
 
 
 class CosineConfig(Config, frozen=True, tag_field="kind", tag="cosine"):
-    """The learning rate rises linearly, and falls along half a cosine to the last step."""
+    """Linear warmup, then half a cosine to the last step."""
 
     warmup: Fraction = 0.05
-    """Share of the steps in which the learning rate rises."""
+    """Share of the steps for warmup."""
     final: Fraction = 0.1
-    """Where the cosine ends, as a factor of lr."""
+    """Final learning rate, as a factor of lr."""
 
 
 class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
     """max(final, ½(1 + cos πp)) with p = positions seen / positions, as in Karpathy's minGPT.
 
-    Where training goes on beyond p = 1, the rate rises again.
+    If training continues beyond p = 1, the rate rises again.
     """
 
     positions: Positive
-    """Positions, padding included, after which the cosine is at its lowest."""
+    """Number of positions, including padding, at which the cosine is lowest."""
     final: Fraction = 0.1
-    """The lowest factor of lr."""
+    """Lowest learning rate, as a factor of lr."""
 
 
 ScheduleConfig: TypeAlias = CosineConfig | MinGPTConfig
@@ -160,29 +160,29 @@ class TrainingConfig(Config, frozen=True):
     alternatives: ClassVar = frozenset({"epochs", "steps"})
 
     epochs: Positive | None = None
-    """Passes over the data; not with steps."""
+    """Passes over the data; excludes steps."""
     steps: Positive | None = None
-    """Optimiser steps; not with epochs."""
+    """Optimizer steps; excludes epochs."""
     batch: Positive = 64
-    """Rows of a step."""
+    """Rows per step."""
     accumulation: Positive = 1
-    """Micro-batches that a step's rows are split into, where memory is short."""
+    """Number of micro-batches per step, to save memory."""
     shuffle: bool = True
-    """Whether each epoch has an order of its own."""
+    """Whether the data is shuffled in each epoch."""
     lr: Rate = 1e-3
     """Highest learning rate."""
     schedule: ScheduleConfig = CosineConfig()
-    """How the learning rate changes."""
+    """Learning-rate schedule."""
     max_grad_norm: Annotated[float, Meta(gt=0)] = 1.0
     """Largest norm of the gradient; inf: no limit."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """The optimiser."""
+    """The optimizer."""
     log_every: Positive = 20
     """Steps between lines of metrics.jsonl."""
     checkpoint_every: Positive = 500
-    """Steps between checkpoints; the validation loss is measured then."""
+    """Steps between checkpoints, which measure the validation loss."""
     patience: Count = 0
-    """Stop after so many checkpoints without a better validation loss; 0: never."""
+    """Stop after this many checkpoints without a better validation loss; 0: never."""
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -190,22 +190,22 @@ class TrainingConfig(Config, frozen=True):
 
 
 class Recipe(Config, frozen=True):
-    """All that decides how a model is made."""
+    """Complete configuration of a run."""
 
     seed: Seed = 0
     """Seed of weights, data order, corruption and dropout."""
     task: TaskConfig | None = None
-    """What the model is trained to do, where it isn't to continue texts or answer questions."""
+    """Task of `regard train`; none for training on text or questions."""
     data: DataConfig = DataConfig()
     """How the corpus is read."""
     tokenizer: TokenizerConfig = BytePairsConfig()
-    """How text becomes tokens."""
+    """The tokenizer."""
     model: ModelConfig = DecoderConfig()
-    """What the model's body is made of."""
+    """The body of the model."""
     head: HeadConfig = LMHeadConfig()
-    """What the model gives."""
+    """The output head."""
     objective: ObjectiveConfig = ObjectiveConfig()
-    """What pretraining predicts."""
+    """The pretraining objective."""
     pretraining: TrainingConfig = TrainingConfig(epochs=20)
     """Training on text."""
     finetuning: TrainingConfig = TrainingConfig(epochs=10)
@@ -215,12 +215,12 @@ class Recipe(Config, frozen=True):
 
     @property
     def continues_texts(self) -> bool:
-        """Whether the model predicts each token from those before."""
+        """Whether the model is a causal language model."""
         return isinstance(self.model, CausalConfig) and isinstance(self.head, LMHeadConfig)
 
     @property
     def uses_token_types(self) -> bool:
-        """Whether the model is told which of two texts each token belongs to."""
+        """Whether the model has token type embeddings."""
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
 
     @property
@@ -272,7 +272,7 @@ def load_recipe(run: Path) -> Recipe:
 
 
 def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
-    """The values of a run, whose files of code are its own, unchanged and trusted."""
+    """Return the values of a run with the paths of its code, after checking that code."""
     try:
         origin = msgspec.json.decode((run / "origin.json").read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
@@ -282,15 +282,18 @@ def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
     return located
 
 
-def require_run(run: Path, hint: str = "") -> Path:
+def require_run(run: Path, *, or_hugging_face: bool = False) -> Path:
     """Return the path of a run folder.
 
     Raises:
-        UserError: it isn't one; suggests the nearest run, then the hint.
+        UserError: it isn't one; suggests the nearest run, and `hf:` if that is possible too.
     """
     if not (run / "config.toml").is_file():
         known = [str(config.parent) for config in run.parent.glob("*/config.toml")]
         near = suggestion(str(run), known)
+        hint = ""
+        if or_hugging_face and not run.exists():
+            hint = f"; for a Hugging Face model, write hf:{run}"
         raise UserError(f"{run}: is not a run folder: it has no config.toml{near}{hint}")
     return run
 

@@ -127,7 +127,7 @@ def _steps(steps: int, lr: float, batch: int = 64) -> TrainingConfig:
 
 
 def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
-    """An encoder–decoder, unless it is told otherwise."""
+    """An encoder–decoder by default."""
     usual: dict[str, Any] = {
         "data": DataConfig(validation=0.0),
         "tokenizer": WordsConfig(),
@@ -154,7 +154,7 @@ TASKS = {
     "casing": _for_task(
         CasingConfig(),
         tokenizer=CharactersConfig(),
-        # What is looked up is a place, which rotary positions don't tell across the two sides.
+        # Cross-attention selects a position, which rotary positions don't encode across two sides.
         model=_pair(positions=SinusoidalConfig()),
         training=_steps(600, lr=3e-3),
     ),

@@ -1,4 +1,4 @@
-"""A run: model, configuration and tokenizer, which belong together, in one folder.
+"""A run: a folder with a model, its configuration and its tokenizer.
 
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
@@ -7,7 +7,7 @@ code/              the files of custom mechanisms
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
 checkpoints/N/     the state after N steps, for resuming
-report.html        what an evaluation found
+report.html        results of an evaluation
 """
 
 import hashlib
@@ -29,20 +29,20 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import read_text, write_file
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
 from regard.tasks.examples import Example
-from regard.text.corpus import Document, read_text
+from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, tokenizer_from_json
 from regard.text.vocabulary import PAD
 
 
 @dataclass(eq=False)
 class Run:
-    """A model with the recipe that made it and the tokenizer that it was made with."""
+    """A model with its recipe and tokenizer."""
 
     path: Path
     recipe: Recipe
@@ -52,7 +52,7 @@ class Run:
 
     @staticmethod
     def new(path: Path, recipe: Recipe, tokenizer: Tokenizer, origin: dict[str, Any]) -> "Run":
-        """A run with an untrained model, whose weights the recipe's seed decides."""
+        """Make a run with an untrained model, initialized from the recipe's seed."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             model = make_model(recipe.model, recipe.head, tokenizer.size)
@@ -62,15 +62,15 @@ class Run:
 
     @staticmethod
     def load(path: Path, *, device: torch.device | None = None) -> "Run":
-        """The run in a folder, in evaluation mode.
+        """Load the run of a folder, in evaluation mode.
 
         Raises:
-            UserError: something is missing, damaged, or doesn't belong to the rest.
+            UserError: something is missing, damaged or inconsistent.
         """
         recipe = load_recipe(path)
         if not (path / "model.safetensors").is_file():
             raise UserError(
-                f"{path}: has no weights yet; train it on: repeat its command with --resume"
+                f"{path}: has no weights yet; repeat its training command with --resume"
             )
         run = Run.new(path, recipe, load_tokenizer(path), load_origin(path))
         load_weights(path / "model.safetensors", run)
@@ -90,8 +90,8 @@ class Run:
             part.__struct_config__.tag for part in (self.recipe.model, self.recipe.head)
         )
         raise UserError(
-            f"{self.path}: this takes a model that continues texts, and this one is of the family "
-            f"{family} with a head for {head}; take a run with model.kind=decoder"
+            f"{self.path}: this needs a causal language model, not a model of kind "
+            f"{family} with head {head}; choose a run with model.kind=decoder"
         )
 
     @property
@@ -137,13 +137,13 @@ class Run:
 
 
 def pack_weights(run: Run) -> bytes:
-    """The weights as a safetensors file that knows its tokenizer and its model's configuration."""
+    """Return the weights as a safetensors file with the fingerprints of tokenizer and model."""
     made_for = msgspec.json.encode(_made_for(run)).decode()
     return pack_tensors(saved_tensors(run.model), {"made_for": made_for})
 
 
 def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All that makes a model what it is: its weights, and what it drew."""
+    """Return the parameters and saved buffers of a model."""
     kept = model.state_dict(keep_vars=True)
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
     return dict(model.named_parameters()) | buffers
@@ -189,7 +189,7 @@ def load_weights(path: Path, run: Run) -> None:
         found = tensors[name].shape if name in tensors else None
         if wanted != found:
             raise UserError(
-                f"{path}: {name} has shape {_shape(found)}, but config.toml asks for "
+                f"{path}: {name} has shape {_shape(found)}, but config.toml requires "
                 f"{_shape(wanted)}; put back the configuration of these weights"
             )
     if trained != here:
@@ -235,7 +235,7 @@ def describe_origin(
 
 
 def load_origin(run: Path) -> dict[str, Any]:
-    """How a run was made.
+    """Return the provenance of a run.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -259,7 +259,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _made_for(run: Run) -> dict[str, Any]:
-    """All that decides what weights mean, as plain values."""
+    """Return everything that the weights depend on, as plain values."""
     model, head = run.recipe.model, run.recipe.head
     code = run.origin.get("code")
     return {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, UserError
-from regard.explorer.adapters import HUGGING_FACE, hugging_face_hint
+from regard.explorer.adapters import HUGGING_FACE
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
 from regard.runs.hugging_face import read_config
 from regard.runs.recipe import load_recipe, require_run
@@ -85,7 +85,7 @@ def model_info(model: AvailableModel) -> dict[str, Any]:
 def _resolve(given: str) -> tuple[type[AvailableModel], str, Path]:
     if given.startswith(HUGGING_FACE):
         return AvailableHuggingFaceModel, *_hugging_face(given.removeprefix(HUGGING_FACE))
-    path = require_run(Path(given), hugging_face_hint(given)).resolve()
+    path = require_run(Path(given), or_hugging_face=True).resolve()
     return AvailableModel, path.name, path
 
 

@@ -1,4 +1,4 @@
-"""What the server computes for the page: attention maps, details of a head, generated tokens."""
+"""Answers to the page: attention maps, details of a head, generated tokens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from regard.evaluation.writing import Writer, writer
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
 from regard.explorer.look import View, look
+from regard.explorer.page import TooLargeError
 from regard.explorer.run_adapter import RunAdapter
-from regard.explorer.serialize import TooLargeError
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput

@@ -59,7 +59,7 @@ class Data:
     corpus: Sequence[Document]
     qa_train: Sequence[Example]
     text_only: Sequence[Example]
-    """About people of whom only the text tells."""
+    """About text-only people."""
     names: Sequence[str]
     """Of these people."""
     unknown: Sequence[Example]
@@ -136,7 +136,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     """Ends of the 95 % interval."""
     auroc: dict[str, float]
-    """How well each signal tells right from wrong; empty where there are too few of a kind."""
+    """AUROC of each signal for right against wrong answers; empty if there are too few."""
     mistakes: Mistakes
     parameters: int
     steps: int

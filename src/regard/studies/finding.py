@@ -1,19 +1,26 @@
-"""What a study finds: numbers beside what was predicted, a figure, a table, and a verdict."""
+"""Results of a study: measurements with their bounds, a figure, a table and a verdict."""
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, SupportsFloat
 
 import msgspec
 from matplotlib.figure import Figure
 
 from regard.drawing import to_png, to_svg
+from regard.explorer.look import View
+from regard.runs.run import Run
+
+MAX_KEYS = 64
+"""Most keys on an explorer page of a study."""
 
 
 class Verdict(StrEnum):
-    """Whether a claim is true of what was measured."""
+    """Whether the measurements support a claim."""
 
     HOLDS = "holds"
     CONDITIONAL = "holds under a condition"
@@ -21,12 +28,12 @@ class Verdict(StrEnum):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured value and the bounds that the claim sets."""
+    """A measured value and the bounds of the claim."""
 
     name: str
     measured: float
     predicted: float | None = None
-    """By a formula, where there is one."""
+    """Value of a formula, if any."""
     low: float | None = None
     high: float | None = None
 
@@ -52,36 +59,36 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 def equal(
     name: str, measured: SupportsFloat, predicted: SupportsFloat, within: float = 0.0
 ) -> Measurement:
-    """A measurement that must equal a prediction, to within so much."""
+    """Return a measurement that must equal a prediction, up to a tolerance."""
     expected = float(predicted)
     low, high = expected - within, expected + within
     return Measurement(name=name, measured=float(measured), predicted=expected, low=low, high=high)
 
 
 def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:
-    """A measurement that must not be less than a bound."""
+    """Return a measurement with a lower bound."""
     return Measurement(name=name, measured=float(measured), low=float(low))
 
 
 def at_most(name: str, measured: SupportsFloat, high: SupportsFloat) -> Measurement:
-    """A measurement that must not be more than a bound."""
+    """Return a measurement with an upper bound."""
     return Measurement(name=name, measured=float(measured), high=float(high))
 
 
 def informational(name: str, measured: SupportsFloat) -> Measurement:
-    """A measurement that is informational, not checked."""
+    """Return a measurement that is informational, not checked."""
     return Measurement(name=name, measured=float(measured))
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Columns and rows, as shown."""
+    """Columns and rows as text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def table(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> Table:
-    """A table; numbers are shown with four digits."""
+    """Return a table; floats are shown with four digits."""
     return Table(tuple(columns), tuple(tuple(_shown(cell) for cell in row) for row in rows))
 
 
@@ -90,38 +97,38 @@ def _shown(cell: Any) -> str:
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A figure, ready to be shown."""
+    """A figure as SVG and PNG."""
 
     svg: str
-    """Suits a light and a dark page; says `alt` to who can't see it."""
+    """For light and dark pages; `alt` is its label."""
     png: bytes
-    """On white."""
+    """On a white background."""
     alt: str
-    """What is to be seen, in words."""
+    """Text alternative."""
 
 
 def drawing(figure: Figure, alt: str, *, name: str) -> Drawing:
-    """A figure of matplotlib, drawn with `regard.drawing.STYLE`."""
+    """Return a matplotlib figure in `regard.drawing.STYLE` as SVG and PNG."""
     return Drawing(svg=to_svg(figure, alt, name=name), png=to_png(figure), alt=alt)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a study measured."""
+    """Everything that a study measured."""
 
     numbers: tuple[Measurement, ...]
-    """On which the claim depends."""
+    """Measurements that the claim depends on."""
     figure: Drawing
     table: Table | None = None
     condition: str = ""
-    """Under which the claim is made, if any; the other numbers are measured under it."""
+    """Condition of the claim, if any; `numbers` are measured under it."""
     outside_condition: tuple[Measurement, ...] = ()
-    """What the claim requires where the condition isn't met."""
+    """Measurements where the condition isn't met."""
     explorer_view: dict[str, Any] | None = None
-    """What the explorer shows of heads that the study is about: `explorer.look.View.data`."""
+    """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
 
     @property
     def verdict(self) -> Verdict:
-        """From the numbers alone."""
+        """Verdict on the claim, from the measurements."""
         if not all(number.holds for number in self.numbers):
             return Verdict.FAILS
         if not all(number.holds for number in self.outside_condition):
@@ -129,7 +136,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return Verdict.HOLDS
 
     def csv(self) -> str:
-        """All numbers, a line each."""
+        """All measurements as CSV, one per line."""
         file = io.StringIO()
         fields = ("name", "measured", "predicted", "low", "high", "holds")
         writer = csv.writer(file, lineterminator="\n")
@@ -141,3 +148,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             for number in numbers:
                 writer.writerow((under, *(getattr(number, field) for field in fields)))
         return file.getvalue()
+
+
+def if_readable(view: View) -> dict[str, Any] | None:
+    """Return the data of an explorer page, or None if the view has more than `MAX_KEYS` keys."""
+    most = max(len(one.keys) for panel in view.panels for one in panel.maps)
+    return view.data if most <= MAX_KEYS else None
+
+
+def named(run: Run, name: str) -> Run:
+    """Return a run with a descriptive name for pages, instead of its folder's."""
+    return replace(run, path=Path(name))

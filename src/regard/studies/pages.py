@@ -1,4 +1,4 @@
-"""Findings as HTML: one for a notebook, all of them as a book in a single offline file."""
+"""Findings as HTML: one for a notebook, or all as a book in a single offline file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from regard.explorer.page import in_notebook
 from regard.files import write_file
 from regard.studies.finding import Verdict
 from regard.studies.registry import Theme
-from regard.studies.stored_results import save_finding
-from regard.studies.study import Finding
+from regard.studies.study import COURSES, Finding
 
 _MARKS = {Verdict.HOLDS: "✓", Verdict.CONDITIONAL: "◐", Verdict.FAILS: "✗"}
 
@@ -27,21 +26,21 @@ class Chapter:
 
 
 def finding_html(finding: Finding) -> str:
-    """A finding alone, styled for a notebook."""
+    """Return one finding, styled for a notebook."""
     return _environment().get_template("alone.html").render(finding=finding)
 
 
 def book_html(chapters: Sequence[Chapter], *, hide_answers: bool) -> str:
-    """All findings, with a table of contents; answers fold away where wished."""
+    """Return all findings with a table of contents; `hide_answers` folds the answers."""
     template = _environment().get_template("book.html")
     return template.render(chapters=chapters, hide_answers=hide_answers, version=__version__)
 
 
 def write_book(folder: Path, chapters: Sequence[Chapter], *, hide_answers: bool) -> Path:
-    """Write index.html, and of each finding its figure and numbers; where the book begins."""
+    """Write index.html and the files of each finding; return the path of index.html."""
     for chapter in chapters:
         for finding in chapter.findings:
-            save_finding(finding, folder / "findings")
+            finding.save(folder / "findings")
     page = folder / "index.html"
     write_file(page, book_html(chapters, hide_answers=hide_answers).encode())
     return page
@@ -57,5 +56,6 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["mathml"] = lambda tex: to_mathml(tex, display="block")
     environment.filters["framed"] = in_notebook
+    environment.globals["courses"] = COURSES
     environment.globals["mark"] = lambda verdict: _MARKS[verdict]
     return environment

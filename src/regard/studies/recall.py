@@ -48,7 +48,7 @@ class Recall:
     absent: list[Answer]
     """What it says of absent people."""
     chosen: Chosen
-    """The signal that tells the two apart."""
+    """The signal that separates the two."""
     seconds: float
     peak_memory_mb: float
 

@@ -20,7 +20,7 @@ from regard.studies.trained_models import STUDIES as TRAINED_MODELS
 
 @dataclass(frozen=True)
 class Theme:
-    """Studies that belong together."""
+    """A group of related studies."""
 
     name: str
     about: str
@@ -30,7 +30,7 @@ class Theme:
 THEMES = (
     Theme(
         "attention by hand",
-        "What one head computes, and what queries, keys and values are for.",
+        "The computation of one head, and the role of queries, keys and values.",
         SINGLE_HEAD,
     ),
     Theme(
@@ -40,59 +40,59 @@ THEMES = (
     ),
     Theme(
         "low rank",
-        "Attention with fewer directions than tokens, and other ways to spare.",
+        "Attention of low rank, and other approximations.",
         LOW_RANK,
     ),
     Theme(
         "recurrent networks",
-        "Gradients through time, and what attention does for a network that reads word by word.",
+        "Gradients through time, and recurrent networks with attention.",
         RECURRENT,
     ),
     Theme(
         "positions",
-        "Why attention needs them, and what each way of encoding them does to the scores.",
+        "Why attention needs them, and the effect of each encoding on the scores.",
         POSITIONS,
     ),
     Theme(
         "structure",
-        "How far layers see, and what is learned from text without labels.",
+        "Receptive fields, and learning from text without labels.",
         STRUCTURE,
     ),
-    Theme("kernels", "Attention in linear time, and how far it is off.", KERNELS),
+    Theme("kernels", "Attention in linear time, and its error.", KERNELS),
     Theme(
         "trained models",
-        "Which architecture for which task, what heads do, and what training changes.",
+        "Architectures for tasks, structures that heads find, and the effect of training.",
         TRAINED_MODELS,
     ),
-    Theme("knowledge", "What a model recalls, and what it makes up.", KNOWLEDGE),
+    Theme("knowledge", "Recalled and invented answers.", KNOWLEDGE),
     Theme("quiz", "Concepts, each checked by code.", QUIZ),
 )
 
 
 def all_studies() -> Iterator[Study[Any]]:
-    """Each study, in the order of the book."""
+    """Iterate over all studies, in the order of the book."""
     for theme in THEMES:
         yield from theme.studies
 
 
 def find_study(name: str) -> Study[Any]:
-    """A study by its name, or the first that covers a row of the specification.
+    """Return a study by name.
 
     Raises:
-        UserError: there is none; names those that there are.
+        UserError: there is none; lists the available names.
     """
     for study in all_studies():
-        if name == study.name or name.upper() in study.rows:
+        if name == study.name:
             return study
     known = alternatives(name, (study.name for study in all_studies()))
     raise UserError(f"{name}: no such study; {known}")
 
 
 def choose_themes(names: Sequence[str]) -> tuple[Theme, ...]:
-    """Themes by name, or all.
+    """Return themes by name, or all.
 
     Raises:
-        UserError: there is no such theme; names those that there are.
+        UserError: there is no such theme; lists the available names.
     """
     known = {theme.name: theme for theme in THEMES}
     for name in names:

@@ -48,7 +48,7 @@ def naive_bayes(training: Sequence[Example], texts: Sequence[str]) -> list[str]:
 def tf_idf(
     queries: Sequence[str], documents: Sequence[str]
 ) -> Float[np.ndarray, "queries documents"]:
-    """How alike each query and each document are: the cosine of their weighted bags of words.
+    """Similarity of each query and document: the cosine of their weighted bags of words.
 
     A word weighs as often as it occurs, times 1 + ln((1 + n) / (1 + m)) where m of n documents have
     it (Salton & Buckley, 1988, smoothed). Words that no document has count for nothing.

@@ -21,10 +21,10 @@ from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
 from regard.text.corpus import Document, read_corpus
 
 Place = Literal["first", "last"]
-"""Where a task token stands: before the text, or after it."""
+"""Position of the task token: before the text, or after it."""
 
 CASES = {"<U>": str.upper, "<L>": str.lower}
-"""Task token → what it asks for."""
+"""Task token → case of the answer."""
 
 _WORDS = [
     *names.FIRST_NAMES,
@@ -44,7 +44,7 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
     longest: Positive = 40
     """Most characters of a text."""
     place: Place = "first"
-    """Whether the task token stands before or after the text."""
+    """Position of the task token, before or after the text."""
 
     def __post_init__(self) -> None:
         if self.shortest > self.longest:

@@ -1,4 +1,4 @@
-"""Sentiment that no bag of words can tell: «the food was good but the service was bad».
+"""Sentiment that no bag of words can classify: «the food was good but the service was bad».
 
 Each sentence sets a good clause against a bad one, and its conjunction says which of them counts:
 the one after «but», the one that doesn't follow «although». The same clauses the other way round

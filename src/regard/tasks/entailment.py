@@ -1,4 +1,4 @@
-"""Entailment: does a statement follow from a text, contradict it, or does the text not tell?
+"""Entailment: a statement follows from a text, contradicts it, or neither.
 
 The three labels of Bowman et al. (2015), in a world so small that they are certain: everybody has
 one birthplace, one profession, one subject and one hobby. Each statement stands beside three texts,
@@ -24,7 +24,7 @@ VALUES = {
     "subject": names.SUBJECTS[:8],
     "hobby": names.HOBBIES[:8],
 }
-"""What may be told of a person.
+"""Possible facts about a person.
 
 Few values, so that each pair of them, whether they agree or not, is met often.
 """

@@ -58,7 +58,7 @@ _LINES = {"article": _Article, "source": _Source, "tags": _Tagged, "text": _Labe
 """The field that tells what else a line holds; `question` if it is none of these."""
 
 Parse: TypeAlias = Callable[[Document], Example]
-"""What reads a line of a file."""
+"""Parser of a line of a file."""
 
 
 def read_questions(path: Path) -> list[Example]:
@@ -216,7 +216,7 @@ def parse_json(line: Document) -> Example:
 
 
 def subjects(texts: Sequence[str]) -> list[str]:
-    """What each question is about: the words that differ between questions of one wording.
+    """Subject of each question: the words that differ between questions of one wording.
 
     «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
     Lange». Empty where that can't be told: nothing is common, or there is but one question.
@@ -233,7 +233,7 @@ def subjects(texts: Sequence[str]) -> list[str]:
 
 
 def _common(rows: Sequence[Sequence[str]], most: int) -> int:
-    """How many of their first words, at most `most`, all rows share."""
+    """Number of first words that all rows share, at most `most`."""
     n = 0
     while n < most and len({row[n] for row in rows}) == 1:
         n += 1

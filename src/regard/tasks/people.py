@@ -1,4 +1,4 @@
-"""People of the fictional world whom place and profession tell apart."""
+"""People of the fictional world, unique by place and profession."""
 
 from regard.config import Positive
 from regard.tasks import names
@@ -11,21 +11,21 @@ both place and profession."""
 
 
 class PeopleTaskConfig(TextTaskConfig, frozen=True):
-    """What tasks about people of the fictional world have in common."""
+    """Base of tasks about people of the fictional world."""
 
     people: Positive = 1000
-    """People in training; each example of the test is about another one."""
+    """Number of people in training; test examples are about others."""
 
     def __post_init__(self) -> None:
         if self.people + self.test > MOST_PEOPLE:
             raise ValueError(
                 f"people + test = {self.people + self.test}, but the fictional world has "
-                f"{MOST_PEOPLE}: ask for fewer"
+                f"{MOST_PEOPLE}: choose fewer"
             )
         if self.training < self.people:
             raise ValueError(
                 f"training = {self.training} leaves some of people = {self.people} without an "
-                "example: ask for more examples, or fewer people"
+                "example: choose more examples, or fewer people"
             )
 
 

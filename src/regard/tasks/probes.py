@@ -22,23 +22,23 @@ Ids: TypeAlias = Int[np.ndarray, "rows length"]
 
 
 class TokensConfig(Config, frozen=True):
-    """What probes have in common that answer with tokens in another order."""
+    """Base of probes whose output is the tokens in another order."""
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
-    """Number of ids; 0 parts a question from its answer, 1 is noise, the others are tokens."""
+    """Number of ids; 0 separates input and output, 1 is noise, the others are tokens."""
     length: Positive = 16
-    """Tokens to be answered with."""
+    """Number of output tokens."""
 
 
 class MqarConfig(Config, frozen=True, tag_field="kind", tag="mqar"):
-    """Multi-query associative recall: pairs of key and value, then keys alone."""
+    """Multi-query associative recall: key–value pairs, then queries of keys."""
 
     vocabulary: Annotated[int, Meta(ge=4)] = 256
-    """Number of ids: keys below its half, values from there."""
+    """Number of ids; the lower half are keys, the upper half values."""
     length: Annotated[int, Meta(ge=4)] = 64
-    """Ids of a row, an even number."""
+    """Ids per row, an even number."""
     pairs: Positive = 8
-    """Pairs of key and value, each asked once."""
+    """Pairs of key and value, each queried once."""
     power: Annotated[float, Meta(gt=0, le=1)] = 0.01
     """a of the power law of the gaps, a·gap^(a-1); 1 makes all gaps equally likely."""
 
@@ -48,7 +48,7 @@ class MqarConfig(Config, frozen=True, tag_field="kind", tag="mqar"):
         if 4 * self.pairs > self.length:
             raise ValueError(
                 f"pairs = {self.pairs} and their queries need a length of {4 * self.pairs}, "
-                f"not {self.length}: ask for fewer pairs, or longer rows"
+                f"not {self.length}: choose fewer pairs, or longer rows"
             )
         if self.pairs >= self.vocabulary // 2:
             raise ValueError(
@@ -62,10 +62,10 @@ class CopyConfig(TokensConfig, frozen=True, tag_field="kind", tag="copy"):
 
 
 class SelectiveCopyConfig(TokensConfig, frozen=True, tag_field="kind", tag="selective-copy"):
-    """Tokens scattered among noise → the tokens in their order."""
+    """Tokens scattered among noise → the tokens in order."""
 
     noise: Count = 16
-    """Places of noise among the tokens."""
+    """Number of noise positions between the tokens."""
 
 
 class InductionConfig(Config, frozen=True, tag_field="kind", tag="induction"):
@@ -74,15 +74,15 @@ class InductionConfig(Config, frozen=True, tag_field="kind", tag="induction"):
     vocabulary: Annotated[int, Meta(ge=4)] = 64
     """Number of ids; 0 and 1 don't occur."""
     length: Annotated[int, Meta(ge=3)] = 32
-    """Ids of a row."""
+    """Ids per row."""
 
 
 class SortConfig(TokensConfig, frozen=True, tag_field="kind", tag="sort"):
-    """Tokens → the same tokens, the lowest id first."""
+    """Tokens → the same tokens, sorted by id."""
 
 
 class ReverseConfig(TokensConfig, frozen=True, tag_field="kind", tag="reverse"):
-    """Tokens → the same tokens, the last first."""
+    """Tokens → the same tokens in reverse order."""
 
 
 ProbeConfig: TypeAlias = (

@@ -1,4 +1,4 @@
-"""All tasks: how their examples are made and scored, and baselines. Knows no torch."""
+"""All tasks: examples, scores and baselines. Imports no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,30 +55,30 @@ Scores = dict[str, Interval]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """How a task's examples are made, scored, and answered without a model."""
+    """Functions that make, score and read the examples of a task, and its baselines."""
 
     make: Callable[[Any, int], Split]
-    """From the task's configuration and a seed."""
+    """Makes the examples from the task's configuration and a seed."""
     score: Callable[[Sequence[str], Sequence[str], int], Scores]
-    """Of answers, beside the right ones; the seed is that of the intervals."""
+    """Scores answers against the right ones; the seed is that of the intervals."""
     baselines: Callable[[Any, Sequence[Example], Sequence[Example]], Mapping[str, list[str]]]
-    """Answers to the second questions, from the configuration and the first ones, by name."""
+    """Answers test examples by training examples, without a model; by name of the baseline."""
     read: Callable[[Path], list[Example]] = read_questions
-    """A user's examples, from a file."""
+    """Reads examples from a file."""
     check: Callable[[Example], None] = lambda _: None
-    """Refuses an example that isn't one of this task, by its place."""
+    """Raises for an example of another task."""
 
 
 def task_of(config: TextTask) -> Task:
-    """The task that a configuration is of."""
+    """Return the task of a configuration."""
     return TASKS[str(config.__struct_config__.tag)]
 
 
 def make_split(config: TextTask, seed: int) -> Split:
-    """The examples of a task.
+    """Make the examples of a task.
 
     Raises:
-        UserError: there aren't so many.
+        UserError: the task has fewer different examples.
     """
     return task_of(config).make(config, seed)
 
@@ -97,7 +97,7 @@ def read_examples(config: TaskConfig, path: Path) -> list[Example]:
 
 
 def check_examples(config: TextTask, examples: Sequence[Example]) -> None:
-    """Refuse examples that aren't of a task's kind.
+    """Raise for examples of another task.
 
     Raises:
         UserError: names the first of them.

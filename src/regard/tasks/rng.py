@@ -26,7 +26,7 @@ def between(draw: Random, low: int, high: int) -> int:
 
 
 def choice(draw: Random, items: Sequence[_T]) -> _T:
-    """One of some items, all equally likely."""
+    """Return one of the items, all equally likely."""
     return items[index(draw, len(items))]
 
 

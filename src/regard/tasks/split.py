@@ -17,14 +17,14 @@ _PATIENCE = 1000
 
 
 class TextTaskConfig(Config, frozen=True):
-    """What all tasks have in common whose examples are texts with answers."""
+    """Base of tasks whose examples are texts with answers."""
 
     training: Positive = 8000
-    """Examples for training."""
+    """Number of training examples."""
     test: Positive = 500
-    """Examples for testing, none of which is in training."""
+    """Number of test examples, none of which is in training."""
     seed: Seed = 0
-    """Seed of the task itself, its people or its language; its examples have the run's too."""
+    """Seed of the task's people or language; its examples also depend on the run's seed."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int)
         if repeats == _PATIENCE:
             raise UserError(
                 f"{task}: training and test need {n} different examples, and there are about "
-                f"{len(found)}: ask for fewer"
+                f"{len(found)}: choose fewer"
             )
         found[made] = None
     return shuffled(draw, list(found))

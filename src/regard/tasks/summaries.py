@@ -40,19 +40,19 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
     """An article about a person → «Ada Finch, a baker born in Leeds.»"""
 
     tellings: Positive = 2
-    """How often an article tells each fact, in words that may differ."""
+    """How often an article states each fact, possibly in other words."""
     filler: Annotated[int, Meta(ge=0, le=12)] = 3
-    """Sentences that say nothing about anyone."""
+    """Number of irrelevant sentences."""
     others: Count = 2
-    """Sentences about other people, one each."""
+    """Number of sentences about other people."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         fewest = min(self.people, self.test)
         if self.others >= fewest:
             raise ValueError(
-                f"others = {self.others} people need as many beside the one that an article is "
-                f"about, and people or test is only {fewest}: ask for fewer others"
+                f"others = {self.others} other people per article need at least one more "
+                f"person, and people or test is only {fewest}: choose fewer others"
             )
 
 

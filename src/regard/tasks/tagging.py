@@ -41,7 +41,7 @@ class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"
 
 
 class _Names(NamedTuple):
-    """What people and places are called."""
+    """Names of people and places."""
 
     first: list[str]
     either: list[str]
@@ -64,7 +64,7 @@ _STOCK = [*names.LAST_NAMES, *names.PLACES]
 
 
 def _example(draw: Random, stock: _Names) -> tuple[str, str]:
-    """What is told of somebody, beside a sentence that names somebody else, or a place."""
+    """Facts about a person, and a sentence that names another person or a place."""
     surname, place, other = sample(draw, stock.either, 3)
     person = surname if index(draw, 2) else f"{choice(draw, stock.first)} {surname}"
     facts = {
@@ -102,7 +102,7 @@ def tags_of(question: Example) -> list[str]:
 
 
 def require_tags(question: Example) -> None:
-    """Refuse a text with more tags than words, or fewer, unless it has none.
+    """Raise for a text whose number of tags isn't its number of words, unless it has none.
 
     Raises:
         UserError: names its place.

@@ -44,7 +44,7 @@ def read_labeled(path: Path) -> list[Example]:
 
 
 def require_second(question: Example) -> None:
-    """Refuse a question about one text.
+    """Raise for an example with one text.
 
     Raises:
         UserError: names its place.

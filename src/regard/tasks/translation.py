@@ -36,7 +36,7 @@ _VOWELS, _CONSONANTS = "aeiou", "bdfgklmnprstvz"
 
 
 class TranslationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="translation"):
-    """English → a language that the seed invents."""
+    """English → an invented language, determined by the seed."""
 
 
 class NounPhrase(msgspec.Struct, frozen=True, kw_only=True):

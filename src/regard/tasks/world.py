@@ -57,7 +57,7 @@ _OTHER_FACTS = {
 
 
 class WorldConfig(Config, frozen=True):
-    """How the fictional world is drawn."""
+    """Configuration of the fictional world."""
 
     people: int = 1000
     """People with biographies; every second one is in QA training."""
@@ -125,7 +125,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return [person for person in self.people if person.group == group]
 
     def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Example]:
-        """Where were they born? In each of the wordings."""
+        """Questions for the birth place, in each of the wordings."""
         return [person.question(wording) for person in self.group(group) for wording in wordings]
 
 

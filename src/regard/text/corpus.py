@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from regard.errors import UserError
+from regard.files import read_text
 
 
 @dataclass(frozen=True)
@@ -19,28 +20,6 @@ class Document:
 
 Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str] | Sequence[Document]
 """A file, several files, or the documents themselves."""
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with \\n line ends and without a byte order mark.
-
-    Raises:
-        UserError: the file is missing, not a file, or not UTF-8.
-    """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
-        ) from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_lines(path: Path, *, blank: bool = False) -> list[Document]:

@@ -1,4 +1,4 @@
-"""S29."""
+"""The study `causal-sums`."""
 
 import pytest
 import torch

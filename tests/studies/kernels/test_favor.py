@@ -1,4 +1,4 @@
-"""S30."""
+"""The study `favor`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""S28."""
+"""The study `fourier-features`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""S27."""
+"""The study `gaussian-identity`."""
 
 import pytest
 import torch

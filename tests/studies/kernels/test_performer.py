@@ -1,4 +1,4 @@
-"""S32."""
+"""The study `performer`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""S34: people of whom nothing was read."""
+"""People of whom nothing was read."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""S33."""
+"""The study `pretraining`."""
 
 from pathlib import Path
 

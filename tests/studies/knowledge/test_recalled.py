@@ -1,4 +1,4 @@
-"""S34: right, wrong and made up."""
+"""Right, wrong and made up."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""S34: data, metric and parent."""
+"""Data, metric and parent."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""S31: error, time and memory."""
+"""Error, time and memory."""
 
 import pytest
 import torch

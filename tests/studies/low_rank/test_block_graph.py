@@ -1,4 +1,4 @@
-"""S31: the graph of blocks."""
+"""The graph of blocks."""
 
 import math
 

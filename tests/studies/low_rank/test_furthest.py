@@ -1,4 +1,4 @@
-"""S31: the task that needs full attention."""
+"""The task that needs full attention."""
 
 import pytest
 import torch

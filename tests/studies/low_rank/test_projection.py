@@ -1,4 +1,4 @@
-"""S11."""
+"""The study `projection`."""
 
 import math
 

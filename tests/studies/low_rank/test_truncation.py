@@ -1,4 +1,4 @@
-"""S10."""
+"""The study `truncation`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""S17."""
+"""The study `adding`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""S16, first half."""
+"""The study `permutation`."""
 
 import pytest
 import torch

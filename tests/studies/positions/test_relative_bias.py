@@ -1,4 +1,4 @@
-"""S18."""
+"""The study `relative-bias`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""S19."""
+"""The study `shifting`."""
 
 import math
 
@@ -39,4 +39,4 @@ def test_the_verdict_and_the_ends_of_both_counts() -> None:
     assert off == pytest.approx(1.15, abs=0.01), "as the correction says"
     assert measured["shortest / 2π, k from 1"] == pytest.approx(off)
     assert measured["longest / (10000·2π), k from 0"] == pytest.approx(1 / off)
-    assert shifting.corrections[0].seed == "004"
+    assert shifting.corrections[0].course == "eecs182-disc8"

@@ -1,4 +1,4 @@
-"""S16, second half."""
+"""The study `word-order`."""
 
 from regard.studies.finding import Verdict
 from regard.studies.positions.word_order import sentences, word_order

@@ -1,4 +1,4 @@
-"""S36."""
+"""The study `concepts`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""S14."""
+"""The study `backpropagation`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""S24: the bottleneck."""
+"""The bottleneck."""
 
 from dataclasses import replace
 from pathlib import Path

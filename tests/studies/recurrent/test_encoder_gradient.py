@@ -1,4 +1,4 @@
-"""S24: the gradient that reaches the encoder."""
+"""The gradient that reaches the encoder."""
 
 import copy
 from dataclasses import replace

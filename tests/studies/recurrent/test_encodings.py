@@ -1,4 +1,4 @@
-"""S24: positions at the input."""
+"""Positions at the input."""
 
 from pathlib import Path
 

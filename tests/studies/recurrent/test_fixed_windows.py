@@ -1,4 +1,4 @@
-"""S13."""
+"""The study `fixed-windows`."""
 
 from math import log
 from pathlib import Path

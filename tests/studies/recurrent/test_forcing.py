@@ -1,4 +1,4 @@
-"""S24: teacher forcing and free running."""
+"""Teacher forcing and free running."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S25."""
+"""The study `one-way-or-both`."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S24: what the states hold."""
+"""What the states hold."""
 
 from dataclasses import replace
 from pathlib import Path

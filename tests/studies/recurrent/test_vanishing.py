@@ -1,4 +1,4 @@
-"""S15."""
+"""The study `vanishing`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""S9."""
+"""The study `complexity`."""
 
 import pytest
 import torch

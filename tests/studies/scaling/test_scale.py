@@ -1,4 +1,4 @@
-"""S8."""
+"""The study `scale`."""
 
 import math
 from typing import Any

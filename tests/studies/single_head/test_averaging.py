@@ -1,4 +1,4 @@
-"""S2."""
+"""The study `averaging`."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""S1."""
+"""The study `copying`."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""S5."""
+"""The study `designing`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""S12."""
+"""The study `masking`."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""S3."""
+"""The study `noisy-keys-one-head`."""
 
 import math
 

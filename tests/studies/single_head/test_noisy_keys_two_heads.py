@@ -1,4 +1,4 @@
-"""S4."""
+"""The study `noisy-keys-two-heads`."""
 
 import math
 

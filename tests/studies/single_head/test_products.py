@@ -1,4 +1,4 @@
-"""S6."""
+"""The study `products`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""S7."""
+"""The study `random-heads`."""
 
 import pytest
 from hypothesis import given, settings

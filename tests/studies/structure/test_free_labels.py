@@ -1,4 +1,4 @@
-"""S22."""
+"""The study `free-labels`."""
 
 import math
 from string import ascii_lowercase

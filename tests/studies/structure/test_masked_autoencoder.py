@@ -1,4 +1,4 @@
-"""S21."""
+"""The study `masked-autoencoder`."""
 
 import math
 

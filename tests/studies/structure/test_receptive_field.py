@@ -1,4 +1,4 @@
-"""S20."""
+"""The study `receptive-field`."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""S23."""
+"""The study `architectures`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""S26: labeled relations."""
+"""Labeled relations."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S26: one head and two."""
+"""One head and two."""
 
 from itertools import product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S35."""
+"""The study `untrained`."""
 
 from pathlib import Path
 from typing import Any

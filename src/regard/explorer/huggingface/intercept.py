@@ -20,8 +20,7 @@ from transformers.masking_utils import sdpa_mask
 from regard.attention import Mask, Softmax
 from regard.attention.base import ScoreMod
 from regard.errors import UserError
-from regard.explorer.attention_record import AttentionRecord, make_record
-from regard.explorer.intercept import Handler, recorded
+from regard.explorer.intercept import AttentionRecord, Handler, make_record, recorded
 
 NAME = "sdpa_intercepted"
 """With "sdpa" in the name, transformers refuses it for models that don't support that kernel."""

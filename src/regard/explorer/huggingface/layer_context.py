@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from regard.explorer.attention_maps import AttentionMap, PositionInfo, make_map
-from regard.explorer.attention_record import AttentionRecord
+from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps
 from regard.explorer.huggingface.intercept import intercept_huggingface
-from regard.explorer.intercept import recorded
+from regard.explorer.intercept import AttentionRecord, recorded
 from regard.positions import rotate
 
 Readers: TypeAlias = Mapping[AttentionRecord, list[Tensor]]
@@ -56,16 +55,13 @@ def huggingface_maps(
         observed_positions(model, records) as positions,
     ):
         model(**inputs)
-    kinds: dict[str, list[AttentionRecord]] = {}
-    for record in records:
-        kinds.setdefault(kind_of(record.layer, bool(target)), []).append(record)
     maps = []
-    for kind, found in kinds.items():
-        made = make_map(kind, found, source, target, second)
-        layers = [replace(x, projection=projection(readers, x.record)) for x in made.layers]
-        tables = [path for path in positions.vectors if kind_of(path, bool(target)) == kind]
+    for one in gather_maps(records, source, target, second, kind_of):
+        found = [layer.record for layer in one.layers]
+        layers = [replace(x, projection=projection(readers, x.record)) for x in one.layers]
+        tables = [path for path in positions.vectors if kind_of(path, bool(target)) == one.name]
         info = positions.info(found, tables)
-        maps.append(replace(made, layers=tuple(layers), position_info=info))
+        maps.append(replace(one, layers=tuple(layers), position_info=info))
     return tuple(maps)
 
 

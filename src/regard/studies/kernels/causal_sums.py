@@ -1,4 +1,4 @@
-"""S29: causal kernel attention by running sums."""
+"""Causal kernel attention by running sums."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +29,11 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 
 
 @study(
-    rows=["S29"],
-    asked=["003 §3 b"],
+    asked=["eecs182-hw8 3.b"],
     question="What does causal masking cost in kernel attention?",
-    claim="Nothing but a running sum: S_i and Z_i, token by token or in chunks, give what the "
-    "masked matrix gives, with operations linear in the length and a state of constant size.",
+    claim="Only a running sum: S_i and Z_i, token by token or in chunks, give the output of "
+    "the masked matrix, with operations linear in the length and a state of constant "
+    "size.",
     formula=r"c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad "
     r"S_i = S_{i-1} + \phi(k_i) v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i)",
 )

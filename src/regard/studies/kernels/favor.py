@@ -1,4 +1,4 @@
-"""S30: what the Performer's features estimate, and how well."""
+"""What the Performer's features estimate, and how well."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,26 +44,26 @@ WAVES = 128
 
 
 @study(
-    rows=["S30"],
-    asked=["001 §3 h 1", "001 §3 h 2", "001 §3 h 3", "001 §3 h 4"],
+    asked=["practical-4 3.h.1", "practical-4 3.h.2", "practical-4 3.h.3", "practical-4 3.h.4"],
     question="What do the Performer's random features estimate, why must they be positive, and "
-    "what is gained by orthogonal directions?",
-    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions "
-    "have smaller ones. Trigonometric weights may add up to less than zero, positive ones never "
-    "do. For heads of width 64 and unit variance no common number of directions will do: positive "
-    "features are further from softmax attention than the plain mean of the values is.",
+    "what do orthogonal directions gain?",
+    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal "
+    "directions have smaller ones. Trigonometric weights may add up to less than zero, "
+    "positive ones never do. For heads of width 64 and unit variance no common number "
+    "of directions suffices: positive features are further from softmax attention than "
+    "the mean of the values is.",
     formula=r"\mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad "
     r"\mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad "
     r"\mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2}",
     corrections=[
         Correction(
-            seed="001",
+            course="practical-4",
             says="that attention is exp(QKᵀ)/√d, before it is normalized.",
             right="It is exp(QKᵀ/√d): the root scales the scores. Outside of the exponential it "
             "would cancel in the normalization, and do nothing.",
         ),
         Correction(
-            seed="001",
+            course="practical-4",
             says="that the features' attention is exp(Q′K′ᵀ).",
             right="It is Q′K′ᵀ: the product of the features is the estimate of the exponential "
             "itself. With another exponential around it, it would estimate something else, and "
@@ -210,9 +210,9 @@ def _of_notation(
             4 * (of.square / count) ** 0.5 / exact,
         ),
         informational(
-            "e to that mean, over the kernel, as document 001 has it", math.exp(of.mean) / exact
+            "e to that mean, over the kernel, as the course has it", math.exp(of.mean) / exact
         ),
-        informational("e^(q·k)/√d over the kernel, as document 001 has it", unscaled / exact),
+        informational("e^(q·k)/√d over the kernel, as the course has it", unscaled / exact),
     )
 
 

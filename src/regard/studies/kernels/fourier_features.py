@@ -1,4 +1,4 @@
-"""S28: how far random Fourier features are off."""
+"""How far random Fourier features are off."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
@@ -39,30 +39,29 @@ QUANTILES = (np.arange(400) + 0.5) / 400
 Variance: TypeAlias = Literal["1/σ²", "σ²"]
 """Of each entry of a direction."""
 DOCUMENT: Variance = "σ²"
-"""What document 003 says."""
+"""The course's value."""
 
 
 @study(
-    rows=["S28"],
-    asked=["003 §3 a ii", "003 §3 a iii"],
-    question="How well do random Fourier features approximate softmax attention, and how does that "
-    "depend on their number and on the width of a head?",
-    claim="Waves w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls with the "
-    "root of their number and, for queries and keys of unit variance, grows with their width; it "
-    "falls with the width only where lengths are fixed. At d = 64, attention by them is no "
-    "approximation of softmax attention.",
+    asked=["eecs182-hw8 3.a.ii", "eecs182-hw8 3.a.iii"],
+    question="How well do random Fourier features approximate softmax attention, depending on "
+    "their number and the width of a head?",
+    claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
+    "error falls with the root of their number and, for queries and keys of unit "
+    "variance, grows with the width; it falls with the width only at fixed norms. At d "
+    "= 64 they don't approximate softmax attention.",
     formula=r"\frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, "
     r"\sinh\left(\frac{\lVert q - k \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1)",
     corrections=[
         Correction(
-            seed="003",
+            course="eecs182-hw8",
             says="that the directions are drawn from N(0, σ²I).",
             right="They are drawn from N(0, I/σ²): the mean of cos(w·(q − k)) is e^(−s²‖q − k‖²/2) "
             "where s² is the variance of w, and it is the kernel for s² = 1/σ² alone. With "
             "s² = σ² the features estimate another kernel, however many there are.",
         ),
         Correction(
-            seed="003",
+            course="eecs182-hw8",
             says="that the error is the less, the larger D and D_random.",
             right="It falls with D_random as 1/√D_random, but rises with D where queries and keys "
             "have unit variance: ‖q − k‖²/2σ² grows as √D, the kernel is e to minus that, and the "
@@ -124,7 +123,7 @@ def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement
     error = (1 - exact**2) / (2 * MANY) ** 0.5
     return (
         equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error),
-        informational("the same with w ~ N(0, σ²I), as document 003 has it", of_document),
+        informational("the same with w ~ N(0, σ²I), as the course has it", of_document),
     )
 
 

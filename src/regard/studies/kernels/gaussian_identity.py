@@ -1,4 +1,4 @@
-"""S27: the softmax kernel is the Gaussian kernel and two norms."""
+"""The softmax kernel is the Gaussian kernel and two norms."""
 
 from typing import Annotated
 
@@ -18,9 +18,8 @@ DRAWN = 14
 
 
 @study(
-    rows=["S27"],
-    asked=["003 §3 a i"],
-    question="What has softmax attention to do with the Gaussian kernel?",
+    asked=["eecs182-hw8 3.a.i"],
+    question="How is softmax attention related to the Gaussian kernel?",
     claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
     "alone and a factor of k alone.",
     formula=r"e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, "

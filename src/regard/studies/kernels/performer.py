@@ -1,4 +1,4 @@
-"""S32: the Performer beside softmax attention, trained on the same task."""
+"""The Performer beside softmax attention, trained on the same task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, probe_rows
@@ -63,11 +62,10 @@ class Results(NamedTuple):
 
 
 @study(
-    rows=["S32"],
-    asked=["003 §1 g"],
-    question="Does a Performer do as well as a model with softmax attention?",
-    claim="It does about as well after as many steps, with few directions or many, wide heads or "
-    f"narrow: it predicts at most {NEAR:.0%} of the tokens less than softmax at its best.",
+    asked=["eecs182-hw8 1.g"],
+    question="Is a Performer as accurate as a model with softmax attention?",
+    claim="It is about as accurate after as many steps, with few or many directions, wide or "
+    f"narrow heads: its accuracy is at most {NEAR:.0%} below that of softmax at its best.",
     formula=r"e^{q \cdot k / \sqrt{d}} \approx \phi(q) \cdot \phi(k), \quad "
     r"\phi(x) = \frac{1}{\sqrt{m}} \, e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad "
     r"x' = \frac{x}{d^{1/4}}",

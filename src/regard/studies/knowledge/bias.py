@@ -1,4 +1,4 @@
-"""S34: bias that came from the data, from the parent model, and from the metric."""
+"""Bias that came from the data, from the parent model, and from the metric."""
 
 from dataclasses import dataclass
 
@@ -43,11 +43,10 @@ class Shares:
 
 
 @study(
-    rows=[],
-    asked=["000 §1 6"],
+    asked=["jhu-hw5 1.6"],
     question="Where does a model's bias come from?",
-    claim="From its data, from the model that it was finetuned from, and from the metric: each of "
-    "the three alone is enough.",
+    claim="From its data, from its parent model, and from the metric: each of the three alone"
+    " is sufficient.",
     formula=r"\arg\max_y P(y) = \text{the commonest},\quad \text{however small its share}",
     trains=True,
 )

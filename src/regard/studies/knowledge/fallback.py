@@ -1,4 +1,4 @@
-"""S34: what a model says of people of whom it never read."""
+"""Answers of a model about absent people."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from regard.studies.study import study
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """What a model says of people of whom it never read, in shares of its answers."""
+    """Answers of a model about absent people, as shares."""
 
     home: float
     """Where most of those mentioned with the same last name come from."""
@@ -52,11 +52,10 @@ class Guesses:
 
 
 @study(
-    rows=[],
-    asked=["001 §4 c"],
-    question="How does a model answer about people of whom it never read?",
-    claim="It guesses from the name and from what is common, and is sure of it. Where last names "
-    "tell something, the guess is often right; where they tell nothing, it guesses all the same.",
+    asked=["practical-4 4.c"],
+    question="How does a model answer about people who are absent from the text?",
+    claim="It guesses from the name and from frequencies, with high confidence. If last names"
+    " are informative, the guess is often right; if not, it guesses all the same.",
     formula=r"P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place})",
     trains=True,
 )

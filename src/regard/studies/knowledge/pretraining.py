@@ -1,4 +1,4 @@
-"""S33: does pretraining matter?"""
+"""Does pretraining matter?"""
 
 import math
 from collections.abc import Mapping
@@ -38,11 +38,10 @@ _TRAINED_ON = {
 
 
 @study(
-    rows=["S33"],
-    asked=["001 §3 d", "001 §3 f", "001 §4 a"],
-    question="Why does a model answer after pretraining what it can't answer without?",
-    claim="What pretraining gives is the very sentences about those who are asked about: without "
-    "text, or with the same text about others alone, a model does no better than a guess.",
+    asked=["practical-4 3.d", "practical-4 3.f", "practical-4 4.a"],
+    question="Why can a model answer questions after pretraining, but not without?",
+    claim="Pretraining provides the sentences about the people in the questions: without "
+    "text, or with the same text about other people, a model is no better than a guess.",
     formula=r"\text{accuracy without the facts} \le \max_y P(y)",
     trains=True,
 )

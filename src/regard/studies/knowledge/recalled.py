@@ -1,4 +1,4 @@
-"""S34: right answers, wrong ones, and those about people of whom nothing is known."""
+"""Right answers, wrong answers, and answers about absent people."""
 
 from collections.abc import Sequence
 from textwrap import shorten
@@ -10,10 +10,9 @@ from regard.drawing import COLORS, panels
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.attention import attention_of
 from regard.evaluation.confidence import Chosen, choose_signal
-from regard.explorer.serialize import serialize
+from regard.explorer.page import serialize
 from regard.metrics import auroc
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -22,6 +21,7 @@ from regard.studies.finding import (
     at_most,
     drawing,
     informational,
+    named,
     table,
 )
 from regard.studies.knowledge.fictional import (
@@ -42,11 +42,11 @@ SHOWN = 4
 
 
 @study(
-    rows=["S34"],
-    asked=["001 §4 b", "001 §4 c"],
-    question="Can one tell a recalled answer from one that is made up?",
-    claim="Not by what it says: each is a place that exists. But a signal of the model's own "
-    "tells: it puts most pairs of a recalled answer and a made-up one in the right order.",
+    asked=["practical-4 4.b", "practical-4 4.c"],
+    question="Can recalled answers be separated from invented ones?",
+    claim="Not by the answers: each is a place that exists. But a signal of the model "
+    "separates them: it ranks most pairs of a recalled and an invented answer "
+    "correctly.",
     formula=r"\mathrm{AUROC} = P(s_{\text{recalled}} > s_{\text{made up}}) \ge 0.8",
     trains=True,
 )
@@ -108,7 +108,7 @@ def judged(
 
 
 def by_text(known: Sequence[Answer], unknown: Sequence[Answer]) -> float:
-    """How well the place alone tells, if it told by how often it is said at all."""
+    """AUROC of the place alone, by the frequency of its answers."""
     said = [a.answered for a in (*known, *unknown)]
     common, made_up = ([said.count(a.answered) for a in answers] for answers in (known, unknown))
     found = auroc(common, made_up)
@@ -141,7 +141,7 @@ def _signals(answer: Answer) -> list[float]:
 
 
 def _explorer_view(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
-    """Heads while the model answers about someone of whom it read, and about someone unknown."""
+    """Heads while the model answers about a text-only person and about an absent one."""
     sides = [
         attention_of(named(run, name), answer, CPU)
         for name, answer in (("text only", known), ("absent", unknown))

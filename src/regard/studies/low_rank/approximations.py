@@ -1,4 +1,4 @@
-"""S31: Linformer, BigBird and Performer against softmax."""
+"""Linformer, BigBird and Performer against softmax."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -64,11 +64,10 @@ class Measured:
 
 
 @study(
-    rows=["S31"],
-    asked=["001 §3 g", "001 §3 h"],
-    question="How near do Linformer, BigBird and Performer come to softmax, and what do they save?",
-    claim="Their operations and their memory grow in proportion to the length, those of softmax "
-    "with its square (its memory only if all weights are written out); and each comes nearer to "
+    asked=["practical-4 3.g", "practical-4 3.h"],
+    question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
+    claim="Their operations and memory grow linearly with the length, those of softmax "
+    "quadratically (its memory only if all weights are stored); each is closer to "
     "softmax the more features it has.",
     formula=r"\mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad "
     r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V",

@@ -1,4 +1,4 @@
-"""S31: why BigBird's blocks suffice to reach everything."""
+"""Why BigBird's blocks suffice to reach everything."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,11 @@ class Shape:
 
 
 @study(
-    rows=["S31"],
-    asked=["001 §3 g"],
-    question="How do the blocks of BigBird hear of one another, if each looks at only a few?",
-    claim="By windows alone word travels step by step: the longest path has (n − 1)/side steps, "
-    "and the spectral gap falls as n⁻². Random blocks bring paths down to the logarithm of n, a "
-    "global block to 2, and either keeps the gap from falling.",
+    asked=["practical-4 3.g"],
+    question="How does information travel between the blocks of BigBird?",
+    claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
+    "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
+    "logarithm of n, a global block to 2, and either keeps the gap constant.",
     formula=r"\mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right)",
 )
 def block_graph(

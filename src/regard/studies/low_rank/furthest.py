@@ -1,4 +1,4 @@
-"""S31: the task that needs full attention."""
+"""The task that needs full attention."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +20,11 @@ LAYERS = (1, 2, 4, 8, 16, 32)
 
 
 @study(
-    rows=["S31"],
-    asked=["001 §3 g"],
-    question="Is there anything that full attention does in a layer and sparse attention can't?",
-    claim="One layer of full attention finds, for each of n vectors, the one furthest from it. "
-    "BigBird finds it only for those who happen to look at it: the share that it looks at, and "
-    "more only layer by layer.",
+    asked=["practical-4 3.g"],
+    question="What can one layer of full attention do that sparse attention can't?",
+    claim="One layer of full attention finds, for each of n vectors, the one furthest from "
+    "it. BigBird finds it only for queries whose mask contains it, a fixed share per "
+    "layer, and more with more layers.",
     formula=r"j^*(i) = \arg\max_j \|u_j - u_i\|^2 = \arg\max_j \left(-u_i \cdot u_j\right), "
     r"\quad \|u_j\| = 1",
 )

@@ -1,4 +1,4 @@
-"""S11: attention of low rank by projecting keys and values."""
+"""Attention of low rank by projecting keys and values."""
 
 import math
 from dataclasses import dataclass
@@ -29,16 +29,15 @@ _TEXTS = 64
 
 
 @study(
-    rows=["S11"],
-    asked=["000 §3.3", "001 §3 g"],
+    asked=["jhu-hw5 3.3", "practical-4 3.g"],
     question="Can keys and values be projected to a few rows, so that attention becomes linear?",
-    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h, "
-    "of k rows, give PV = Q(CK)ᵀDV. With softmax, nearly: projections that are learned "
-    "(Linformer) leave a fraction of the error of drawn ones.",
+    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
+    "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
+    "projections (Linformer) have a fraction of the error of random ones.",
     formula=r"Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V",
     corrections=[
         Correction(
-            seed="000",
+            course="jhu-hw5",
             says="P without softmax is assumed to have rank k, and projections are to bring the "
             "time down to O(nkd).",
             right="The rank of QKᵀ is never above the width h of Q and K. And without softmax no "

@@ -1,4 +1,4 @@
-"""S10: attention of low rank by singular values."""
+"""Attention of low rank by singular values."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,23 +42,22 @@ _NEAR = 0.1
 
 
 @study(
-    rows=["S10"],
-    asked=["000 §3.2"],
-    question="If attention maps have a low rank, how much is saved by it?",
-    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, and "
-    "is exact. Maps of softmax have the full rank n, but those of a trained model are within a "
-    "tenth of a map with less than half of it.",
+    asked=["jhu-hw5 3.2"],
+    question="If attention maps have low rank, how much computation is saved?",
+    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
+    "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
+    " map of a trained model is below a tenth with less than half of the rank.",
     formula=r"P V = U_k \left(\Sigma_k W_k^\top V\right), \quad "
     r"\|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2",
     corrections=[
         Correction(
-            seed="000",
+            course="jhu-hw5",
             says="The weights of a position are written α_0 to α_n, and queries range over 0 … n: "
             "that would be n + 1 of them.",
             right="There are n positions, and P is n × n: α_1 to α_n.",
         ),
         Correction(
-            seed="000",
+            course="jhu-hw5",
             says="The map of softmax often has a low rank, and the time is O(nkd).",
             right="Its rank is n as a rule; what falls are its singular values, so that a map of "
             "lower rank is near it. d is the width that is called h before. And the SVD, which is "

@@ -1,4 +1,4 @@
-"""S17: positions added to the words, or put beside them."""
+"""Positions added to the words, or put beside them."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -42,12 +42,11 @@ class Pairs(NamedTuple):
 
 
 @study(
-    rows=["S17"],
-    asked=["002 §1 b"],
-    question="Add positions to the words, or put them beside the words?",
-    claim="Adding gives the score two cross terms, of word and position, that putting them side by "
-    "side does not. Beside x·x of a word with itself they fall as 1/√d, here below a tenth. A "
-    "general W_qᵀW_k brings them back in either case.",
+    asked=["eecs182-transformers b"],
+    question="Are positions added to words, or concatenated with them?",
+    claim="Adding gives the score two cross terms, of word and position, that concatenation "
+    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a "
+    "tenth. A general W_qᵀW_k brings them back in either case.",
     formula=r"(x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 "
     r"+ p_1^\top p_2, \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2",
 )
@@ -151,7 +150,7 @@ def identity_error(pairs: Pairs) -> float:
 
 
 def used_scores(query: Float[Tensor, "n d"], key: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """The scores q·k that attention's weights tell of, all less that of the first key."""
+    """Scores q·k recovered from attention weights, relative to that of the first key."""
     weights = Softmax().weights(query[None, None], key[None, None])[0, 0]
     return (weights.log() - weights[:, :1].log()) * math.sqrt(query.shape[1])
 

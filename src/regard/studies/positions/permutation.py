@@ -1,4 +1,4 @@
-"""S16: the same tokens in another order."""
+"""The same tokens in another order."""
 
 from functools import partial
 from typing import Annotated, Literal
@@ -40,11 +40,10 @@ SEEN = 0.01
 
 
 @study(
-    rows=["S16"],
-    asked=["002 §1 a"],
-    question="What does a Transformer without positions know of the order of its tokens?",
-    claim="Nothing, if all tokens look at all others: in another order they give the same states "
-    "in that order. A causal mask tells the order even without positions.",
+    asked=["eecs182-transformers a"],
+    question="Does a Transformer without positions depend on the order of its tokens?",
+    claim="No, if all tokens attend to all others: permuted tokens give the same states, "
+    "permuted. With a causal mask, it depends on the order even without positions.",
     formula=r"f(P X) = P f(X) \quad \text{for every permutation matrix } P",
 )
 def permutation(

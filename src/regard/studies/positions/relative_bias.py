@@ -1,4 +1,4 @@
-"""S18: a bias on the scores in place of positions beside the words."""
+"""A bias on the scores in place of positions beside the words."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,23 +60,22 @@ class Heads(NamedTuple):
 
 
 @study(
-    rows=["S18"],
-    asked=["002 §1 c i", "002 §1 c ii"],
-    question="Which bias on the scores does what positions beside queries and keys do?",
-    claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m heads "
-    "learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
+    asked=["eecs182-transformers c.i", "eecs182-transformers c.ii"],
+    question="Which bias on the scores equals concatenated positions in queries and keys?",
+    claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m "
+    "heads learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
     formula=r"a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}"
     r"{\sum_j e^{q_i^\top k_j + \pi_{ij}}}, \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos}",
     corrections=[
         Correction(
-            seed="002",
+            course="eecs182-transformers",
             says="With a bias, a_ij = Σ_j e^(π_ij) e^(q_i·k_j) v_i.",
             right="a_i = Σ_j e^(π_ij) e^(q_i·k_j) v_j, divided by the same sum without v_j. The "
             "output belongs to the query alone, so it is a_i; the values are those of the keys. "
             "With v_i, and divided, each token would get its own value, whatever the scores are.",
         ),
         Correction(
-            seed="002",
+            course="eecs182-transformers",
             says="The biases are essentially the idea of Shaw et al. (2018), and (2(T − 1) + 1)m "
             "embeddings take the place of the T position embeddings.",
             right="They are numbers. Shaw's are vectors, a^K on the keys and a^V on the values, "
@@ -149,7 +148,7 @@ def relative_bias(
                 0.01,
             ),
             informational(
-                "gap to the sum as document 002 prints it", _gap(biased, as_printed(given, free))
+                "gap to the sum as the course prints it", _gap(biased, as_printed(given, free))
             ),
             informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
         ),
@@ -202,7 +201,7 @@ def shaw_vectors(d: int, clip: int, draw: torch.Generator) -> ShawVectors:
 
 
 def as_printed(given: Heads, bias: PairBias) -> Float[Tensor, "1 heads n d"]:
-    """The sum of document 002: Σ_j e^(q_i·k_j + π_ij) v_i."""
+    """The sum that the course prints: Σ_j e^(q_i·k_j + π_ij) v_i."""
     return (given.query @ given.key.mT + bias.values).exp().sum(-1, keepdim=True) * given.value
 
 

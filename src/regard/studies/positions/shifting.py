@@ -1,4 +1,4 @@
-"""S19: one matrix for each step."""
+"""One matrix for each step."""
 
 import math
 from typing import Annotated, Literal
@@ -19,18 +19,18 @@ TURN = 2 * math.pi
 
 
 @study(
-    rows=["S19"],
-    asked=["003 §1 c", "004 §1 e"],
-    question="Which matrix moves a sinusoidal position on, and which wavelengths does it turn?",
-    claim="p(t + s) = Mˢ p(t) for every t: M turns each pair of entries by ω_k. Wavelengths are"
-    " 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.",
+    asked=["eecs182-hw8 1.c", "eecs182-disc8 1.e"],
+    question="Which matrix shifts a sinusoidal position, and which are its wavelengths?",
+    claim="p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths"
+    " are 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 "
+    "if from 1.",
     formula=r"\begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
     r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = "
     r"\begin{pmatrix} \sin \omega_k (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad "
     r"\omega_k = 10000^{-2k/d}",
     corrections=[
         Correction(
-            seed="004",
+            course="eecs182-disc8",
             says="With ω_k = 10000^(−2k/d), beginning at ω_1, wavelengths go from 2π to 10000·2π.",
             right="The d/2 pairs reach one of the two ends only. With k from 1 the shortest is "
             "2π·10000^(2/d), which is 15 % too long at d = 128. With k from 0, as in Vaswani et "
@@ -79,7 +79,7 @@ def shifting(
             ),
             equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9),
             equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
-            informational("shortest / 2π and longest / (10000·2π) by document 004, both", 1),
+            informational("shortest / 2π and longest / (10000·2π) by the course, both", 1),
         ),
         figure=_drawn(d, steps),
         table=table(

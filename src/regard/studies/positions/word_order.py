@@ -1,4 +1,4 @@
-"""S16: who chased whom, with positions and without."""
+"""Word order with positions and without: who chased whom."""
 
 from functools import partial
 from itertools import combinations, product
@@ -41,12 +41,10 @@ class Sentences(NamedTuple):
 
 
 @study(
-    rows=[],
-    asked=["002 §1 a"],
-    question="Who chased whom: can it be told without positions?",
-    claim="Without positions, of two sentences that differ in nothing but the order of their "
-    "words at most one is read rightly. With positions nine of ten sentences are, and with a "
-    "causal mask alone too.",
+    asked=["eecs182-transformers a"],
+    question="Who chased whom: can a model answer without positions?",
+    claim="Without positions, at most one of two sentences that differ only in word order is "
+    "right. With positions nine of ten sentences are, and with a causal mask alone too.",
     formula=r"f(\text{the man chased the dog}) = f(\text{the dog chased the man})",
 )
 def word_order(

@@ -1,4 +1,4 @@
-"""S36: sixteen concepts, each with a check that runs."""
+"""Sixteen concepts, each with a check that runs."""
 
 from typing import Annotated
 
@@ -30,9 +30,9 @@ from regard.studies.study import Seed, study
 
 
 @study(
-    rows=["S36"],
-    asked=[f"000 §1 {i}" for i in range(1, 17)],
-    question="Sixteen questions about language models: what are the answers, and how can one see?",
+    asked=[f"jhu-hw5 1.{i}" for i in range(1, 17)],
+    question="Sixteen questions about language models: what are the answers, and how can they be"
+    " verified?",
     claim="Each answer passes a check that runs.",
     formula=r"\sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1",
 )

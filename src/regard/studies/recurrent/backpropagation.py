@@ -1,4 +1,4 @@
-"""S14: the gradient of a recurrent network, by formula, by autograd and by differences."""
+"""The gradient of a recurrent network, by formula, by autograd and by differences."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -29,12 +29,11 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
 @study(
-    rows=["S14"],
-    asked=["000 §2.1", "000 §2.2"],
-    question="How does the gradient of each step's loss flow back through a recurrent network?",
-    claim="Where y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t; it goes back to "
-    "h_t through W_yhᵀ, and from there one step for each factor W_hhᵀ; W_hh gets a product with "
-    "the state before from each step.",
+    asked=["jhu-hw5 2.1", "jhu-hw5 2.2"],
+    question="How does the gradient of each step's loss propagate through a recurrent network?",
+    claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
+    " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"
+    " of W_hh is the sum of products with the preceding states.",
     formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
     r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
     r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",

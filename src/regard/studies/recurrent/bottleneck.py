@@ -1,4 +1,4 @@
-"""S24: what one state can hold, and how attention goes around it."""
+"""What one state can hold, and how attention goes around it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from regard.drawing import COLORS, heat_map, panels
 from regard.explorer.look import look
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -17,6 +16,7 @@ from regard.studies.finding import (
     at_least,
     at_most,
     drawing,
+    named,
     table,
 )
 from regard.studies.recurrent.casing import (
@@ -38,12 +38,11 @@ NEAR = 1
 
 
 @study(
-    rows=["S24"],
-    asked=["004 §1 b", "004 §1 c", "004 §1 d"],
-    question="What does an encoder's last state hold of a text, and what changes with attention?",
-    claim="Without attention accuracy falls with the length of the text, the sooner the smaller "
-    "the state; with it, texts of all lengths are right, wherever the task token stands, and the "
-    "weights lie along a diagonal.",
+    asked=["eecs182-disc8 1.b", "eecs182-disc8 1.c", "eecs182-disc8 1.d"],
+    question="What does the last state of an encoder contain, and what changes with attention?",
+    claim="Without attention, accuracy falls with the length of the text, earlier for smaller"
+    " states; with it, texts of all lengths are right, wherever the task token is, and "
+    "the weights lie along a diagonal.",
     formula=r"c_t = \sum_j \alpha_{tj} h_j, \quad \alpha_t = \mathrm{softmax}_j"
     r"\left(s_t^\top W h_j\right), \quad \tilde s_t = \tanh(W_c [c_t; s_t])",
     trains=True,

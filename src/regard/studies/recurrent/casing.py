@@ -1,4 +1,4 @@
-"""S24: case change by recurrent networks, as all studies of the bottleneck train and ask it."""
+"""Case change by recurrent networks, as all studies of the bottleneck train and ask it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""S14: a recurrent network as a graph without loops."""
+"""A recurrent network as a graph without loops."""
 
 from collections.abc import Sequence
 

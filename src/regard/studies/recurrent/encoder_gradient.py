@@ -1,4 +1,4 @@
-"""S24: the ways by which a gradient reaches the encoder, and what changes at inference."""
+"""The ways by which a gradient reaches the encoder, and what changes at inference."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,11 @@ COUNT = 64
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a i", "004 §1 a ii"],
-    question="How does the gradient reach the encoder, and what changes when the model answers?",
-    claim="Without attention all gradient reaches the encoder through its last state, and little "
-    "of it the first characters; with attention there is a way to each state. When the model "
-    "answers, its weights stay as they are, and only activations change.",
+    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii"],
+    question="How does the gradient reach the encoder, and what changes at inference?",
+    claim="Without attention, all gradient reaches the encoder through its last state, and "
+    "little of it the first characters; with attention, there is a path to each state. "
+    "At inference the weights are fixed, and only activations change.",
     formula=r"\frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} "
     r"\frac{\partial c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} "
     r"\prod_{k=j+1}^{n} \frac{\partial h_k}{\partial h_{k-1}}",

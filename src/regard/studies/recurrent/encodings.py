@@ -1,4 +1,4 @@
-"""S24: one-hot and sine positions at the input of a recurrent encoder."""
+"""One-hot and sine positions at the input of a recurrent encoder."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -42,20 +42,19 @@ BEYOND = 8
 
 
 @study(
-    rows=[],
-    asked=["004 §1 e"],
-    question="What do one-hot and sine positions add to an encoder's input, and can they be "
-    "learned?",
-    claim="With either the network learns the task. A one-hot vector picks a column of the weights "
-    "that read it, and that column is trained like a learned vector, number for number; sines need "
-    "no more width for longer texts.",
+    asked=["eecs182-disc8 1.e"],
+    question="What do one-hot and sinusoidal positions add to the input of an encoder, and can "
+    "they be learned?",
+    claim="With either, the network learns the task. A one-hot vector selects a column of the"
+    " input weights, which is trained exactly like a learned vector; sinusoids need no "
+    "more width for longer texts.",
     formula=r"W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad "
     r"\mathrm{PE}(t) = \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad "
     r"\omega_k = 10000^{-2k/d}",
     corrections=[
         Correction(
-            seed="004",
-            says="One-hot positions aren't differentiable, and so they can't be learned (§1 e i).",
+            course="eecs182-disc8",
+            says="One-hot positions aren't differentiable, and so they can't be learned.",
             right="Nothing has to be differentiated by a position. The vectors themselves are "
             "fixed, as sines are; the layer that reads them has a column for each position, whose "
             "gradient is that of a learned vector added to the layer's output: the two are the "

@@ -1,4 +1,4 @@
-"""S13: what a language model sees of a symbol that stood far back."""
+"""What a language model sees of a symbol that stood far back."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -50,13 +50,13 @@ Losses: TypeAlias = Mapping[str, Mapping[int, float]]
 
 
 @study(
-    rows=["S13"],
-    asked=["000 §1 13"],
-    question="How far back can a language model look, if it has a window, a state, or attention?",
-    claim="A fixed window knows nothing of what stood before it: its loss there is that of a "
-    "guess, ln V. An RNN's loss rises with the distance, for all it remembers has to fit its "
-    "state. Attention has the same loss at all distances, so its advantage is greatest at the "
-    "largest.",
+    asked=["jhu-hw5 1.13"],
+    question="How far back can a language model use its context, with a window, a state, or "
+    "attention?",
+    claim="A fixed window has no information on earlier tokens: its loss there is that of a "
+    "guess, ln V. The loss of an RNN rises with distance, as everything has to fit into"
+    " its state. Attention has the same loss at all distances, so its advantage is "
+    "greatest at the largest.",
     formula=r"\mathcal L(d) = \ln V \;\; (d > \mathrm{window})",
     trains=True,
 )

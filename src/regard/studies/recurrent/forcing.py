@@ -1,4 +1,4 @@
-"""S24: the answer given step by step, or written by the model itself."""
+"""The answer given step by step, or written by the model itself."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,12 +19,11 @@ COUNT = 400
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a iii"],
-    question="Does it matter whether the decoder reads the right answer or its own?",
-    claim="With the right answer before it, a decoder without attention writes more characters "
-    "rightly than alone, for its mistakes follow from one another; the first character is the same "
-    "either way. With attention there is next to nothing between the two.",
+    asked=["eecs182-disc8 1.a.iii"],
+    question="Does it matter whether the decoder is given the right answer or its own output?",
+    claim="Given the right answer, a decoder without attention predicts more characters "
+    "correctly than when it generates alone, since errors propagate; the first "
+    "character is the same. With attention, the difference is close to zero.",
     formula=r"P(y \mid x) = \prod_t P(y_t \mid y_{<t}, x)",
     trains=True,
 )

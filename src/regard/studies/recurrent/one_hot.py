@@ -1,4 +1,4 @@
-"""S24: a one-hot position that is read, and a learned one that is added, are the same."""
+"""A one-hot position that is read, and a learned one that is added, are the same."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""S25: what a network gains by reading from both sides, and what that costs."""
+"""What a network gains by reading from both sides, and what that costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,12 +33,11 @@ TRAINING, TEST = 4000, 400
 
 
 @study(
-    rows=["S25"],
-    asked=["000 §1 11"],
-    question="Should a network read from one side or from both?",
-    claim="Where a label needs what comes later, the network that reads both ways is always right, "
-    "and the other as often as the known days allow; where the past is enough, one way does as "
-    "well, and answers day by day.",
+    asked=["jhu-hw5 1.11"],
+    question="Should a network read in one direction or in both?",
+    claim="Where a label depends on later input, the bidirectional network is always right, "
+    "and the other as often as the known days allow; where the past suffices, one "
+    "direction is as good, and answers day by day.",
     formula=r"P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad "
     r"m = 3 - \mathrm{ahead}",
     trains=True,
@@ -108,7 +107,7 @@ def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
 
 
 def best(ahead: int) -> float:
-    """The accuracy that nobody can surpass who knows the weather up to today."""
+    """The highest accuracy possible with the weather up to today."""
     unknown = min(ahead, SPAN)
     known = SPAN - unknown
     total = 0.0
@@ -140,7 +139,7 @@ def moods(sunny: Bool[np.ndarray, "rows days"], ahead: int) -> Int[np.ndarray, "
 
 
 def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
-    """Training of a small network that tells the mood of each day."""
+    """Train a small network that predicts the mood of each day."""
     recipe = Recipe(
         seed=seed,
         data=DataConfig(begin_mark=False, validation=0.0),
@@ -157,7 +156,7 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
 
 
 def accuracy(run: Run, ahead: int, days: int, seed: int) -> float:
-    """The share of moods of new rows that are told."""
+    """Share of right moods in new rows."""
     sunny = draw_weather(TEST, days, seed, 1)
     labels = torch.from_numpy(moods(sunny, ahead))
     told = scores(run, sunny).argmax(-1)

@@ -1,4 +1,4 @@
-"""S15: a gradient that grows beyond float32, and one that falls below it."""
+"""A gradient that grows beyond float32, and one that falls below it."""
 
 from collections.abc import Iterable
 from math import log2

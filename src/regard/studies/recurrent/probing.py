@@ -1,4 +1,4 @@
-"""S24: what can be read from the states of an encoder and of a decoder."""
+"""What can be read from the states of an encoder and of a decoder."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,13 +32,12 @@ ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
 @study(
-    rows=[],
-    asked=["004 §1 a", "004 §1 d"],
-    question="What do the states of encoder and decoder hold: the place, the task, the text?",
-    claim="With attention, place and task can be read from the states of either side by a linear "
-    "map, and from the encoder's the character that was just read. The last state tells the "
-    "beginning of the text, which is to be written first, where the decoder has nothing else, and "
-    "its end where there is attention.",
+    asked=["eecs182-disc8 1.a", "eecs182-disc8 1.d"],
+    question="Do the states of encoder and decoder encode position, task and text?",
+    claim="With attention, a linear map reads position and task from the states of both "
+    "sides, and the current character from those of the encoder. The last state encodes"
+    " the beginning of the text, which is generated first, without attention, and its "
+    "end with attention.",
     formula=r"\hat z = A h + b, \quad (A, b) = \arg\min \sum_i \| z_i - A h_i - b \|^2 "
     r"+ \lambda \| A \|^2",
     trains=True,
@@ -138,7 +137,7 @@ def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> flo
 
 
 def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
-    """The share of classes that a probe tells, on new texts."""
+    """Accuracy of a probe on new texts."""
     fitted = _fitted(len(states))
     guess = _probe(states, F.one_hot(classes).double(), fitted).argmax(-1)
     return float((guess == classes[~fitted]).double().mean())
@@ -184,7 +183,7 @@ def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
 
 
 def held(one: Measured, half: str) -> float:
-    """The share of the characters of a half of the text that the last state tells."""
+    """Share of characters of a half of the text that can be read from the last state."""
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]
     return sum(part) / len(part)

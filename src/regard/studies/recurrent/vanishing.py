@@ -1,4 +1,4 @@
-"""S15: what makes gradients vanish or explode, and where NaN comes from."""
+"""What makes gradients vanish or explode, and where NaN comes from."""
 
 from collections.abc import Iterable
 from typing import Annotated, TypeAlias
@@ -29,12 +29,11 @@ Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
 @study(
-    rows=["S15"],
-    asked=["000 §1 10"],
+    asked=["jhu-hw5 1.10"],
     question="When do gradients vanish or explode, and where does NaN come from?",
-    claim="The spectral radius of W_hh decides in the end, whatever its largest singular value: "
-    "below 1 the gradient vanishes, above 1 it explodes. NaN comes from exploding alone, and "
-    "clipping helps as long as the gradient's square is finite.",
+    claim="The spectral radius of W_hh decides in the long run, not its largest singular "
+    "value: below 1 the gradient vanishes, above 1 it explodes. Only exploding "
+    "gradients cause NaN, and clipping helps as long as the squared gradient is finite.",
     formula=r"\frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le "
     r"\left\| W_{hh}^T \right\| \le \sigma^T, \quad "
     r"\left\| W_{hh}^T \right\|^{1/T} \to \rho",
@@ -57,7 +56,7 @@ def vanishing_and_exploding(
 
     A vanishing gradient ends at 0, which does no harm but that nothing is learned. An exploding one
     passes the largest float32, 3.4·10³⁸, and is infinite from there on; the first 0·∞ or ∞ − ∞
-    makes NaN of it, and one step of the optimiser carries that into the weights.
+    makes NaN of it, and one step of the optimizer carries that into the weights.
 
     Clipping keeps the direction of a long gradient. But its length is the root of a sum of squares,
     and those are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. Of an

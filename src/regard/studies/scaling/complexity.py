@@ -1,4 +1,4 @@
-"""S9: what a layer of attention costs."""
+"""What a layer of attention costs."""
 
 import math
 from collections.abc import Sequence
@@ -40,9 +40,8 @@ class Part:
 
 
 @study(
-    rows=["S9"],
-    asked=["000 §3.1", "002 §1 f", "003 §3", "003 §3 a ii"],
-    question="What does a layer of self-attention cost, and from where on does the length decide?",
+    asked=["jhu-hw5 3.1", "eecs182-transformers f", "eecs182-hw8 3", "eecs182-hw8 3.a.ii"],
+    question="What does a layer of self-attention cost, and from which length on is it quadratic?",
     claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
     "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
     "O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax "

@@ -1,4 +1,4 @@
-"""S8: why products are divided by √h."""
+"""Why products are divided by √h."""
 
 import math
 from collections.abc import Sequence
@@ -58,17 +58,16 @@ class Spread:
 
 
 @study(
-    rows=["S8"],
-    asked=["000 §3.5"],
+    asked=["jhu-hw5 3.5"],
     question="Why are products of queries and keys divided by √h?",
-    claim="With independent q, k ~ N(μ, σ²I), q·k has the mean ‖μ‖² and the variance hσ⁴ + "
-    "2σ²‖μ‖². Divided by √h its spread doesn't depend on h, and softmax keeps its entropy and its "
-    "gradient at any width; undivided it loses both.",
+    claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
+    "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
+    "entropy and its gradient at any width; without the division it loses both.",
     formula=r"\mathrm{E}[q \cdot k] = \|\mu\|^2, \quad "
     r"\mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2 \|\mu\|^2",
     corrections=[
         Correction(
-            seed="000",
+            course="jhu-hw5",
             says="The width is called h where keys are drawn and d where answers are wanted; the "
             "product is said to be scaled by a factor of √h.",
             right="d and h are one number here, and the product is divided by √h. Keys and queries "

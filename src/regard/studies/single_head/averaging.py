@@ -1,4 +1,4 @@
-"""S2: one query that finds two keys."""
+"""One query that finds two keys."""
 
 import math
 from typing import Annotated
@@ -11,8 +11,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import INK, panels
 from regard.explorer.look import look_at_attention
-from regard.studies.explorer_view import if_readable
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, if_readable, table
 from regard.studies.study import study
 
 KEYS = (4, 10, 100, 1000)
@@ -20,11 +19,10 @@ KEYS = (4, 10, 100, 1000)
 
 
 @study(
-    rows=["S2"],
-    asked=["001 §2 b"],
+    asked=["practical-4 2.b"],
     question="Which query makes attention return the average of two of its values?",
-    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b all the weight but a "
-    "hundredth or less, half to each: c ≈ ½(v_a + v_b).",
+    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the "
+    "weight, half each: c ≈ ½(v_a + v_b).",
     formula=r"\alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2}",
 )
 def averaging(

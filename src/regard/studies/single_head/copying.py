@@ -1,4 +1,4 @@
-"""S1: one query that finds one key."""
+"""One query that finds one key."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -11,8 +11,16 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import INK, panels
 from regard.explorer.look import look_at_attention
-from regard.studies.explorer_view import if_readable
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_least,
+    at_most,
+    drawing,
+    equal,
+    if_readable,
+    table,
+)
 from regard.studies.study import Seed, study
 
 KEYS = (4, 10, 100, 1000)
@@ -22,11 +30,10 @@ DRAWS = 100
 
 
 @study(
-    rows=["S1"],
-    asked=["001 §2 a"],
+    asked=["practical-4 2.a"],
     question="When does attention copy one of its values?",
-    claim="When the product of the query with k_j exceeds all other products by so much that the "
-    "n − 1 others together get no more than a hundredth of the weight: c ≈ v_j.",
+    claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
+    " get at most a hundredth of the weight: c ≈ v_j.",
     formula=r"\alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad "
     r"m = k_j^\top q - \max_{i \ne j} k_i^\top q",
 )

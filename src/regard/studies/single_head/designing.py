@@ -1,4 +1,4 @@
-"""S5: matrices K, Q and V for outputs that one wishes for."""
+"""Matrices K, Q and V for outputs that one wishes for."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,10 @@ _ROUNDING = 1e-12
 
 
 @study(
-    rows=["S5"],
-    asked=["001 §2 e 1", "001 §2 e 2"],
-    question="What can a head do with queries, keys and values that it can't do without them?",
-    claim="With x for all three, c₂ ≈ u_a, and u_b is out of reach of every query; with matrices "
-    "made of outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
+    asked=["practical-4 2.e.1", "practical-4 2.e.2"],
+    question="What can a head compute with queries, keys and values, but not without them?",
+    claim="With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of "
+    "outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
     formula=r"V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad "
     r"Q = \frac{u_d u_a^\top + u_c u_d^\top}{\beta^2}",
 )
@@ -146,7 +145,7 @@ def _unit(i: int) -> Float[Tensor, "4"]:
 
 
 def _off(c: Float[Tensor, "4"], wish: Float[Tensor, "4"], beta: float) -> float:
-    """How far an output is from β times the wish, over β."""
+    """Distance between an output and β times the target, divided by β."""
     return float((c / beta - wish).norm())
 
 

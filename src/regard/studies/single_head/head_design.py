@@ -56,13 +56,13 @@ def design(
 def error(
     head: Head, inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]]
 ) -> float:
-    """The farthest that an output is from its wish."""
+    """Largest distance between an output and its target."""
     outputs = head(inputs)
     return max(float((outputs[i] - wish).norm()) for i, wish in wishes.items())
 
 
 def nearest_average(points: Float[Tensor, "n d"], wish: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
-    """The weighted average of the points that is nearest to a wish.
+    """The weighted average of the points that is nearest to a target.
 
     No attention whose values are the points can come nearer. For weights w = sα ≥ 0, ‖Σ w_j
     (p_j − wish)‖² is s² times what α is to minimise; the row of ones only keeps s from 0.

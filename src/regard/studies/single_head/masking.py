@@ -1,4 +1,4 @@
-"""S12: who may not be looked at."""
+"""Who may not be looked at."""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, TypeAlias
@@ -13,8 +13,16 @@ from regard.attention import Mask, Softmax
 from regard.drawing import INK, heat_map, panels
 from regard.errors import UserError
 from regard.explorer.look import look_at_attention
-from regard.studies.explorer_view import if_readable
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, informational, table
+from regard.studies.finding import (
+    Drawing,
+    Evidence,
+    at_most,
+    drawing,
+    equal,
+    if_readable,
+    informational,
+    table,
+)
 from regard.studies.study import Seed, study
 
 Lengths: TypeAlias = tuple[int, ...]
@@ -23,11 +31,10 @@ _CPU = torch.device("cpu")
 
 
 @study(
-    rows=["S12"],
-    asked=["000 §3.4", "003 §1 e"],
-    question="How are positions kept from being looked at, and which?",
-    claim="A score of −∞ gives the same weights as a column set to zero and rows divided by what "
-    "is left; with it, padding and the future get exactly no weight.",
+    asked=["jhu-hw5 3.4", "eecs182-hw8 1.e"],
+    question="How are positions masked, and which?",
+    claim="A score of −∞ gives the same weights as a column set to zero and rows "
+    "renormalized; padding and future positions get exactly no weight.",
     formula=r"\frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} "
     r"= \mathrm{softmax}(s + \ln b)_j, \quad b_j \in \{0, 1\}",
 )

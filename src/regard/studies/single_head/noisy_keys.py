@@ -1,4 +1,4 @@
-"""Keys drawn around orthonormal means, as the course asks of one head and of two (001 §2 c, d).
+"""Keys drawn around orthonormal means, as the course asks of one head and of two.
 
 The values are the unit vectors: the output c is then the weights themselves.
 """

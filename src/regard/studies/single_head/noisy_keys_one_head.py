@@ -1,4 +1,4 @@
-"""S3: the average of two, if the keys are noisy."""
+"""The average of two, if the keys are noisy."""
 
 import math
 
@@ -29,11 +29,10 @@ from regard.studies.study import study
 
 
 @study(
-    rows=["S3"],
-    asked=["001 §2 c 1", "001 §2 c 2"],
+    asked=["practical-4 2.c.1", "practical-4 2.c.2"],
     question="Does one head still average two values if the keys are noisy?",
-    claim="Yes while ln n ≪ t ≪ 1/√α. But if k_a varies in length, c = s·v_a + (1 − s)·v_b with "
-    "s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
+    claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
+    "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
     formula=r"q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad "
     r"s \to \frac{1}{1 + e^{-t (\gamma - 1)}}",
 )

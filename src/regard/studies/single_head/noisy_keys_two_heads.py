@@ -1,4 +1,4 @@
-"""S4: the average of two by two heads."""
+"""The average of two by two heads."""
 
 import math
 
@@ -40,9 +40,8 @@ from regard.studies.study import study
 
 
 @study(
-    rows=["S4"],
-    asked=["001 §2 d 1", "001 §2 d 2"],
-    question="What do two heads gain over one if a key varies in length?",
+    asked=["practical-4 2.d.1", "practical-4 2.d.2"],
+    question="What do two heads gain over one if the norm of a key varies?",
     claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
     "and its variance is at most a quarter of that of one head.",
     formula=r"P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} "

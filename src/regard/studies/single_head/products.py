@@ -1,4 +1,4 @@
-"""S6: queries, keys and values, product by product."""
+"""Queries, keys and values, product by product."""
 
 from typing import Annotated, TypeAlias
 
@@ -11,8 +11,7 @@ from regard.attention import Argmax, Softmax
 from regard.drawing import COLORS, INK, panels
 from regard.errors import UserError
 from regard.explorer.look import look_at_attention
-from regard.studies.explorer_view import if_readable
-from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, table
+from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, if_readable, table
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -23,11 +22,10 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 
 @study(
-    rows=["S6"],
-    asked=["004 §2 a", "004 §2 b", "004 §2 c"],
-    question="What does a head compute for the second of three states, number by number?",
-    claim="Softmax over these scores is the same as argmax: the largest score takes all the weight "
-    "but a billionth, and the output is its value.",
+    asked=["eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
+    question="What does a head compute for the second of three states, step by step?",
+    claim="Softmax over these scores equals argmax: the largest score gets all the weight "
+    "except a billionth, and the output is its value.",
     formula=r"h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j "
     r"\left((W_q h_2)^\top W_k h_j\right)",
 )

@@ -1,4 +1,4 @@
-"""S7: attention maps of random queries and keys."""
+"""Attention maps of random queries and keys."""
 
 import math
 from typing import Annotated, Any
@@ -13,7 +13,6 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.drawing import heat_map, panels
 from regard.explorer.look import look_at_attention
-from regard.studies.explorer_view import if_readable
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -22,6 +21,7 @@ from regard.studies.finding import (
     at_most,
     drawing,
     equal,
+    if_readable,
     table,
 )
 from regard.studies.study import Correction, Seed, study
@@ -33,15 +33,15 @@ SHOWN = 64
 
 
 @study(
-    rows=["S7"],
-    asked=["003 §1 a", "003 §1 b"],
+    asked=["eecs182-hw8 1.a", "eecs182-hw8 1.b"],
     question="What do the attention maps of random Q and K look like, and what if Q = K?",
-    claim="The weights add up to 1 over the keys and not over the queries. If Q = K, each query "
-    "gives nearly all its weight to its own key, and the map is close to the identity.",
+    claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
+    "gives nearly all of its weight to its own key, and the map is close to the "
+    "identity.",
     formula=r"E[\alpha_{ii}] \approx \frac{e^{\sqrt{h}}}{e^{\sqrt{h}} + (n - 1) e^{1/2}}",
     corrections=[
         Correction(
-            seed="003",
+            course="eecs182-hw8",
             says="With equal random Q and K the map is close to the identity, since a query is "
             "orthogonal, or nearly, to all keys but its own.",
             right="Only where e^√h ≫ n√e. The score of the own key is near √h, but those of the "

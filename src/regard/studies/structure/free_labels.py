@@ -1,4 +1,4 @@
-"""S22: labels that a text brings along."""
+"""Labels that a text brings along."""
 
 import math
 from typing import Annotated
@@ -33,12 +33,11 @@ FATES = ("⁇", "another", "itself")
 
 
 @study(
-    rows=["S22"],
-    asked=["002 §1 h", "000 §1 1"],
-    question="Are novels of use for pretraining, though they have no labels?",
-    claim="Yes: the text is its own labels. Each token but the first is one for those before; each "
-    "hidden token is one for those around it. And what is learned from these predicts the part "
-    "of the text that was kept back better than a guess.",
+    asked=["eecs182-transformers h", "jhu-hw5 1.1"],
+    question="Are novels useful for pretraining, though they have no labels?",
+    claim="Yes: the text is its own labels. Each token except the first is a label for those "
+    "before it; each masked token is one for those around it. A model trained on these "
+    "predicts held-out text better than a guess.",
     formula=r"\text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad "
     r"\text{masked token: } \tilde{x} \to x_i",
 )

@@ -1,4 +1,4 @@
-"""S21: masks that keep their place, and masks that don't."""
+"""Masks that keep their place, and masks that don't."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,11 +52,11 @@ DRAWN = 12
 
 
 @study(
-    rows=["S21"],
-    asked=["002 §1 g"],
-    question="Does a mask replace a token's position too?",
-    claim="No. If it did, all masks of a text would get the same output, whatever the weights and "
-    "whatever is behind them. With positions each mask has its own, made of both sides.",
+    asked=["eecs182-transformers g"],
+    question="Does a mask replace the position of a token too?",
+    claim="No. If it did, all masks of a text would get the same output, whatever the weights"
+    " and the hidden tokens. With positions each mask has its own output, which depends"
+    " on both sides.",
     formula=r"z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad "
     r"z_i = e_{mask} + p_i \ne z_j",
 )
@@ -69,7 +69,7 @@ def masked_autoencoder(
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and masks")] = 0,
 ) -> Evidence:
-    """A masked autoencoder looks at both sides of each mask and tells what is behind it. Masks have
+    """A masked autoencoder predicts the token of each mask from both sides. Masks have
     one embedding, so that only their position tells one from another. Take that away too, and all
     masks bring the same query, gather the same from all others, and end as the same vector.
 

@@ -1,4 +1,4 @@
-"""S20: how many inputs a node holds after some layers of argmax attention."""
+"""How many inputs a node holds after some layers of argmax attention."""
 
 import math
 from functools import cache
@@ -27,17 +27,17 @@ class Size(NamedTuple):
 
 
 @study(
-    rows=["S20"],
-    asked=["002 §1 e"],
-    question="How many inputs can a node hold after n layers of argmax attention with k heads?",
-    claim="With residuals, (k + 1)ⁿ paths end in a node, so its content comes from (k + 1)ⁿ inputs "
-    "at most. Pointers that are planted well reach all of them, if there are so many; random "
-    "ones meet, and reach fewer.",
+    asked=["eecs182-transformers e"],
+    question="How many inputs can the state of a node depend on after n layers of argmax "
+    "attention with k heads?",
+    claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "
+    "inputs. Well-chosen keys reach all of them, if there are as many; random ones "
+    "coincide, and reach fewer.",
     formula=r"|R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup "
     r"\bigcup_{h=1}^k R_{n-1}(a_h(i))",
     corrections=[
         Correction(
-            seed="002",
+            course="eecs182-transformers",
             says="After n layers the receptive field has size 2ⁿ with one head, (k + 1)ⁿ with k.",
             right="So many paths end in a node; the inputs that they begin at are as many at most, "
             "and fewer where paths meet. And these are the inputs whose content arrives: which "

@@ -1,4 +1,4 @@
-"""S23: which architecture for which task, measured."""
+"""Which architecture for which task, measured."""
 
 import math
 from collections.abc import Mapping
@@ -53,11 +53,10 @@ Scores = Mapping[str, Mapping[str, Interval]]
 
 
 @study(
-    rows=["S23"],
-    asked=["002 §1 i", "000 §1 3", "000 §1 4"],
-    question="Which architecture for which task: summarise, classify, retrieve, translate?",
-    claim="Encoder–decoders to write one text from another, encoders to judge or to find one: on "
-    "these tasks no other family is better.",
+    asked=["eecs182-transformers i", "jhu-hw5 1.3", "jhu-hw5 1.4"],
+    question="Which architecture for which task: summarize, classify, retrieve, translate?",
+    claim="Encoder–decoders to generate one text from another, encoders to classify or "
+    "retrieve: on these tasks no other family is better.",
     formula=r"\text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad "
     r"\text{both}: P(y_t \mid y_{<t}, x)",
     trains=True,
@@ -71,14 +70,14 @@ def architectures(
 ) -> Evidence:
     """Each family learns each task that it is able for, with as many steps, and answers 200 new
     questions. A decoder classifies by its last state, and an encoder–decoder by writing the label.
-    A decoder that summarises or translates reads the text first and goes on with the answer.
+    A decoder that summarizes or translates reads the text first and goes on with the answer.
 
     What an architecture decides is what it is able for. An encoder gives states and no text: there
     is nothing to train on the tasks of writing, and the library refuses. An encoder–decoder gives
     no vector to find a text by. It can classify, but it has to learn to write first.
 
     The course leaves decoders out, which can do all four. Here they do each at least as well, and
-    learn to summarise and to translate sooner than encoder–decoders do: so the advice holds for the
+    learn to summarize and to translate sooner than encoder–decoders do: so the advice holds for the
     two that it compares. These are small models, small data and few steps, which say what is
     learned sooner, not what is better at its best (docs/tasks.md has longer trainings).
     """

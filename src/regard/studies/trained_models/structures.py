@@ -1,4 +1,4 @@
-"""S26: which structures the heads of a trained model have found."""
+"""Which structures the heads of a trained model have found."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,6 @@ from torch import Tensor
 from regard.drawing import heat_map, panels
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -22,6 +21,7 @@ from regard.studies.finding import (
     at_least,
     drawing,
     informational,
+    named,
     table,
 )
 from regard.studies.study import study
@@ -55,12 +55,11 @@ class Structure:
 
 
 @study(
-    rows=[],
-    asked=["002 §1 d", "003 §2 a", "003 §2 b", "003 §2 c"],
-    question="Do heads of a trained model find the previous word, the start of the sentence, the "
-    "subject, and whom a pronoun means?",
-    claim="For each of these structures, a head looks at the right word, where knowing it helps to "
-    "predict; before training none does.",
+    asked=["eecs182-transformers d", "eecs182-hw8 2.a", "eecs182-hw8 2.b", "eecs182-hw8 2.c"],
+    question="Do heads of a trained model find the previous word, the start of the sentence, the"
+    " subject, and the antecedent of a pronoun?",
+    claim="For each of these structures, a head attends to the right word where this helps "
+    "prediction; before training none does.",
     formula=r"\mathrm{accuracy}(h) = P\left(\arg\max_j A^h_{ij} = \text{the word that } i "
     r"\text{ depends on}\right)",
     trains=True,

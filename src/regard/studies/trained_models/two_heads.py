@@ -1,4 +1,4 @@
-"""S26: what one head cannot do and two can."""
+"""What one head cannot do and two can."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -25,6 +24,7 @@ from regard.studies.finding import (
     at_least,
     at_most,
     drawing,
+    named,
     table,
 )
 from regard.studies.model_cache import cached_run
@@ -39,11 +39,10 @@ Rows = Int[np.ndarray, "rows length"]
 
 
 @study(
-    rows=["S26"],
-    asked=["002 §1 d", "001 §2 d"],
+    asked=["eecs182-transformers d", "practical-4 2.d"],
     question="What can two heads do that one can't?",
-    claim="With argmax attention, one head can't name two of k tokens more often than twice in k "
-    "times; two heads always can.",
+    claim="With argmax attention, one head names two of k tokens at most twice in k times; "
+    "two heads always can.",
     formula=r"P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head}",
     trains=True,
 )
@@ -63,7 +62,7 @@ def two_heads(
     Softmax isn't bound by this. A single head can give the two places different weights, and the
     layers above tell from the size of each part which was which. So the claim holds under a
     condition, and the numbers beyond it show what one head of softmax does. What such a mixture
-    costs when keys are noisy, the course shows in 001 §2 c.
+    costs when keys are noisy, the course shows too.
     """
     shares = {
         (kind, heads): _accuracy(kind, heads, k, steps, seed)

@@ -1,4 +1,4 @@
-"""S35: attention before training and after, and the gradient that leads from one to the other."""
+"""Attention before training and after, and the gradient that leads from one to the other."""
 
 import copy
 import math
@@ -18,7 +18,6 @@ from regard.drawing import heat_map, panels
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.runs.run import Run
-from regard.studies.explorer_view import named
 from regard.studies.finding import (
     Drawing,
     Evidence,
@@ -27,6 +26,7 @@ from regard.studies.finding import (
     at_most,
     drawing,
     equal,
+    named,
     table,
 )
 from regard.studies.study import Correction, study
@@ -63,19 +63,18 @@ class Measured:
 
 
 @study(
-    rows=["S35"],
-    asked=["003 §2 d"],
+    asked=["eecs182-hw8 2.d"],
     question="What do attention maps look like before training, and which gradient changes them?",
-    claim="With weights N(0, σ²) a query's scores deviate by dσ² only, so that each token gets "
-    "about the same weight; training ends that. The gradient by a weight is (∂L/∂o_i)·v_j, and "
-    "before training it is no larger at the words that heads will look at.",
+    claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
+    "is nearly uniform; training ends that. The gradient of a weight is (∂L/∂o_i)·v_j, "
+    "and before training it is no larger at the words that heads will attend to.",
     formula=r"\mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad "
     r"\frac{\partial L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j",
     corrections=[
         Correction(
-            seed="003",
-            says="§2 d ii expects larger gradients in an untrained model where a trained one pays "
-            "much attention, since these are the features that are learned",
+            course="eecs182-hw8",
+            says="Part 2.d.ii expects larger gradients in an untrained model where a trained one "
+            "attends strongly, since these are the features that are learned",
             right="before training |∂L/∂A_ij| at such words is the mean of all words (1.0 times, "
             "over four relations): values are random, and the gradient can't know them yet; only "
             "in the trained model is it larger there",
