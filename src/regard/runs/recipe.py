@@ -75,7 +75,7 @@ class ObjectiveConfig(Config, frozen=True):
     masking: Annotated[float, Meta(gt=0, le=1)] = 0.15
     """Share of tokens that are masked."""
     clozes: Fraction = 0.0
-    """Share of clozes: a phrase of a document is predicted from the name and the words before it."""
+    """Share of clozes: a phrase of a document is predicted from the words before it."""
     cloze_words: tuple[Words, Words] = (0, 4)
     """Fewest and most words before the phrase in a cloze, drawn each time."""
     questions: Fraction = 0.0
