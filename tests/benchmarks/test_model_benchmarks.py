@@ -208,7 +208,7 @@ def test_answers_never_end_early() -> None:
     run = decoding.untrained(TINY, QUESTIONS, CPU)
     prompt = [*run.tokenizer.encode(QUESTIONS[0].text), decoding.MASK]
     (found,) = decoding.generate(
-        run.model, [prompt], max_new_tokens=decoding.CHARACTERS, stop=decoding.MASK
+        run.model, [prompt], max_new_tokens=decoding.CHARACTERS, stop_ids=(decoding.MASK,)
     )
     assert len(found.ids) == decoding.CHARACTERS
 

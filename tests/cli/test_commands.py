@@ -22,8 +22,18 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
-from regard.text.vocabulary import MASK
-from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, succeeded
+from tiny import (
+    BIOGRAPHIES,
+    BLOCK,
+    MASK,
+    MIXED,
+    MODEL,
+    PEOPLE,
+    QUESTIONS,
+    STEPS,
+    Command,
+    succeeded,
+)
 
 pytestmark = pytest.mark.usefixtures("run")
 

@@ -9,7 +9,6 @@ from regard.explorer.page import embedded
 from regard.explorer.serialize import serialize
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.text.vocabulary import MASK
 
 LONGEST = 48
 """Most tokens to show; of a longer question, the last ones."""
@@ -27,7 +26,8 @@ def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) 
 
 def attention_of(run: Run, answer: Answer, environment: ExecutionEnvironment) -> Panel:
     """Return the attention of all heads to a question and the start of its answer."""
-    ids = [*run.prefix, *run.tokenizer.encode(answer.question), MASK]
+    prompt = run.template.prompt.around(run.tokenizer.encode(answer.question))
+    ids = run.template.open_answer(prompt)
     records = capture_attention(run.model, torch.tensor([ids], device=environment.device))
-    maps = gather_maps(records, [run.tokenizer.show(i) for i in ids])
+    maps = gather_maps(records, [run.tokenizer.decode([i]) for i in ids])
     return Panel(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)
