@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec.structs import asdict
+
 from regard.config import Config
 from regard.text.special_tokens import ROLES
 from regard.text.tokenizer import Tokenizer
@@ -33,15 +35,10 @@ class TemplateConfig(Config, frozen=True):
     @property
     def texts(self) -> dict[str, str]:
         """The part of the template around each field."""
-        return {
-            "document": self.document,
-            "question": self.prompt,
-            "answer": self.completion,
-            "first": self.pair[0],
-            "second": self.pair[1],
-            "source": self.source,
-            "target": self.target,
-        }
+        names = {"prompt": "question", "completion": "answer"}
+        parts = {names.get(name, name): text for name, text in asdict(self).items()}
+        first, second = parts.pop("pair")
+        return parts | {"first": first, "second": second}
 
 
 @dataclass(frozen=True)
@@ -59,41 +56,20 @@ class Affixes:
         return [*self.prefix, *ids, *self.suffix]
 
 
+def _around(field: str) -> "cached_property[Affixes]":
+    """The ids around a field, found when they are needed."""
+    return cached_property(lambda template: template.encode_affixes(field))
+
+
 class Template:
     """A template in the ids of a tokenizer. Fields are encoded apart and never parsed."""
 
+    document, prompt, completion = _around("document"), _around("question"), _around("answer")
+    first, second = _around("first"), _around("second")
+    source, target = _around("source"), _around("target")
+
     def __init__(self, config: TemplateConfig, tokenizer: Tokenizer) -> None:
         self._texts, self.tokenizer = config.texts, tokenizer
-
-    @cached_property
-    def document(self) -> Affixes:
-        """Around a document."""
-        return self._affixes("document")
-
-    @cached_property
-    def prompt(self) -> Affixes:
-        """Around a question, or a text that an encoder reads."""
-        return self._affixes("question")
-
-    @cached_property
-    def completion(self) -> Affixes:
-        """Around an answer, behind the prompt."""
-        return self._affixes("answer")
-
-    @cached_property
-    def pair(self) -> tuple[Affixes, Affixes]:
-        """Around the first and the second of two texts."""
-        return self._affixes("first"), self._affixes("second")
-
-    @cached_property
-    def source(self) -> Affixes:
-        """Around the source of a sequence-to-sequence model."""
-        return self._affixes("source")
-
-    @cached_property
-    def target(self) -> Affixes:
-        """Around its target."""
-        return self._affixes("target")
 
     def open_answer(self, prompt: Sequence[int]) -> list[int]:
         """Return the row that the answer to a prompt continues."""
@@ -106,12 +82,11 @@ class Template:
         if second is None:
             row = outer.around(first)
             return row, [0] * len(row)
-        before, behind = self.pair
-        one = [*outer.prefix, *before.around(first)]
-        other = [*behind.around(second), *outer.suffix]
+        one = [*outer.prefix, *self.first.around(first)]
+        other = [*self.second.around(second), *outer.suffix]
         return [*one, *other], [0] * len(one) + [1] * len(other)
 
-    def _affixes(self, field: str) -> Affixes:
+    def encode_affixes(self, field: str) -> Affixes:
         """Return the ids around a field.
 
         Raises:
