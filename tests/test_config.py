@@ -208,9 +208,8 @@ def test_steps_and_epochs_replace_each_other(
     assert changed.finetuning == DEFAULT.finetuning
 
 
-TOP = (
-    "data, finetuning, head, model, objective, pretraining, seed, task, template, tokenizer, training"
-)
+TOP = "data, finetuning, head, model, objective, pretraining, seed, task, template, tokenizer"
+TOP += ", training"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,14 @@ from pathlib import Path
 
 from regard.config import override
 from regard.evaluation.answers import Answer
-from regard.evaluation.attention import LONGEST, attention_view
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.evaluation.report import (
+    LONGEST,
+    AnswerTable,
+    Figure,
+    Report,
+    ShownAnswer,
+    attention_view,
+)
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -155,7 +155,7 @@ def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
         found = encode_pairs(BARE, [question], block)
         assert found == [([2] * n_question, [MASK, *[3] * n_answer, MASK])]
     else:
-        with pytest.raises(UserError, match=r"^pairs\.tsv:7: .*the model has room for"):
+        with pytest.raises(UserError, match=r"^pairs\.tsv:7: .*context length is"):
             encode_pairs(BARE, [question], block)
 
 
@@ -165,7 +165,7 @@ def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> N
     if n + len("⁇b") <= block:
         assert encode_questions(BARE, [question], block) == [[2] * n]
     else:
-        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*room for {block}"):
+        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
             encode_questions(BARE, [question], block)
 
 

@@ -38,7 +38,8 @@ def info(run: Path) -> None:
         "run": run,
         "model": f"{family}, {recipe.model.summary}",
         "parameters": f"{untrained.n_parameters:,}",
-        "tokenizer": f"{untrained.tokenizer.size:,} tokens, "
+        "tokenizer": f"{type(untrained.tokenizer.native.model).__name__}, "
+        f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",
         "seed": recipe.seed,
         **origin,
@@ -69,10 +70,13 @@ def import_hf(folder: Path, out: Path) -> None:
     merges.txt, or vocab.txt.
     """
     from regard.huggingface.folder import import_folder
+    from regard.text.special_tokens import ROLES
 
     run = import_folder(folder, out)
     tokenizer, model = run.tokenizer, run.recipe.model
     click.echo(f"model: {model.__struct_config__.tag}, {model.summary}")
     click.echo(f"parameters: {run.n_parameters:,}")
-    click.echo(f"tokenizer: {tokenizer.size:,} tokens, ids unchanged")
+    roles = {role: getattr(tokenizer.special, role) for role in ROLES}
+    shown = ", ".join(f"{role} {i}" for role, i in roles.items() if i is not None)
+    click.echo(f"tokenizer: {tokenizer.size:,} tokens; special ids: {shown}")
     click.echo(f"Run: {run.path}")

@@ -137,7 +137,8 @@ def encode_pairs(
     answers = encode_documents(template.tokenizer, documents)
     pairs = list(zip(prompts, map(template.completion.around, answers), strict=True))
     for question, (prompt, completion) in zip(questions, pairs, strict=True):
-        _require_fit(question, len(prompt) + len(completion), context_length + 1)
+        # The last token is never read.
+        _require_fit(question, len(prompt) + len(completion) - 1, context_length)
     return pairs
 
 
@@ -156,11 +157,12 @@ def encode_questions(
     return prompts
 
 
-def _require_fit(question: Example, taken: int, longest: int) -> None:
-    if taken > longest:
+def _require_fit(question: Example, taken: int, context_length: int) -> None:
+    if taken > context_length:
         raise UserError(
-            f"{question.where}: the question takes {taken} tokens with its answer's, but the model "
-            f"has room for {longest}; shorten it, or train with a larger model.context_length"
+            f"{question.where}: the question takes {taken} tokens with its answer's, but the "
+            f"model's context length is {context_length}; shorten it, or train with a larger "
+            "model.context_length"
         )
 
 
