@@ -30,11 +30,16 @@ def import_folder(folder: Path, out: Path) -> Run:
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
-    hf = _importable(folder / "config.json", read_config(folder))
-    family = _FAMILIES[hf["model_type"]]
+    hf = read_config(folder)
+    family = _FAMILIES.get(str(hf.get("model_type")))
+    if family is None:
+        raise UserError(
+            f"{folder / 'config.json'}: model_type is {hf.get('model_type')}; what can be imported "
+            f"is {' and '.join(_FAMILIES)}"
+        )
     tokenizer = read_tokenizer(folder, hf)
     files = weight_files(folder)
-    tensors = _read_all(files)
+    tensors = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
     try:
         config = family.config(hf)
         weights = family.weights(tensors, config)
@@ -58,7 +63,9 @@ def import_folder(folder: Path, out: Path) -> Run:
     )
     run = Run.new(out, recipe, tokenizer, _origin(folder, files))
     run.model.load_state_dict(weights)
-    _save(run)
+    out.mkdir(parents=True)
+    run.save_weights()  # first: a folder without config.toml, as a kill may leave it, is no run
+    run.save_description()
     run.model.eval()
     return run
 
@@ -93,15 +100,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_table(path)
 
 
-def _importable(path: Path, hf: dict[str, Any]) -> dict[str, Any]:
-    kind = hf.get("model_type")
-    if str(kind) not in _FAMILIES:
-        raise UserError(
-            f"{path}: model_type is {kind}; what can be imported is {' and '.join(_FAMILIES)}"
-        )
-    return hf
-
-
 def weight_files(folder: Path) -> list[Path]:
     """The file of the weights, or the shards that an index names.
 
@@ -124,10 +122,6 @@ def weight_files(folder: Path) -> list[Path]:
     raise UserError(f"{folder}: has no model.safetensors; save the model's weights as safetensors")
 
 
-def _read_all(files: Iterable[Path]) -> dict[str, Tensor]:
-    return {name: tensor for file in files for name, tensor in read_tensors(file).items()}
-
-
 def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
     """Where the run comes from; of one file of weights the fingerprint is what sha256sum shows."""
     digest = hashlib.sha256()
@@ -139,10 +133,3 @@ def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
         "folder": str(folder),
         "fingerprint": digest.hexdigest()[:16],
     }
-
-
-def _save(run: Run) -> None:
-    """The weights first: a folder without config.toml, as a kill may leave it, is no run."""
-    run.path.mkdir(parents=True)
-    run.save_weights()
-    run.save_description()
