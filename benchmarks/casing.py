@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import torch
 from matplotlib.figure import Figure
+from measure import MASK, PAD
 from trained import trained
 
 from regard.data.batch import lengths_of, pad_rows
@@ -29,7 +30,6 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.casing import CASES, CasingConfig, make_casing
 from regard.tasks.examples import Example
-from regard.text.vocabulary import MASK, PAD
 
 LENGTHS = range(8, 41, 4)
 TEXTS = 100

@@ -29,6 +29,7 @@ from typing import Any
 import measure
 import msgspec
 import torch
+from measure import MASK
 from peers import HUGGING_FACE, SIZE, VOCABULARY, load_ours, not_installed, scatter
 from rich.console import Console
 from rich.table import Table
@@ -44,8 +45,8 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.world import make_world
-from regard.text.tokenizer import Characters
-from regard.text.vocabulary import MASK
+from regard.text.config import CharactersConfig
+from regard.text.tokenizer import train_tokenizer
 
 PROMPT, NEW = 32, 64
 """Tokens given, and tokens generated."""
@@ -191,7 +192,7 @@ def untrained(config: DecoderConfig, questions: Sequence[Example], device: torch
     ⁇, which would end it, always scores 0, and that is never the best of many random scores.
     """
     recipe = msgspec.structs.replace(RECIPES["course"], model=config)
-    tokenizer = Characters.train(question.text for question in questions)
+    tokenizer = train_tokenizer(CharactersConfig(), [question.text for question in questions])
     run = Run.new(Path(), recipe, tokenizer, {})
     scatter(run.language_model)
     torch.nn.init.zeros_(run.language_model.head.weight[MASK])
@@ -202,7 +203,8 @@ def untrained(config: DecoderConfig, questions: Sequence[Example], device: torch
 @torch.no_grad()
 def answer_alone(run: Run, question: Example, device: torch.device) -> str:
     """A full pass over the growing text for each character."""
-    asked = [*run.prefix, *run.tokenizer.encode(question.text), MASK]
+    prompt = run.template.prompt.around(run.tokenizer.encode(question.text))
+    asked = run.template.open_answer(prompt)
     ids = torch.tensor([asked], device=device)
     for _ in range(CHARACTERS):
         ids = torch.cat([ids, run.model(ids)[:, -1:].argmax(-1)], 1)

@@ -27,6 +27,7 @@ from typing import Any
 import measure
 import msgspec
 import torch
+from measure import MASK
 from peers import HUGGING_FACE, SIZE, VOCABULARY, scatter
 from rich.console import Console
 from rich.table import Table
@@ -41,7 +42,6 @@ from regard.models.config import (
     RecurrentConfig,
     TransformerConfig,
 )
-from regard.text.vocabulary import MASK
 
 PROMPTS = (32, 128, 512)
 BEAMS, BEAM_ROWS = 4, 16

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import measure
 import torch
+from measure import MASK
 from peers import VOCABULARY
 
 from regard.explorer.attention_maps import Panel, gather_maps
@@ -38,7 +39,6 @@ from regard.explorer.look import View
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
-from regard.text.vocabulary import MASK
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

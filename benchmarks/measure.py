@@ -28,6 +28,9 @@ from regard.runs.environment import ExecutionEnvironment
 Call = Callable[[], object]
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
+PAD, MASK = 0, 1
+"""The ids of □ and ⁇ in a tokenizer trained here."""
+
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's own chatter
 
 

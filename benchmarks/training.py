@@ -30,6 +30,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from measure import MASK, PAD
 from peers import PEERS, SIZE, VOCABULARY, Peer, not_installed
 from rich.console import Console
 from rich.table import Table
@@ -42,7 +43,6 @@ from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
-from regard.text.vocabulary import MASK, PAD
 from regard.training.loop import accumulate_gradients, best_parts
 from regard.training.optimizers import clip_gradients, make_optimizers
 

@@ -34,7 +34,7 @@ SETTINGS = {
     "seed": st.integers(0, 2**32 - 1).map(str),
     "data.documents": st.sampled_from(["lines", "files"]),
     "data.validation": shares,
-    "data.begin_mark": st.sampled_from(["true", "false"]),
+    "template.prompt": st.sampled_from(["{question}", "{bos}Q: {question}"]),
     "tokenizer.kind": st.sampled_from(["characters", "words", "byte-pairs"]),
     "model.context_length": st.integers(8, 4096).map(str),
     "model.n_kv_heads": st.sampled_from(["none", "1", "2"]),
@@ -208,7 +208,8 @@ def test_steps_and_epochs_replace_each_other(
     assert changed.finetuning == DEFAULT.finetuning
 
 
-TOP = "data, finetuning, head, model, objective, pretraining, seed, task, tokenizer, training"
+TOP = "data, finetuning, head, model, objective, pretraining, seed, task, template, tokenizer"
+TOP += ", training"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,11 @@ TOP = "data, finetuning, head, model, objective, pretraining, seed, task, tokeni
         ("objective.next_token=0", "objective", "above 0"),
         ("objective.next_token=inf", "objective.next_token", "<= 1"),
         ("objective.next_token=nan", "objective.next_token", ">= 0"),
-        ("tokenizer.kind=words tokenizer.size=400", "tokenizer.size", "none but kind"),
+        (
+            "tokenizer.kind=words tokenizer.size=400",
+            "tokenizer.size",
+            "special_tokens, unknown",
+        ),
         (
             "model.positions.kind=alibi model.positions.base=9",
             "model.positions.base",

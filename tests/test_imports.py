@@ -27,6 +27,7 @@ RANKS = {
     "runs": 5,
     "decoding": 6,
     "explorer": 6,
+    "huggingface": 6,
     "evaluation": 7,
     "training": 8,
     "studies": 9,
@@ -118,7 +119,8 @@ LIGHT = sorted(
     | {"regard.attention.registry", "regard.attention.custom", "regard.positions", "regard.models"}
     | {"regard.runs.code"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
-    | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus", "regard.text.vocabulary"}
+    | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
+    | {"regard.text.special_tokens", "regard.text.template"}
     | {name for name in MODULES if name.startswith("regard.tasks")}
 )
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
+from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from regard.models.builders import LanguageModel, MaskedLanguageModel
-from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 
 VOCABULARY = 23
 BLOCK = 16

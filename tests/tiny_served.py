@@ -17,7 +17,8 @@ from regard.serve.app import make_app
 from regard.serve.available_models import AvailableModel, find_models
 from regard.serve.server import listen
 from regard.serve.worker import Worker
-from regard.text.tokenizer import Characters
+from regard.text.config import CharactersConfig
+from regard.text.tokenizer import train_tokenizer
 
 TEXT = "the dog ran"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -39,7 +40,12 @@ FAMILIES: dict[str, list[str]] = {
 def new_run(family: str, path: Path = Path("tiny")) -> Run:
     """A run in memory."""
     recipe, *settings = FAMILIES[family]
-    run = Run.new(path, override(RECIPES[recipe], settings), Characters.train([TEXT, HOSTILE]), {})
+    run = Run.new(
+        path,
+        override(RECIPES[recipe], settings),
+        train_tokenizer(CharactersConfig(), [TEXT, HOSTILE]),
+        {},
+    )
     run.model.eval()
     return run
 

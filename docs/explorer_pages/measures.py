@@ -15,7 +15,6 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import entropy
 from regard.explorer.look import View, look
 from regard.runs.run import Run
-from regard.text.vocabulary import MASK
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def entropies(one: AttentionMap) -> Float[Tensor, "layers heads"]:
 @torch.inference_mode()
 def next_words(run: Run, text: str) -> Float[Tensor, " vocabulary"]:
     """How probable each token is after a text."""
-    ids = torch.tensor([[*run.prefix, *run.tokenizer.encode(text)]])
+    ids = torch.tensor([run.encode(text)[0]])
     logits: Tensor = run.language_model(ids)
     return logits[0, -1].softmax(-1)
 
@@ -156,8 +155,8 @@ def next_words(run: Run, text: str) -> Float[Tensor, " vocabulary"]:
 @torch.inference_mode()
 def surprise(run: Run, text: str) -> float:
     """−ln P of a text's words, each from those before it, on average."""
-    ids = torch.tensor([[*run.prefix, *run.tokenizer.encode(text)]])
-    start = max(len(run.prefix), 1)
+    ids = torch.tensor([run.encode(text)[0]])
+    start = max(len(run.text_affixes.prefix), 1)
     logits = run.language_model(ids)[0, start - 1 : -1]
     return float(F.cross_entropy(logits, ids[0, start:]))
 
@@ -165,13 +164,12 @@ def surprise(run: Run, text: str) -> float:
 @torch.inference_mode()
 def behind_mask(run: Run, first: str, second: str, word: str) -> Float[Tensor, " vocabulary"]:
     """How probable each token is in the place of a word of two sentences."""
-    ids, parts = run.tokenizer.encode_pair(first, second)
+    ids, segments = run.encode(first, second)
     (asked,) = run.tokenizer.encode(word)
-    place = len(run.prefix) + ids.index(asked)
-    row = torch.tensor([[*run.prefix, *ids]])
-    row[0, place] = MASK
-    segments = torch.tensor([[*[0] * len(run.prefix), *parts]])
-    logits: Tensor = run.model(row, torch.tensor([row.shape[1]]), segments)
+    place = ids.index(asked)
+    ids[place] = run.tokenizer.special.require("mask")
+    inputs = (torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([segments]))
+    logits: Tensor = run.model(*inputs)
     return logits[0, place].softmax(-1)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from regard.decoding import EarlyStopping, Sampling
 from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
+from regard.decoding.prompts import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer_questions
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.evaluate import evaluate as evaluate_run
 from regard.evaluation.perplexity import TextScore, text_perplexity
 from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
-from regard.evaluation.writing import writer
 from regard.models.builders import Classifier, TokenClassifier
 from regard.runs import code
 from regard.runs.environment import ExecutionEnvironment, Precision
@@ -27,7 +27,6 @@ from regard.tasks.examples import Example, Examples, read_questions
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig, check_examples, read_examples
 from regard.text.corpus import Corpus, read_corpus
-from regard.text.vocabulary import MASK
 from regard.training.plan import execute, plan_finetuning, plan_pretraining
 from regard.training.plan_task import plan_training
 
@@ -163,7 +162,7 @@ def label(
     found, cut = predict(run, asked, environment_of(run, precision))
     if cut:
         raise UserError(
-            f"{cut} prompts take more than the model's {run.max_prompt_tokens} tokens; shorten them"
+            f"{cut} prompts take more than the model's {run.max_text_tokens} tokens; shorten them"
         )
     return found
 
@@ -196,12 +195,15 @@ def generate(
     top_p: float | None = None,
     seed: int = 0,
     stop_string: str | None = None,
+    raw: bool = False,
     precision: Precision = "float32",
 ) -> list[str]:
-    """Continue each prompt; the result holds prompt and continuation, or the answer of a task.
+    """Answer each prompt if the run was trained to answer, or else continue it.
 
-    A sample depends only on the seed, its row and its prompt. `stop_string` ends a continuation
-    and is not part of it. `max_new_tokens` defaults to what fits the context.
+    An answer stands alone, a continuation behind its prompt. With `raw`, a prompt is always
+    continued, as it stands. A sample depends only on the seed, its row and its prompt.
+    `stop_string` ends a text and is not part of it. `max_new_tokens` defaults to what fits the
+    context.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded.
@@ -209,16 +211,18 @@ def generate(
     environment = environment_of(run, precision)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with environment.autocast():
-        asked = writer(run, prompts, environment.device, max_new_tokens)
+        encoded = encode_prompts(
+            run, prompts, environment.device, max_new_tokens=max_new_tokens, raw=raw
+        )
         generated = generate_ids(
-            asked.model,
-            asked.starts,
-            max_new_tokens=asked.room,
-            stop=MASK,
+            encoded.model,
+            encoded.starts,
+            max_new_tokens=encoded.max_new_tokens,
+            stop_ids=run.tokenizer.special.stop_ids,
             sampling=sampling,
             device=environment.device,
         )
-    return [asked.text(row, new.ids, stop_string) for row, new in enumerate(generated)]
+    return [encoded.text(row, new.ids, stop_string) for row, new in enumerate(generated)]
 
 
 @dataclass(frozen=True)
@@ -242,33 +246,36 @@ def beam_search(
     length_penalty: float = 1.0,
     early_stopping: EarlyStopping = "never",
     stop_string: str | None = None,
+    raw: bool = False,
     precision: Precision = "float32",
 ) -> list[list[Continuation]]:
-    """The `num_return_sequences` most probable continuations of each prompt, the best first.
+    """The `num_return_sequences` most probable texts of each prompt, the best first.
 
-    `stop_string` truncates the text, not the search. `max_new_tokens` defaults to what fits the
-    context.
+    They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
+    search. `max_new_tokens` defaults to what fits the context.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
     """
     environment = environment_of(run, precision)
     with environment.autocast():
-        asked = writer(run, prompts, environment.device, max_new_tokens)
+        encoded = encode_prompts(
+            run, prompts, environment.device, max_new_tokens=max_new_tokens, raw=raw
+        )
         found = search_ids(
-            asked.model,
-            asked.starts,
+            encoded.model,
+            encoded.starts,
             beams=num_beams,
             n_best=num_return_sequences,
-            max_new_tokens=asked.room,
-            stop=MASK,
+            max_new_tokens=encoded.max_new_tokens,
+            stop_ids=run.tokenizer.special.stop_ids,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
             device=environment.device,
         )
     return [
         [
-            Continuation(asked.text(row, beam.ids, stop_string), beam.log_probability, beam.score)
+            Continuation(encoded.text(row, beam.ids, stop_string), beam.log_probability, beam.score)
             for beam in best
         ]
         for row, best in enumerate(found)

@@ -80,10 +80,10 @@ def test_peers_have_our_sizes_and_dropout(peer: Any) -> None:
 def test_only_real_tokens_count() -> None:
     full = training.Case(precision="float32").batch(128, 64)
     padded = training.Case(precision="float32", padded=True).batch(128, 64)
-    assert full.n_targets == full.ids.numel() == 64 * 128
+    assert full.n_targets == full.input_ids.numel() == 64 * 128
     lengths = (padded.labels >= 0).sum(1)
-    assert padded.n_targets < padded.ids.numel()
-    assert training.SHORTEST <= lengths.min() < lengths.max() == padded.ids.shape[1] <= 128
+    assert padded.n_targets < padded.input_ids.numel()
+    assert training.SHORTEST <= lengths.min() < lengths.max() == padded.input_ids.shape[1] <= 128
 
 
 def test_the_products_are_those_of_every_linear_layer() -> None:
@@ -208,7 +208,7 @@ def test_answers_never_end_early() -> None:
     run = decoding.untrained(TINY, QUESTIONS, CPU)
     prompt = [*run.tokenizer.encode(QUESTIONS[0].text), decoding.MASK]
     (found,) = decoding.generate(
-        run.model, [prompt], max_new_tokens=decoding.CHARACTERS, stop=decoding.MASK
+        run.model, [prompt], max_new_tokens=decoding.CHARACTERS, stop_ids=(decoding.MASK,)
     )
     assert len(found.ids) == decoding.CHARACTERS
 

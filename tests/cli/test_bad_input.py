@@ -15,7 +15,7 @@ import pytest
 from regard import files
 from regard.config import override
 from regard.runs.recipe import load_recipe, recipe_to_toml
-from regard.runs.run import load_tokenizer
+from regard.text.tokenizer import Tokenizer
 from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -73,9 +73,9 @@ def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str],
 def test_another_runs_tokenizer_is_refused(
     regard: Command, run: Path, stranger: Path, command: Sequence[str]
 ) -> None:
-    own = load_tokenizer(run).fingerprint
+    own = Tokenizer.load(run).fingerprint
     shutil.copy(stranger / "tokenizer.json", run)
-    refused(regard(*command), own, load_tokenizer(stranger).fingerprint, "tokenizer.json")
+    refused(regard(*command), own, Tokenizer.load(stranger).fingerprint, "tokenizer.json")
 
 
 @pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE])
@@ -224,16 +224,19 @@ def test_a_word_outside_the_vocabulary_is_named_by_its_line(regard: Command, fol
     words = (*MODEL, *STEPS, "tokenizer.kind=words")
     assert regard("train", "questions", "pairs.tsv", "--out", "words", *words).code == 0
     put(folder, "more.tsv", "Where was Ada Finch born?\nWhere was Zoe Finch born?\n")
-    refused(regard("evaluate", "words", "more.tsv"), "more.tsv:2: the vocabulary has no word 'Zoe'")
+    refused(regard("evaluate", "words", "more.tsv"), "more.tsv:2: the vocabulary has no 'Zoe'")
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "byte-pairs"])
-def test_reserved_characters_are_refused_by_their_line(
+def test_a_text_with_the_characters_of_special_tokens_is_learned(
     regard: Command, folder: Path, kind: str
 ) -> None:
-    put(folder, "bad.txt", "Ada was born.\nBorn ⁇ in Rome.\n")
-    command = ("pretrain", "bad.txt", "--out", "new", *MODEL, *STEPS)
-    refused(regard(*command, f"tokenizer.kind={kind}"), "bad.txt:2: ", "⁇")
+    put(folder, "odd.txt", "Ada was born.\nBorn ⁇ in □ Rome <unknown>.\n")
+    command = ("pretrain", "odd.txt", "--out", "new", *MODEL, *STEPS)
+    assert regard(*command, f"tokenizer.kind={kind}").code == 0
+    outcome = regard("generate", "new", "Born ⁇ in □", "--max-new-tokens", "1")
+    assert outcome.code == 0
+    assert outcome.out.startswith("Born ⁇ in □")
 
 
 # questions
@@ -296,7 +299,7 @@ def test_a_question_longer_than_the_block_is_named(
     regard: Command, folder: Path, answer: str
 ) -> None:
     put(folder, "long.tsv", f"Where was Ada Finch born?{answer}\n{LONG}{answer}\n")
-    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"context length is {BLOCK - 1}")
+    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"context length is {BLOCK}")
     if answer:
         refused(
             regard("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS), "long.tsv:2: "
@@ -563,10 +566,9 @@ def test_bad_beams_are_refused(regard: Command, flags: Sequence[str], says: str)
 def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
     # The first of the text is ⁇, the last new one is never read.
     room = BLOCK - len("⁇Ada") + 1
-    assert regard("generate", "run", "Ada", "--max-new-tokens", room).code == 0
-    refused(
-        regard("generate", "run", "Ada", "--max-new-tokens", room + 1), f"context length of {BLOCK}"
-    )
+    command = ("generate", "run", "Ada", "--raw", "--max-new-tokens")
+    assert regard(*command, room).code == 0
+    refused(regard(*command, room + 1), f"context length of {BLOCK}")
 
 
 # machines

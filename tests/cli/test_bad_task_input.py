@@ -116,7 +116,6 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
         ("fine\tgood\nbad\n", "bad.tsv:2: has no answer"),
         ("fine\tso\tgood\tpoor\n", "bad.tsv:1: has 3 tabs"),
         ("fine\tso\tgood\nbad\tpoor\n", "bad.tsv:2: has one text, but other lines have two"),
-        ("fi⁇ne\tgood\n", "bad.tsv:1: the text holds □ or ⁇"),
     ],
 )
 def test_bad_examples_are_named(

@@ -22,8 +22,18 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
-from regard.text.vocabulary import MASK
-from tiny import BIOGRAPHIES, BLOCK, MIXED, MODEL, PEOPLE, QUESTIONS, STEPS, Command, succeeded
+from tiny import (
+    BIOGRAPHIES,
+    BLOCK,
+    MASK,
+    MIXED,
+    MODEL,
+    PEOPLE,
+    QUESTIONS,
+    STEPS,
+    Command,
+    succeeded,
+)
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -349,7 +359,7 @@ def test_a_baseline_always_answers_the_same(
 
 def test_each_prompt_is_continued_in_its_order(regard: Command) -> None:
     flags = ("--num-return-sequences", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
-    outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", *flags))
+    outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", "--raw", *flags))
     records = [json.loads(line) for line in outcome.out.splitlines()]
     asked = [(record["prompt"], record["sample"]) for record in records]
     assert asked == [("Ada", 0), ("Ada", 1), ("Otto Lange", 0), ("Otto Lange", 1)]
@@ -357,6 +367,19 @@ def test_each_prompt_is_continued_in_its_order(regard: Command) -> None:
         assert record["text"].startswith(record["prompt"])
         assert len(record["text"]) <= len(record["prompt"]) + 5
     assert not outcome.new
+
+
+@pytest.mark.parametrize("beams", [(), ("--num-beams", 2)])
+def test_a_run_of_questions_answers_unless_raw(
+    regard: Command, run: Path, beams: tuple[object, ...]
+) -> None:
+    question = QUESTIONS[0].text
+    command = ("generate", "run", question, "--max-new-tokens", 4, *beams)
+    (expected,) = api.answer(Run.load(run), [question])
+    answered = succeeded(regard(*command)).out.removesuffix("\n")
+    assert not answered.startswith(question)
+    assert expected.answered.startswith(answered.strip()) or beams
+    assert succeeded(regard(*command, "--raw")).out.startswith(question)
 
 
 def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: Path) -> None:

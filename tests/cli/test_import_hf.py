@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard.runs.run import Run
+from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from tiny import BIOGRAPHIES, QUESTIONS, STEPS, Command, Outcome
 from tiny_folders import bert_folder, bert_pieces, edit, gpt2_folder, gpt2_pieces
 
@@ -45,19 +46,22 @@ def refused(outcome: Outcome, *says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "kind", "mask"),
-    [("gpt2", "decoder", "<|endoftext|>"), ("bert", "encoder", "[MASK]")],
+    ("family", "kind", "special"),
+    [
+        ("gpt2", "decoder", "bos 300, eos 300"),
+        ("bert", "encoder", "pad 4, sep 2, cls 1, mask 3, unk 0"),
+    ],
 )
 def test_it_tells_what_was_read_and_where_the_run_is(
-    regard: Command, folder: Path, models: Path, family: str, kind: str, mask: str
+    regard: Command, folder: Path, models: Path, family: str, kind: str, special: str
 ) -> None:
     outcome = succeeded(regard("import-hf", models / family, "--out", "deep/run"))
     run = Run.load(folder / "deep/run")
     assert f"model: {kind}, {run.recipe.model.summary}\n" in outcome.out
     assert f"parameters: {run.n_parameters:,}\n" in outcome.out
-    assert f"tokenizer: {run.tokenizer.size} tokens; the mask is {mask}\n" in outcome.out
+    assert f"tokenizer: {run.tokenizer.size} tokens; special ids: {special}\n" in outcome.out
     assert outcome.out.endswith("Run: deep/run\n")
-    files = ("config.toml", "model.safetensors", "origin.json", "tokenizer.json")
+    files = ["config.toml", "model.safetensors", "origin.json", *sorted(TOKENIZER_FILES)]
     assert outcome.new == ["deep", "deep/run", *(f"deep/run/{name}" for name in files)]
 
 
@@ -67,7 +71,8 @@ def test_info_tells_where_it_comes_from(
 ) -> None:
     told = succeeded(regard("info", family)).out
     origin = Run.load(imported / family).origin
-    for fact in ("import", str(models / family), origin["fingerprint"], "hugging-face, "):
+    kind = {"gpt2": "BPE, ", "bert": "WordPiece, "}[family]
+    for fact in ("import", str(models / family), origin["fingerprint"], kind):
         assert fact in told
 
 

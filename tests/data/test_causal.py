@@ -118,7 +118,7 @@ def test_a_document_is_corrupted_by_what_the_generator_draws(
 
 @given(tokens, st.integers(1, 64))
 def test_a_document_is_predicted_to_its_end(document: list[int], block: int) -> None:
-    first = examples_of(Documents([document], RowFormat(block, PAD), eos=MASK))[0]
+    first = examples_of(Documents([document], RowFormat(block, PAD), end=[MASK]))[0]
     assert list(first.ids) == [*document, MASK][: block + 1]
     assert list(first.targets) == [True] * len(first.ids)
 
@@ -144,7 +144,9 @@ def test_a_document_too_short_to_cut_is_one_piece(document: list[int]) -> None:
 
 def test_the_end_of_a_long_document_is_predicted_once() -> None:
     document = list(range(10, 31))
-    pieces = [list(e.ids) for e in examples_of(Documents([document], RowFormat(8, PAD), eos=MASK))]
+    pieces = [
+        list(e.ids) for e in examples_of(Documents([document], RowFormat(8, PAD), end=[MASK]))
+    ]
     assert all(len(piece) <= BLOCK + 1 for piece in pieces)
     predicted = [token for piece in pieces for token in piece[1:]]
     assert predicted == [*document[1:], MASK]
@@ -153,7 +155,7 @@ def test_the_end_of_a_long_document_is_predicted_once() -> None:
 @given(tokens, tokens)
 def test_what_begins_a_text_is_not_predicted(prefix: list[int], document: list[int]) -> None:
     format = RowFormat(8 + len(prefix), PAD, prefix)
-    dataset = Documents([document], format, eos=MASK)
+    dataset = Documents([document], format, end=[MASK])
     batch = dataset.collate([examples_of(dataset)[0]])
     whole = [*prefix, *[*document, MASK][:9]]
     targets = [*[IGNORE] * len(prefix), *whole[len(prefix) :]]

@@ -20,7 +20,7 @@ def numbered(n: int) -> list[list[int]]:
 
 
 def documents(ids: list[list[int]], block: int = BLOCK, share: float = 1.0) -> WeightedDataset:
-    return WeightedDataset(Documents(ids, RowFormat(block, PAD), eos=MASK), share)
+    return WeightedDataset(Documents(ids, RowFormat(block, PAD), end=[MASK]), share)
 
 
 def seen(sampler: Sampler, steps: range) -> list[int]:
@@ -120,7 +120,7 @@ def test_epochs_count_the_dataset_with_the_largest_share() -> None:
 
 
 def test_questions_may_come_in_batches_of_their_own_size() -> None:
-    questions = Questions([([5, 6], [7])] * 9, RowFormat(BLOCK, PAD), sep=MASK, eos=MASK)
+    questions = Questions([([5, 6], [MASK, 7])] * 9, RowFormat(BLOCK, PAD))
     made = [
         documents(numbered(8), BLOCK, 0.5),
         WeightedDataset(questions, 0.5, 3),

@@ -45,31 +45,25 @@ def apart(rows: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[list[int], li
 def test_a_question_carries_no_loss_and_its_answer_does(
     question: list[int], answer: list[int]
 ) -> None:
-    example = question_answer(question, answer, sep=MASK, eos=MASK)
-    assert list(example.ids) == [*question, MASK, *answer, MASK]
-    predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
-    assert predicted == [MASK, *answer, MASK]
-    assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
-
-
-@given(tokens, tokens)
-def test_separator_and_end_may_differ(question: list[int], answer: list[int]) -> None:
-    example = question_answer(question, answer, sep=60, eos=70)
+    example = question_answer(question, [60, *answer, 70])
     assert list(example.ids) == [*question, 60, *answer, 70]
+    predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
+    assert predicted == [60, *answer, 70]
+    assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
 
 
 @given(pairs)
 def test_questions_are_examples_in_their_order(rows: list[tuple[list[int], list[int]]]) -> None:
-    dataset = Questions(rows, RowFormat(30, PAD), sep=MASK, eos=MASK)
+    dataset = Questions(rows, RowFormat(30, PAD))
     rng = np.random.default_rng(0)
-    expected = [question_answer(*row, sep=MASK, eos=MASK) for row in rows]
+    expected = [question_answer(*row) for row in rows]
     assert [dataset.example(i, rng) for i in range(len(dataset))] == expected
     assert [dataset.length(i) for i in range(len(dataset))] == [len(e.ids) for e in expected]
 
 
 def test_each_wording_of_a_cloze_is_drawn() -> None:
-    clozes = [([[5], [6, 7], [8, 9, 10]], [11])]
-    dataset = Clozes(clozes, RowFormat(30, PAD), sep=MASK, eos=MASK)
+    clozes = [([[5], [6, 7], [8, 9, 10]], [1, 11, 1])]
+    dataset = Clozes(clozes, RowFormat(30, PAD))
     rng = np.random.default_rng(0)
     drawn = {tuple(dataset.example(0, rng).ids) for _ in range(50)}
     assert drawn == {(5, 1, 11, 1), (6, 7, 1, 11, 1), (8, 9, 10, 1, 11, 1)}
@@ -91,9 +85,9 @@ def test_labels_of_tokens_stay_beside_their_ids(
 def test_a_target_is_predicted_from_its_beginning_to_its_end(
     rows: list[tuple[list[int], list[int]]], block: int, prefix: list[int]
 ) -> None:
-    batch = SequencePairs(
-        rows, RowFormat(block, PAD, prefix), max_source_tokens=SOURCE_BLOCK, bos=MASK, eos=MASK
-    ).collate(rows)
+    pairs = [(source, [MASK, *target, MASK]) for source, target in rows]
+    format = RowFormat(block, PAD, prefix)
+    batch = SequencePairs(pairs, format, max_source_tokens=SOURCE_BLOCK).collate(pairs)
     assert_rows(batch.inputs["source"].ids, [source for source, _ in rows], SOURCE_BLOCK)
     assert batch.inputs["source"].lengths.tolist() == [len(source) for source, _ in rows]
     assert_rows(batch.input_ids, [[MASK, *target] for _, target in rows], block)

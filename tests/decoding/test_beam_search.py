@@ -1,5 +1,6 @@
 """Beam search: exhaustive where it can be, greedy with one beam, each prompt by itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from math import inf, nan
@@ -36,7 +37,7 @@ prompt_lists = st.lists(
 ways = st.fixed_dictionaries(
     {
         "beams": st.integers(2, 6),
-        "stop": st.none() | tokens,
+        "stop_ids": st.just(()) | st.tuples(tokens),
         "length_penalty": st.sampled_from([-1.0, 0.0, 0.6, 1.0, 2.0]),
         "early_stopping": st.sampled_from(EARLY_STOPPING),
     }
@@ -54,9 +55,9 @@ def log_probability(model: LanguageModel, prompt: list[int], new: list[int]) -> 
     return float(logits.log_softmax(-1)[torch.arange(len(new)), new].sum())
 
 
-def written(beam: Beam, stop: int | None) -> list[int]:
-    """All new tokens, the stop token included."""
-    return [*beam.ids, stop] if beam.stopped and stop is not None else beam.ids
+def written(beam: Beam, stop_ids: Sequence[int]) -> list[int]:
+    """All new tokens, the one that stopped included; there is one stop id at most."""
+    return [*beam.ids, *stop_ids] if beam.stopped else beam.ids
 
 
 def assert_same(actual: list[list[Beam]], expected: list[list[Beam]]) -> None:
@@ -79,9 +80,9 @@ def test_as_many_beams_as_continuations_find_them_all(
 ) -> None:
     """By the probability of each of them, with and without a token that stops."""
     model, prompt = tiny_model(vocabulary=vocabulary, seed=vocabulary), [1, 2, 0]
-    for stop in (None, 1):
+    for stop_ids in ((), (1,)):
         everything = {
-            tuple(whole[: whole.index(stop) + 1] if stop in whole else whole)
+            tuple(whole[: whole.index(1) + 1] if stop_ids and 1 in whole else whole)
             for whole in product(range(vocabulary), repeat=new)
         }
         scores = {
@@ -94,23 +95,32 @@ def test_as_many_beams_as_continuations_find_them_all(
             [prompt],
             beams=len(everything),
             max_new_tokens=new,
-            stop=stop,
+            stop_ids=stop_ids,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
             n_best=len(everything),
         )
-        assert [tuple(written(beam, stop)) for beam in found] == ranked
+        assert [tuple(written(beam, stop_ids)) for beam in found] == ranked
         expected = [scores[ids] for ids in ranked]
         assert [beam.score for beam in found] == pytest.approx(expected, rel=0, abs=1e-10)
 
 
 @ALL_MECHANISMS
 @checked
-@given(prompts=prompt_lists, stop=st.none() | tokens)
-def test_one_beam_is_greedy(prompts: list[list[int]], stop: int | None, mechanism: str) -> None:
+@given(prompts=prompt_lists, stop_ids=st.just(()) | st.tuples(tokens))
+def test_one_beam_is_greedy(
+    prompts: list[list[int]], stop_ids: tuple[int, ...], mechanism: str
+) -> None:
     model = model_of(mechanism)
-    greedy = generate(model, prompts, max_new_tokens=NEW, stop=stop)
-    found = beam_search(model, prompts, beams=1, max_new_tokens=NEW, stop=stop, early_stopping=True)
+    greedy = generate(model, prompts, max_new_tokens=NEW, stop_ids=stop_ids)
+    found = beam_search(
+        model,
+        prompts,
+        beams=1,
+        max_new_tokens=NEW,
+        stop_ids=stop_ids,
+        early_stopping=True,
+    )
     for (beam,), row in zip(found, greedy, strict=True):
         assert (beam.ids, beam.stopped) == (row.ids, row.stopped)
         # Greedy generation scores in float32.
@@ -130,9 +140,9 @@ def test_scores_are_those_of_the_model_without_a_cache(
         assert len({(tuple(beam.ids), beam.stopped) for beam in beams}) == len(beams)
         assert [beam.score for beam in beams] == sorted((b.score for b in beams), reverse=True)
         for beam in beams:
-            new = written(beam, way["stop"])
+            new = written(beam, way["stop_ids"])
             assert beam.stopped or len(new) == NEW
-            assert way["stop"] not in beam.ids
+            assert not set(way["stop_ids"]) & set(beam.ids)
             expected = log_probability(model, prompt, new)
             assert beam.log_probability == pytest.approx(expected, rel=0, abs=1e-10)
             score = beam.log_probability / len(new) ** way["length_penalty"]
@@ -188,10 +198,10 @@ def test_fewer_are_the_first_of_many(prompts: list[list[int]], way: dict[str, An
 
 def test_more_beams_than_continuations_give_what_there_is() -> None:
     (found,) = beam_search(
-        tiny_model(vocabulary=3), [[1]], beams=9, max_new_tokens=2, stop=0, n_best=9
+        tiny_model(vocabulary=3), [[1]], beams=9, max_new_tokens=2, stop_ids=(0,), n_best=9
     )
     longer = [[first, second] for first in (1, 2) for second in range(3)]
-    assert sorted(written(beam, 0) for beam in found) == [[0], *longer]
+    assert sorted(written(beam, (0,)) for beam in found) == [[0], *longer]
 
 
 def test_a_vocabulary_of_one_token_has_one_continuation() -> None:
@@ -199,7 +209,7 @@ def test_a_vocabulary_of_one_token_has_one_continuation() -> None:
     assert beam_search(model, [[0]], beams=2, max_new_tokens=3, n_best=2) == [
         [Beam([0, 0, 0], 0.0, 0.0, stopped=False)]
     ]
-    stopping = beam_search(model, [[0]], beams=2, max_new_tokens=3, stop=0, n_best=2)
+    stopping = beam_search(model, [[0]], beams=2, max_new_tokens=3, stop_ids=(0,), n_best=2)
     assert stopping == [[Beam([], 0.0, 0.0, stopped=True)]]
 
 
@@ -288,7 +298,7 @@ def test_the_search_ends_when_nothing_better_is_hoped_for(
         [[0]],
         beams=2,
         max_new_tokens=6,
-        stop=3,
+        stop_ids=(3,),
         length_penalty=length_penalty,
         early_stopping=early_stopping,
     )
@@ -302,7 +312,7 @@ def test_a_negative_penalty_hopes_for_no_greater_length() -> None:
     """
     shares = [[0, 0.6, 0.1, 0.3], [0.35, 0.21, 0.19, 0.25], [1 / 4] * 4, [1 / 4] * 4]
     model = Table(torch.tensor(shares, dtype=torch.float64).log())
-    beam_search(model, [[0]], beams=2, max_new_tokens=6, stop=3, length_penalty=-1.0)
+    beam_search(model, [[0]], beams=2, max_new_tokens=6, stop_ids=(3,), length_penalty=-1.0)
     assert len(model.calls) == 3
 
 

@@ -96,7 +96,13 @@ def test_it_finds_what_hugging_face_finds(
         prompts = torch.randint(VOCABULARY, (3, PROMPT), generator=generator).tolist()
         theirs = found_by_peer(model, prompts, beams=beams, stop=stop, **rules)
         ours = beam_search(
-            model, prompts, beams=beams, n_best=beams, max_new_tokens=NEW, stop=stop, **rules
+            model,
+            prompts,
+            beams=beams,
+            n_best=beams,
+            max_new_tokens=NEW,
+            stop_ids=() if stop is None else (stop,),
+            **rules,
         )
         for mine, their in zip(ours, theirs, strict=True):
             if any(a.score - b.score < 1e-6 for a, b in pairwise(their)):

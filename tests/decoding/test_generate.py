@@ -90,16 +90,22 @@ def test_rows_and_seeds_give_samples_of_their_own() -> None:
 
 
 @checked
-@given(prompts=prompt_lists, seed=st.integers(0, 99), stop=st.none() | tokens)
+@given(prompts=prompt_lists, seed=st.integers(0, 99), stop_ids=st.just(()) | st.tuples(tokens))
 def test_log_probabilities_are_those_of_the_model_without_a_cache(
-    prompts: list[list[int]], seed: int, stop: int | None
+    prompts: list[list[int]], seed: int, stop_ids: tuple[int, ...]
 ) -> None:
     """Of the model itself, before temperature and filters."""
     model = tiny_model()
     sampling = Sampling(temperature=0.8, top_k=6, seed=seed)
-    generated = generate(model, prompts, max_new_tokens=NEW, stop=stop, sampling=sampling)
+    generated = generate(
+        model,
+        prompts,
+        max_new_tokens=NEW,
+        stop_ids=tuple(stop_ids),
+        sampling=sampling,
+    )
     for prompt, new in zip(prompts, generated, strict=True):
-        chosen = [*new.ids, stop] if new.stopped and stop is not None else new.ids
+        chosen = [*new.ids, *stop_ids] if new.stopped else new.ids
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *chosen[:-1]]]))[0, len(prompt) - 1 :]
         expected = logits.log_softmax(-1)[torch.arange(len(chosen)), chosen].tolist()
@@ -113,18 +119,27 @@ def test_log_probabilities_are_those_of_the_model_without_a_cache(
 
 
 @checked
-@given(prompts=prompt_lists, stop=tokens, seed=st.integers(0, 99))
+@given(
+    prompts=prompt_lists, stop_ids=st.sets(tokens, min_size=1, max_size=3), seed=st.integers(0, 99)
+)
 def test_a_row_ends_before_its_first_stop_token(
-    prompts: list[list[int]], stop: int, seed: int
+    prompts: list[list[int]], stop_ids: set[int], seed: int
 ) -> None:
     """What a row gives is what it gives without stopping, cut; the others go on."""
     model = tiny_model()
     sampling = Sampling(temperature=1.5, seed=seed)
     endless = generate(model, prompts, max_new_tokens=NEW, sampling=sampling)
-    stopping = generate(model, prompts, max_new_tokens=NEW, stop=stop, sampling=sampling)
+    stopping = generate(
+        model,
+        prompts,
+        max_new_tokens=NEW,
+        stop_ids=tuple(stop_ids),
+        sampling=sampling,
+    )
     for whole, cut in zip(endless, stopping, strict=True):
-        assert cut.stopped == (stop in whole.ids)
-        end = whole.ids.index(stop) if cut.stopped else NEW
+        ends = [place for place, i in enumerate(whole.ids) if i in stop_ids]
+        assert cut.stopped == bool(ends)
+        end = ends[0] if ends else NEW
         assert cut.ids == whole.ids[:end]
         # Exact: the shapes are the same, and rows know nothing of one another.
         assert cut.log_probabilities == whole.log_probabilities[: end + 1]
@@ -152,7 +167,7 @@ class Countdown:
 
 def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
     model = Countdown()
-    generated = generate(model, [[2], [1, 4]], max_new_tokens=100, stop=0)
+    generated = generate(model, [[2], [1, 4]], max_new_tokens=100, stop_ids=(0,))
     assert [new.ids for new in generated] == [[1], [3, 2, 1]]
     assert [new.stopped for new in generated] == [True, True]
     assert [len(new.log_probabilities) for new in generated] == [2, 4]
@@ -173,7 +188,7 @@ def test_a_stream_asks_the_model_for_no_more_than_is_taken() -> None:
 
 
 def test_a_stop_token_in_the_prompt_does_not_stop() -> None:
-    generated = generate(Countdown(), [[0]], max_new_tokens=2, stop=0)[0]
+    generated = generate(Countdown(), [[0]], max_new_tokens=2, stop_ids=(0,))[0]
     # The logarithm of the share of one logit that is 1 where nine others are 0.
     score = log(e / (e + 9))
     assert (generated.ids, generated.stopped) == ([9, 8], False)

@@ -94,7 +94,7 @@ def test_a_word_is_like_itself_and_in_the_first_layer_like_its_equal(encoder: Ru
 def test_words_are_as_surprising_as_the_next_word_says(decoder: Run) -> None:
     """P(the dog ran) = P(the) · P(dog after the) · P(ran after the dog)."""
     words = ["The", "dog", "ran"]
-    first = torch.tensor([decoder.prefix])
+    first = torch.tensor([decoder.text_affixes.prefix])
     start = decoder.language_model(first)[0, -1].softmax(-1).detach()
     found = [start, *(measures.next_words(decoder, " ".join(words[:i])) for i in (1, 2))]
     chances = [measures.probability(decoder, p, [w]) for p, w in zip(found, words, strict=True)]

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.tasks.rng import generator
-from regard.text.tokenizer import Pieces
-from regard.text.vocabulary import MASK
+from regard.text.config import WordsConfig
+from regard.text.template import Affixes, Template, TemplateConfig
+from regard.text.tokenizer import train_tokenizer
+from tiny import MASK
 
 KINDS: dict[str, Callable[[Random], Any]] = {
     name: getattr(sentences, f"{name}_text")
@@ -83,9 +85,10 @@ def test_what_is_bought_fits_the_event(seed: int) -> None:
 @given(st.sampled_from(sorted(KINDS)), seeds)
 def test_each_word_is_a_token(kind: str, seed: int) -> None:
     text = KINDS[kind](generator(seed, "test"))
-    tokenizer = Pieces.train_words([text.line])
-    ids, parts = tokenizer.encode_pair(*text.pair)
-    assert [tokenizer.show(i) for i in ids] == [*text.first, "⁇", *text.second]
+    tokenizer = train_tokenizer(WordsConfig(), [text.line])
+    template = Template(TemplateConfig(), tokenizer)
+    ids, parts = template.join(Affixes(), *map(tokenizer.encode, text.pair))
+    assert [tokenizer.decode([i]) for i in ids] == [*text.first, "⁇", *text.second]
     assert parts == [0] * len(text.first) + [1] * (1 + len(text.second))
     assert tokenizer.encode(text.line) == [i for i in ids if i != MASK]
 

@@ -11,12 +11,19 @@ from pathlib import Path
 
 from regard.config import override
 from regard.evaluation.answers import Answer
-from regard.evaluation.attention import LONGEST, attention_view
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.evaluation.report import (
+    LONGEST,
+    AnswerTable,
+    Figure,
+    Report,
+    ShownAnswer,
+    attention_view,
+)
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.text.tokenizer import Characters
+from regard.text.config import CharactersConfig
+from regard.text.tokenizer import train_tokenizer
 
 QUESTION = "Where was <Ada> & Co born?"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -35,7 +42,9 @@ def answer(**changes: object) -> Answer:
 def run(*settings: str) -> Run:
     """An untrained model whose tokens are characters."""
     recipe = override(RECIPES["text"], [*settings, "model.d_model=16", "model.context_length=128"])
-    made = Run.new(Path("runs/tiny"), recipe, Characters.train([QUESTION, HOSTILE]), {})
+    made = Run.new(
+        Path("runs/tiny"), recipe, train_tokenizer(CharactersConfig(), [QUESTION, HOSTILE]), {}
+    )
     made.model.eval()
     return made
 

@@ -28,13 +28,13 @@ from regard.models.builders import SequenceToSequence
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
-from regard.tasks.encoding import text_room
+from regard.tasks.encoding import max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.probes import CopyConfig, MqarConfig, ProbeConfig, probe_rows
 from regard.tasks.registry import make_split
-from regard.text.tokenizer import Tokenizer, numbers
-from regard.text.vocabulary import MASK
+from regard.text.tokenizer import Tokenizer, number_tokenizer
 from regard.training import plan_task
+from tiny import MASK
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -101,7 +101,7 @@ def logits_after(run: Run, text: list[int], written: list[int]) -> Tensor:
         source, target = torch.tensor([text]), torch.tensor([[MASK, *written]])
         made = run.model(source, torch.tensor([len(text)]), target)
     else:
-        made = run.model(torch.tensor([[*run.prefix, *text, MASK, *written]]))
+        made = run.model(torch.tensor([[MASK, *text, MASK, *written]]))
     last: Tensor = made[0, -1]
     return last
 
@@ -110,7 +110,7 @@ def logits_after(run: Run, text: list[int], written: list[int]) -> Tensor:
 def by_hand(run: Run, question: Example) -> Prediction:
     """The likeliest token again and again, until ⁇ or until the block is full."""
     text, written, probability = run.tokenizer.encode(question.text), list[int](), 1.0
-    begins = 1 if isinstance(run.model, SequenceToSequence) else len(run.prefix) + len(text) + 1
+    begins = 1 if isinstance(run.model, SequenceToSequence) else 1 + len(text) + 1
     for _ in range(run.recipe.model.context_length + 1 - begins):
         chosen = logits_after(run, text, written).softmax(-1).max(-1)
         probability *= chosen.values.item()
@@ -146,7 +146,7 @@ def test_a_long_text_is_answered_without_its_end_and_counted(family: str) -> Non
     if isinstance(run.model, SequenceToSequence):
         room = 24
     else:
-        room = text_room(23) if family in CONTINUING else 23
+        room = max_prompt_length(24, run.template) - 1 if family in CONTINUING else 23
     cut = [msgspec.structs.replace(question, text=question.text[:room]) for question in LONG]
     assert predict(run, LONG, CPU) == (answers(run, cut), 1)
     assert score_task(run, CPU, LONG).cut == 1
@@ -158,7 +158,7 @@ def test_a_label_is_the_likeliest_and_has_its_probability(family: str) -> None:
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
     assert run.recipe.head.labels == ("aab", "ab", "b", "c")
     for question, found in zip(MINE, answers(run, MINE), strict=True):
-        ids = [*run.prefix, *run.tokenizer.encode(question.text)]
+        ids = [MASK, *run.tokenizer.encode(question.text)]
         with torch.inference_mode():
             shares = run.model(torch.tensor([ids]), torch.tensor([len(ids)])).softmax(-1)[0]
         assert found.text == run.recipe.head.labels[int(shares.argmax())]
@@ -177,7 +177,7 @@ def test_a_label_of_two_texts_is_that_of_both_in_a_row(family: str) -> None:
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
     for question, found in zip(PAIRS, answers(run, PAIRS), strict=True):
         one, other = (run.tokenizer.encode(text or "") for text in (question.text, question.second))
-        ids = torch.tensor([[*run.prefix, *one, MASK, *other]])
+        ids = torch.tensor([[MASK, *one, MASK, *other]])
         parts = [torch.tensor([[0] * (1 + len(one)) + [1] * (1 + len(other))])]
         given = parts if run.recipe.uses_token_types else []
         with torch.inference_mode():
@@ -199,7 +199,7 @@ def test_each_word_has_the_likeliest_tag_of_its_last_token(family: str) -> None:
     run = tagging(family)
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     for question, found in zip(TAGS, answers(run, TAGS), strict=True):
-        ids = [*run.prefix, *run.tokenizer.encode(question.text)]
+        ids = [MASK, *run.tokenizer.encode(question.text)]
         with torch.inference_mode():
             shares = run.model(torch.tensor([ids]), torch.tensor([len(ids)])).softmax(-1)[0]
         ends = [i for i in range(1, len(ids)) if " " not in run.tokenizer.decode([ids[i]])]
@@ -374,7 +374,7 @@ PROBES: list[ProbeConfig] = [
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize("rows", [1, 300])
 def test_a_probe_counts_the_labeled_positions_alone(probe: ProbeConfig, rows: int) -> None:
-    tokenizer = numbers(20)
+    tokenizer = number_tokenizer(20)
     ids, labels = probe_rows(probe, tokenizer, 1, rows)
     right = score_probe(cast(Run, Oracle(tokenizer, ids, labels)), probe, CPU, rows=rows, seed=1)
     assert {name: score.value for name, score in right.scores.items()} == {
@@ -412,7 +412,7 @@ def test_what_is_scored_is_of_the_tasks_kind() -> None:
 
 def test_a_run_without_a_task_has_no_examples() -> None:
     recipe = msgspec.structs.replace(task_recipe("casing", "decoder"), task=None)
-    run = Run.new(Path("mine"), recipe, numbers(3), {})
+    run = Run.new(Path("mine"), recipe, number_tokenizer(3), {})
     with pytest.raises(UserError, match="mine: was trained for no task: name a file"):
         score_task(run, CPU)
 
@@ -438,7 +438,7 @@ def test_what_answers_makes_no_vectors(family: str) -> None:
 def test_what_has_no_answers_gives_none(head: str) -> None:
     recipe = task_recipe("classification", "encoder, embedding", f"head.kind={head}")
     with pytest.raises(UserError, match=f"mine: a model with a head for {head} gives no answers"):
-        predict(Run.new(Path("mine"), recipe, numbers(3), {}), questions(("1", "2")), CPU)
+        predict(Run.new(Path("mine"), recipe, number_tokenizer(3), {}), questions(("1", "2")), CPU)
 
 
 def test_a_question_that_cannot_be_written_is_named_by_its_line() -> None:

@@ -13,7 +13,8 @@ from regard.explorer.look import look, untrained
 from regard.explorer.page import inert, page
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.text.tokenizer import Characters
+from regard.text.config import CharactersConfig
+from regard.text.tokenizer import train_tokenizer
 
 TEXT = "the dog ran"
 TINY = [
@@ -38,7 +39,7 @@ FAMILIES: dict[str, list[str]] = {
 
 def run(family: str) -> Run:
     recipe, *settings = FAMILIES[family]
-    tokenizer = Characters.train([TEXT + "<>/script"])
+    tokenizer = train_tokenizer(CharactersConfig(), [TEXT + "<>/script"])
     made = Run.new(Path("runs/tiny"), override(RECIPES[recipe], settings), tokenizer, {})
     made.model.eval()
     return made
@@ -84,7 +85,7 @@ def test_two_sentences_are_read_as_one() -> None:
     (one,) = view.panels[0].maps
     assert "".join(one.queries) == "⁇the dog⁇ran"
     assert one.second == len("⁇the dog")
-    ids = [*encoder.prefix, *encoder.tokenizer.encode_pair("the dog", "ran")[0]]
+    ids, _ = encoder.encode("the dog", "ran")
     alike = capture_attention(encoder.model.body, torch.tensor([ids]), torch.tensor([len(ids)]))
     for layer, other in zip(one.layers, alike, strict=True):
         apart = layer.record.weights, other.weights
@@ -117,7 +118,7 @@ def test_texts_that_cannot_be_read_are_refused(text: str, message: str) -> None:
 def test_a_model_without_attention_is_refused() -> None:
     settings = ["model.kind=rnn", "model.d_model=16", "model.context_length=32"]
     recipe = override(RECIPES["text"], settings)
-    made = Run.new(Path("runs/rnn"), recipe, Characters.train([TEXT]), {})
+    made = Run.new(Path("runs/rnn"), recipe, train_tokenizer(CharactersConfig(), [TEXT]), {})
     with pytest.raises(UserError, match="this model has no attention"):
         look(made, TEXT)
 

@@ -15,7 +15,8 @@ from regard.explorer.intercept import score_steps
 from regard.explorer.look import View, look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.text.tokenizer import Pieces
+from regard.text.config import WordsConfig
+from regard.text.tokenizer import train_tokenizer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -52,7 +53,10 @@ def run(recipe: str, *more: str) -> Run:
     sizes = ("n_layers=2", "n_heads=2", "d_model=16", "context_length=32")
     settings = [*(f"model.{size}" for size in sizes), *more]
     made = Run.new(
-        Path("runs/tiny"), override(RECIPES[recipe], settings), Pieces.train_words(TEXTS), {}
+        Path("runs/tiny"),
+        override(RECIPES[recipe], settings),
+        train_tokenizer(WordsConfig(), TEXTS),
+        {},
     )
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)

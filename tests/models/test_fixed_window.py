@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.models.config import FixedWindowConfig
 from regard.models.fixed_window import FixedWindowDecoder
-from regard.text.vocabulary import PAD
+from tiny import PAD
 from tiny_recurrent import (
     BLOCK,
     VOCABULARY,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
+from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from tiny_hugging_face import (
     BLOCK,
     VOCABULARY,

@@ -13,9 +13,10 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, TASKS
 from regard.runs.run import Run
-from regard.tasks.examples import encode_pairs
+from regard.tasks.encoding import encode_pairs
 from regard.tasks.registry import TaskConfig, TextTask, make_split
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
+from regard.text.template import Affixes, Template
 from regard.text.tokenizer import train_tokenizer
 from regard.training.plan_task import task_dataset
 
@@ -46,9 +47,10 @@ def test_biographies_and_questions_fit_the_block(name: str) -> None:
     questions = world.questions("qa_train", QUESTIONS)
     texts = [*world.documents, *(t for q in questions for t in (q.text, q.answer or ""))]
     tokenizer = train_tokenizer(recipe.tokenizer, texts)
-    room = recipe.model.context_length - len(recipe.data.prefix)
-    assert max(len(tokenizer.encode(document)) for document in world.documents) <= room
-    assert len(encode_pairs(tokenizer, questions, room)) == len(questions)
+    template, longest = Template(recipe.template, tokenizer), recipe.model.context_length
+    rows = [template.document.around(tokenizer.encode(text)) for text in world.documents]
+    assert max(map(len, rows)) <= longest + 1
+    assert len(encode_pairs(template, questions, longest)) == len(questions)
 
 
 @pytest.mark.parametrize("name", [n for n in TASKS if isinstance(TASKS[n].task, TextTask)])
@@ -86,7 +88,8 @@ def test_the_demo_mixes_questions_in() -> None:
 def test_text_is_read_in_windows_of_characters() -> None:
     recipe = RECIPES["text"]
     assert recipe.data.documents == "files"
-    assert recipe.data.prefix == []
+    run = Run.new(Path("nowhere"), recipe, train_tokenizer(recipe.tokenizer, ["a"]), {})
+    assert run.text_affixes == Affixes()
     assert recipe.tokenizer.__struct_config__.tag == "characters"
 
 

@@ -14,14 +14,15 @@ from regard.attention.feature_maps import RandomFeatures
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run, load_tokenizer
-from regard.text.tokenizer import Characters, Pieces, Tokenizer
+from regard.runs.run import Run
+from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
+from regard.text.tokenizer import Tokenizer, train_tokenizer
 from tiny import MODEL
 
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
-    "characters": lambda: Characters.train(["Ada was born."]),
-    "words": lambda: Pieces.train_words(["Ada was born."]),
-    "byte-pairs": lambda: Pieces.train_byte_pairs(["Ada was born."], 300),
+    "characters": lambda: train_tokenizer(CharactersConfig(), ["Ada was born."]),
+    "words": lambda: train_tokenizer(WordsConfig(), ["Ada was born."]),
+    "byte-pairs": lambda: train_tokenizer(BytePairsConfig(size=300), ["Ada was born."]),
 }
 
 
@@ -58,7 +59,7 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str
     assert torch.equal(logits(again), logits(run))
     assert again.recipe == run.recipe
     assert again.origin == run.origin
-    assert again.tokenizer.to_json() == run.tokenizer.to_json()
+    assert again.tokenizer.fingerprint == run.tokenizer.fingerprint
     assert again.n_parameters == run.n_parameters
 
 
@@ -108,7 +109,7 @@ def refusal(path: Path) -> str:
 
 
 def test_another_runs_tokenizer_is_refused_with_both_named(run: Path, stranger: Path) -> None:
-    own, other = load_tokenizer(run), load_tokenizer(stranger)
+    own, other = Tokenizer.load(run), Tokenizer.load(stranger)
     assert own.size == other.size  # shapes can't tell them apart
     shutil.copy(stranger / "tokenizer.json", run)
     message = refusal(run)
@@ -120,7 +121,7 @@ def test_another_runs_tokenizer_is_refused_with_both_named(run: Path, stranger: 
 
 def test_another_runs_weights_are_refused(run: Path, stranger: Path) -> None:
     shutil.copy(stranger / "model.safetensors", run)
-    assert load_tokenizer(stranger).fingerprint in refusal(run)
+    assert Tokenizer.load(stranger).fingerprint in refusal(run)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 8, 100, 0.5, -1])
@@ -175,7 +176,7 @@ def test_weights_that_know_no_tokenizer_are_refused(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["model.n_heads=1", "model.activation=relu", "data.begin_mark=false"]
+    "setting", ["model.n_heads=1", "model.activation=relu", "template.prompt={question}"]
 )
 def test_weights_that_would_mean_something_else_are_refused(run: Path, setting: str) -> None:
     """All shapes fit, and the model would be another one."""
@@ -192,6 +193,7 @@ def test_weights_that_would_mean_something_else_are_refused(run: Path, setting: 
         ("config.toml", "no config.toml"),
         ("model.safetensors", "--resume"),
         ("tokenizer.json", "tokenizer.json: no such file"),
+        ("tokenizer_config.json", "tokenizer_config.json: no such file"),
         ("origin.json", "origin.json: no such file"),
     ],
 )
@@ -211,8 +213,11 @@ def test_a_missing_file_is_named(run: Path, missing: str, says: str) -> None:
         ("tokenizer.json", ""),
         ("tokenizer.json", "{}"),
         ("tokenizer.json", "null"),
-        ("tokenizer.json", '{"kind": "characters", "data": 3}'),
-        ("tokenizer.json", '{"kind": "words", "data": {"model": {}}}'),
+        ("tokenizer.json", '{"model": {}}'),
+        ("tokenizer_config.json", ""),
+        ("tokenizer_config.json", "3"),
+        ("tokenizer_config.json", "{}"),
+        ("tokenizer_config.json", '{"unknown": "error", "pad_token": "<none>"}'),
         ("origin.json", ""),
         ("origin.json", "3"),
         ("origin.json", "null"),
@@ -245,4 +250,4 @@ def test_the_fingerprint_is_written_with_the_weights(run: Path) -> None:
     header = (run / "model.safetensors").read_bytes()
     length = int.from_bytes(header[:8], "little")
     metadata = json.loads(header[8 : 8 + length])["__metadata__"]
-    assert json.loads(metadata["made_for"])["tokenizer"] == load_tokenizer(run).fingerprint
+    assert json.loads(metadata["made_for"])["tokenizer"] == Tokenizer.load(run).fingerprint

@@ -56,13 +56,11 @@ def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
     ids = tuple(line["token"] for line in tokens)
     (side,) = viewed(run, generated=ids)["panels"]
     shown = side["maps"][-1]["queries"]
-    assert shown[-len(ids) :] == tuple(run.tokenizer.show(i) for i in ids)
+    assert shown[-len(ids) :] == tuple(run.tokenizer.decode([i]) for i in ids)
     if family == "encoder-decoder":
         assert side["maps"][-1]["keys"] == tuple(TEXT)
     else:
-        assert shown[: -len(ids)] == tuple(
-            map(run.tokenizer.show, [*run.prefix, *run.tokenizer.encode(TEXT)])
-        )
+        assert shown[: -len(ids)] == tuple(run.tokenizer.decode([i]) for i in run.encode(TEXT)[0])
 
 
 def test_a_full_block_is_looked_at_to_its_end() -> None:

@@ -10,8 +10,9 @@ import pytest
 from regard.cli import main
 from regard.files import read_text
 from regard.tasks.examples import read_questions
+from regard.text.config import CharactersConfig
 from regard.text.corpus import read_corpus
-from regard.text.tokenizer import Characters, encode_documents
+from regard.text.tokenizer import encode_documents, train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_the_course_s_recipe_has_its_sizes(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_characters_are_those_of_the_course(data: Path) -> None:
-    tokenizer = Characters.train([read_text(data / "wiki.txt")])
+    tokenizer = train_tokenizer(CharactersConfig(), [read_text(data / "wiki.txt")])
     assert tokenizer.size == 256
     documents = read_corpus([data / "wiki.txt"])
     encoded = encode_documents(tokenizer, documents)

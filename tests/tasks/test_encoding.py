@@ -12,14 +12,21 @@ from regard.errors import UserError
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
+    encode_pairs,
+    encode_questions,
     encode_texts,
     encode_words,
-    text_room,
+    max_prompt_length,
 )
 from regard.tasks.examples import Example
-from regard.text.tokenizer import Characters, ForeignPieces
+from regard.text.config import CharactersConfig
+from regard.text.template import Affixes, Template, TemplateConfig
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from tiny import MASK
 
-ABC = Characters.train(["abc"])
+ABC = train_tokenizer(CharactersConfig(), ["abc"])
+BARE = Template(TemplateConfig(prompt="{question}"), ABC)
+"""Nothing begins a prompt."""
 words = st.text("abc", min_size=1, max_size=24)
 pairs = st.lists(st.tuples(words, words), min_size=1, max_size=5)
 
@@ -35,7 +42,7 @@ def asked(pairs: list[tuple[str, str]]) -> list[Example]:
 def test_long_texts_lose_their_ends_and_are_counted(
     pairs: list[tuple[str, str]], room: int
 ) -> None:
-    encoded = encode_texts(ABC, asked(pairs), room)
+    encoded = encode_texts(BARE, Affixes(), asked(pairs), room)
     assert [ABC.decode(row) for row in encoded.rows] == [text[:room] for text, _ in pairs]
     assert encoded.cut == sum(len(text) > room for text, _ in pairs)
 
@@ -45,7 +52,7 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
     pairs: list[tuple[str, str]], room: int
 ) -> None:
     asked = [Example(text=text, second=second) for text, second in pairs]
-    encoded = encode_texts(ABC, asked, room)
+    encoded = encode_texts(BARE, Affixes(), asked, room)
     cut = 0
     for (text, second), row, parts in zip(pairs, encoded.rows, encoded.segments, strict=True):
         one, other = ([i for i, p in zip(row, parts, strict=True) if p == of] for of in (0, 1))
@@ -54,16 +61,18 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
         assert f"⁇{second}".startswith(ABC.decode(other))
         assert len(row) == min(len(text) + 1 + len(second), room)
         # One that is cut is as long as the other, or longer.
-        assert len(one) == len(text) or len(one) >= len(other)
-        assert len(other) == 1 + len(second) or len(other) >= len(one) - 1
+        kept = len(other) - 1
+        assert len(one) == len(text) or len(one) >= kept
+        assert kept == len(second) or kept >= len(one) - 1
         cut += len(text) + 1 + len(second) > room
     assert encoded.cut == cut
 
 
 @given(st.lists(st.lists(words, min_size=1, max_size=4), min_size=1), st.integers(1, 30))
 def test_words_end_where_their_last_characters_are(texts: list[list[str]], room: int) -> None:
-    spaced = Characters.train(["abc "])
-    encoded = encode_words(spaced, [Example(text=" ".join(text)) for text in texts], room)
+    spaced = train_tokenizer(CharactersConfig(), ["abc "])
+    examples = [Example(text=" ".join(text)) for text in texts]
+    encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), examples, room)
     for text, row, ends in zip(texts, encoded.rows, encoded.ends, strict=True):
         whole = " ".join(text)
         assert spaced.decode(row) == whole[:room]
@@ -74,11 +83,12 @@ def test_words_end_where_their_last_characters_are(texts: list[list[str]], room:
 
 def test_a_word_that_becomes_nothing_is_named() -> None:
     """BERT's tokenizers leave out characters that aren't seen."""
-    pieces = tokenizers.Tokenizer(models.WordLevel({"□": 0, "⁇": 1, "a": 2, "?": 3}, unk_token="?"))
-    pieces.normalizer, pieces.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    native = tokenizers.Tokenizer(models.WordLevel({"□": 0, "⁇": 1, "a": 2, "?": 3}, unk_token="?"))
+    native.normalizer, native.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    template = Template(TemplateConfig(), Tokenizer(native, {"pad": "□", "unk": "?"}))
     asked = [Example(text="a \u200b a", where="my.tsv:7")]
     with pytest.raises(UserError, match=r"^my\.tsv:7: the tokenizer makes nothing of the word"):
-        encode_words(ForeignPieces(pieces), asked, 9)
+        encode_words(template, Affixes(), asked, 9)
 
 
 @given(pairs, st.integers(1, 30))
@@ -98,16 +108,17 @@ def test_an_answer_is_kept_whole_or_refused_by_its_line(
 def test_a_text_and_its_answer_fill_the_room_and_one_more_at_most(
     pairs: list[tuple[str, str]], room: int
 ) -> None:
-    encoded = encode_joined(ABC, asked(pairs), room)
+    encoded = encode_joined(BARE, asked(pairs), room)
     cut = 0
     for (text, answer), (ids, told) in zip(pairs, encoded.pairs, strict=True):
-        assert ABC.decode(told) == answer
+        longest = max_prompt_length(room, BARE)
+        assert ABC.decode(told) == f"⁇{answer}⁇"
         assert text.startswith(ABC.decode(ids))
-        assert 1 <= len(ids) <= text_room(room)
-        assert len(ids) + 1 + len(told) + 1 <= room + 1
+        assert 1 <= len(ids) <= longest
+        assert len(ids) + len(told) <= room + 1
         cut += len(ids) < len(text)
         # Nothing is cut off that there was room for.
-        assert len(ids) == len(text) or len(ids) == min(text_room(room), room - 1 - len(answer))
+        assert len(ids) == len(text) or len(ids) == min(longest, room - 1 - len(answer))
     assert encoded.cut == cut
 
 
@@ -116,20 +127,53 @@ def test_before_a_short_answer_a_text_is_cut_as_if_there_were_none(
     pairs: list[tuple[str, str]], room: int
 ) -> None:
     """So that it is read in training as it is where its answer isn't known."""
-    joined = encode_joined(ABC, asked(pairs), room)
-    alone = encode_texts(ABC, asked(pairs), text_room(room))
+    joined = encode_joined(BARE, asked(pairs), room)
+    alone = encode_texts(BARE, BARE.prompt, asked(pairs), max_prompt_length(room, BARE))
     assert [text for text, _ in joined.pairs] == alone.rows
     assert joined.cut == alone.cut
 
 
 def test_the_longest_answer_leaves_a_token_of_its_text() -> None:
-    (pair,) = encode_joined(ABC, asked([("abc", "a" * 18)]), 20).pairs
-    assert [len(part) for part in pair] == [1, 18]
+    (pair,) = encode_joined(BARE, asked([("abc", "a" * 18)]), 20).pairs
+    assert [len(part) for part in pair] == [1, 20]
     with pytest.raises(UserError, match=r"my\.tsv:1: the answer takes 19 tokens"):
-        encode_joined(ABC, asked([("abc", "a" * 19)]), 20)
+        encode_joined(BARE, asked([("abc", "a" * 19)]), 20)
 
 
 @pytest.mark.parametrize("place", ["text", "answer"])
 def test_what_cannot_be_written_is_named_by_its_line(place: str) -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:2: the vocabulary has no 'x'"):
-        encode_joined(ABC, asked([("a", "b"), ("x", "b") if place == "text" else ("a", "x")]), 20)
+        encode_joined(BARE, asked([("a", "b"), ("x", "b") if place == "text" else ("a", "x")]), 20)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
+def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
+    n_question: int, n_answer: int, block: int
+) -> None:
+    question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
+    if n_question + 1 + n_answer + 1 <= block + 1:
+        found = encode_pairs(BARE, [question], block)
+        assert found == [([2] * n_question, [MASK, *[3] * n_answer, MASK])]
+    else:
+        with pytest.raises(UserError, match=r"^pairs\.tsv:7: .*context length is"):
+            encode_pairs(BARE, [question], block)
+
+
+@given(st.integers(1, 12), st.integers(2, 14))
+def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> None:
+    question = Example(text="a" * n, where="pairs.tsv:7")
+    if n + len("⁇b") <= block:
+        assert encode_questions(BARE, [question], block) == [[2] * n]
+    else:
+        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
+            encode_questions(BARE, [question], block)
+
+
+def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
+    good = Example(text="a", answer="b", where="pairs.tsv:1")
+    for bad in (
+        Example(text="d", answer="b", where="2"),
+        Example(text="a", answer="d", where="2"),
+    ):
+        with pytest.raises(UserError, match=r"^2: the vocabulary has no 'd'"):
+            encode_pairs(BARE, [good, bad], 32)

@@ -4,25 +4,18 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.data.batch import RowFormat
-from regard.data.supervised import Questions
 from regard.errors import UserError
 from regard.tasks.examples import (
     Example,
-    encode_pairs,
-    encode_questions,
     majority_answer,
     read_answered,
     read_questions,
     subjects,
 )
-from regard.text.tokenizer import Characters
-from regard.text.vocabulary import MASK
 
 one_line = (
     st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\ufeff"), max_size=20)
@@ -157,45 +150,6 @@ def test_the_majority_is_the_commonest_and_then_the_first_in_the_alphabet(
     questions += [Example(text="?")] * unanswered
     most = max(Counter(answers).values())
     assert majority_answer(questions) == min(a for a in answers if answers.count(a) == most)
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
-def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
-    n_question: int, n_answer: int, block: int
-) -> None:
-    tokenizer = Characters.train(["ab"])
-    question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
-    pairs = [([2] * n_question, [3] * n_answer)]
-    dataset = Questions(pairs, RowFormat(block, pad=0), sep=MASK, eos=MASK)
-    whole = dataset.example(0, np.random.default_rng(0))
-    if dataset.collate([whole]).n_targets == n_answer + 2:
-        ((asked, answer),) = encode_pairs(tokenizer, [question], block)
-        assert (asked, answer) == (whole.ids[:n_question], whole.ids[n_question + 1 : -1])
-        assert MASK not in asked + answer
-    else:
-        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
-            encode_pairs(tokenizer, [question], block)
-
-
-@given(st.integers(1, 12), st.integers(2, 14))
-def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> None:
-    question = Example(text="a" * n, where="pairs.tsv:7")
-    if n + len("⁇b") <= block:
-        assert encode_questions(Characters.train(["a"]), [question], block) == [[2] * n]
-    else:
-        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
-            encode_questions(Characters.train(["a"]), [question], block)
-
-
-def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
-    tokenizer = Characters.train(["ab"])
-    good = Example(text="a", answer="b", where="pairs.tsv:1")
-    for bad in (
-        Example(text="c", answer="b", where="2"),
-        Example(text="a", answer="c", where="2"),
-    ):
-        with pytest.raises(UserError, match=r"^2: the vocabulary has no 'c'"):
-            encode_pairs(tokenizer, [good, bad], 32)
 
 
 words = st.text(st.characters(categories=["Lu", "Ll"]), min_size=1, max_size=6)

@@ -17,7 +17,8 @@ from regard.config import override
 from regard.errors import UserError
 from regard.tasks import names
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
-from regard.text.tokenizer import Pieces
+from regard.text.config import WordsConfig
+from regard.text.tokenizer import train_tokenizer
 
 GOLDEN = "4e794c2807eeac22cc7568474b869e6eb18f7f76f5b9231d434bc42cae92f4ea"
 """sha256 of the default world's documents, a line each: the same on every platform, for ever."""
@@ -117,8 +118,9 @@ def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
 
 def test_every_token_of_an_unseen_persons_question_is_known(world: World) -> None:
     asked = world.questions("qa_train", QUESTIONS)
-    tokenizer = Pieces.train_words(
-        [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))]
+    tokenizer = train_tokenizer(
+        WordsConfig(),
+        [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))],
     )
     for person in world.group("absent"):
         for wording in QUESTIONS:

@@ -13,9 +13,9 @@ from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
-from regard.text.vocabulary import MASK, PAD
 from regard.training.optimizers import rate_factor
 from regard.training.plan import Plan, plan_pretraining, plan_questions
+from tiny import MASK, PAD
 
 COURSE = RECIPES["course"]
 CHARACTERS = [chr(i) for i in range(32, 32 + 253)]

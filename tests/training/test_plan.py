@@ -8,8 +8,8 @@ from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
-from regard.text.vocabulary import MASK
 from regard.training.plan import Plan, plan_pretraining
+from tiny import MASK
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 

@@ -19,8 +19,7 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.registry import make_split
 from regard.text.corpus import Document
-from regard.text.tokenizer import numbers
-from regard.text.vocabulary import MASK
+from regard.text.tokenizer import number_tokenizer
 from regard.training import loop, optimizers
 from regard.training import plan_task as plan_task_module
 from regard.training.loop import mean_loss
@@ -32,6 +31,7 @@ from regard.training.plan import (
     plan_text,
 )
 from regard.training.plan_task import plan_task
+from tiny import MASK
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -143,7 +143,7 @@ def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
     assert uniform("entailment", "encoder, classification") == pytest.approx(math.log(3))
     assert uniform("tagging", "encoder, tags") == pytest.approx(math.log(4))
     assert uniform("retrieval", "encoder, embedding") == pytest.approx(math.log(4))
-    assert uniform("copy", "decoder") == pytest.approx(math.log(numbers(8).size))
+    assert uniform("copy", "decoder") == pytest.approx(math.log(number_tokenizer(8).size))
 
 
 # what a batch holds
@@ -392,7 +392,9 @@ def test_a_statement_without_a_text_is_refused_by_its_line() -> None:
 def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:
     recipe = task_recipe("copy", "decoder")
     refused(r"task\.kind=copy: is a probe, which makes its own rows", recipe, MINE)
-    refused(r"task\.kind=copy: is a probe, which makes its own", recipe, tokenizer=numbers(9))
+    refused(
+        r"task\.kind=copy: is a probe, which makes its own", recipe, tokenizer=number_tokenizer(9)
+    )
 
 
 @pytest.mark.parametrize("family", CONTINUING)

@@ -27,17 +27,19 @@ def info(run: Path) -> None:
     """Show configuration, provenance and progress of RUN."""
     from regard.runs.checkpoints import newest_checkpoint
     from regard.runs.recipe import load_recipe
-    from regard.runs.run import Run, load_origin, load_tokenizer
+    from regard.runs.run import Run, load_origin
+    from regard.text.tokenizer import Tokenizer
 
     recipe, origin = load_recipe(run), load_origin(run)
-    untrained = Run.new(run, recipe, load_tokenizer(run), origin)
+    untrained = Run.new(run, recipe, Tokenizer.load(run), origin)
     checkpoint = newest_checkpoint(run)
     family = recipe.model.__struct_config__.tag
     facts = {
         "run": run,
         "model": f"{family}, {recipe.model.summary}",
         "parameters": f"{untrained.n_parameters:,}",
-        "tokenizer": f"{untrained.tokenizer.kind}, {untrained.tokenizer.size:,} tokens, "
+        "tokenizer": f"{type(untrained.tokenizer.native.model).__name__}, "
+        f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",
         "seed": recipe.seed,
         **origin,
@@ -67,12 +69,14 @@ def import_hf(folder: Path, out: Path) -> None:
     FOLDER contains config.json, model.safetensors and tokenizer.json, or the older vocab.json and
     merges.txt, or vocab.txt.
     """
-    from regard.runs.hugging_face import import_folder
-    from regard.text.vocabulary import MASK
+    from regard.huggingface.folder import import_folder
+    from regard.text.special_tokens import ROLES
 
     run = import_folder(folder, out)
     tokenizer, model = run.tokenizer, run.recipe.model
     click.echo(f"model: {model.__struct_config__.tag}, {model.summary}")
     click.echo(f"parameters: {run.n_parameters:,}")
-    click.echo(f"tokenizer: {tokenizer.size:,} tokens; the mask is {tokenizer.decode([MASK])}")
+    roles = {role: getattr(tokenizer.special, role) for role in ROLES}
+    shown = ", ".join(f"{role} {i}" for role, i in roles.items() if i is not None)
+    click.echo(f"tokenizer: {tokenizer.size:,} tokens; special ids: {shown}")
     click.echo(f"Run: {run.path}")

@@ -41,10 +41,12 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     from regard.data.causal import CausalExample, corrupt_span
     from regard.data.masked import mask_tokens
     from regard.data.supervised import question_answer
-    from regard.tasks.examples import encode_pairs, read_answered
+    from regard.tasks.encoding import encode_pairs
+    from regard.tasks.examples import read_answered
+    from regard.text.config import CharactersConfig
     from regard.text.corpus import read_corpus
-    from regard.text.tokenizer import Characters, encode_documents
-    from regard.text.vocabulary import MASK, SPECIAL
+    from regard.text.template import Template, TemplateConfig
+    from regard.text.tokenizer import encode_documents, train_tokenizer
 
     def show(x: Sequence[int], labels: Sequence[int]) -> None:
         y = ["·" if label == IGNORE else tokenizer.decode([label]) for label in labels]
@@ -59,19 +61,21 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
 
     if kind == "pairs":
         questions = read_answered(file)[:num_examples]
-        tokenizer = Characters.train([text for q in questions for text in (q.text, q.answer or "")])
-        for pair in encode_pairs(tokenizer, questions, context_length):
-            show_next(question_answer(*pair, sep=MASK, eos=MASK))
+        texts = [text for q in questions for text in (q.text, q.answer or "")]
+        tokenizer = train_tokenizer(CharactersConfig(), texts)
+        template = Template(TemplateConfig(prompt="{question}"), tokenizer)
+        for pair in encode_pairs(template, questions, context_length):
+            show_next(question_answer(*pair))
         return
     documents = read_corpus([file])[:num_examples]
-    tokenizer = Characters.train([document.text for document in documents])
-    rng, regular_ids = np.random.default_rng(seed), range(len(SPECIAL), tokenizer.size)
+    tokenizer = train_tokenizer(CharactersConfig(), [document.text for document in documents])
+    rng, mask = np.random.default_rng(seed), tokenizer.special.require("mask")
     for ids in encode_documents(tokenizer, documents):
         if kind == "corruption":
-            show_next(corrupt_span(ids, context_length, rng, mask=MASK))
+            show_next(corrupt_span(ids, context_length, rng, mask=mask))
         else:
             text = ids[:context_length]
-            show(*mask_tokens(text, rng, mask=MASK, regular_ids=regular_ids))
+            show(*mask_tokens(text, rng, mask=mask, regular_ids=tokenizer.regular_ids))
 
 
 @click.command()

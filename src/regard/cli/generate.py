@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     help="Number of tokens to generate. Default: fill the context.",
 )
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it stands, without the template.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -79,7 +80,8 @@ def generate(
 ) -> None:
     """Continue each of PROMPTS with the model of RUN; - reads prompts from the lines of stdin.
 
-    A run trained for a task prints the answer, label or tags; a tab separates two texts.
+    A run trained on questions or for a task prints the answer, label or tags; a tab separates two
+    texts.
     """
     from regard import api
     from regard.models.builders import Classifier, TokenClassifier
@@ -137,13 +139,13 @@ def _beams(run: "Run", texts: list[str], settings: dict[str, Any]) -> Iterator[d
             yield {"prompt": text, "beam": i, "score": beam.score, "text": beam.text}
 
 
-_COMMON = ("max_new_tokens", "stop_string", "precision")
+_COMMON = ("max_new_tokens", "stop_string", "raw", "precision")
 _SAMPLING = ("temperature", "top_k", "top_p")
 _BEAM_SEARCH = ("length_penalty", "early_stopping")
 _GENERATION = {
     *_SAMPLING,
     *_BEAM_SEARCH,
-    *("num_beams", "num_return_sequences", "max_new_tokens", "stop_string", "seed"),
+    *("num_beams", "num_return_sequences", "max_new_tokens", "stop_string", "raw", "seed"),
 }
 
 

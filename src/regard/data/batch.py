@@ -86,25 +86,33 @@ class Batch:
 
 @dataclass(frozen=True)
 class RowFormat:
-    """How texts become rows of a model's input: prefix, text, padding."""
+    """How texts become rows of a model's input: prefix, text, suffix, padding."""
 
     context_length: int
     pad: int
     prefix: Sequence[int] = ()
     """Ids that begin each text and are never predicted."""
+    suffix: Sequence[int] = ()
+    """Ids that end each text that isn't continued; never predicted either."""
 
     @property
     def max_tokens(self) -> int:
-        """The longest text that fits, in tokens, without the prefix."""
-        return self.context_length - len(self.prefix)
+        """The longest text that fits, in tokens, without prefix and suffix."""
+        return self.context_length - len(self.prefix) - len(self.suffix)
+
+    @property
+    def whole_rows(self) -> "RowFormat":
+        """The format of rows that have their prefix and suffix already."""
+        return RowFormat(self.context_length, self.pad)
 
     def input_ids(self, rows: Sequence[Sequence[int]]) -> PaddedIds:
-        """Put the prefix before each text and pad."""
-        return self._padded([[*self.prefix, *row] for row in rows], self.pad)
+        """Put prefix and suffix around each text and pad."""
+        return self._padded([[*self.prefix, *row, *self.suffix] for row in rows], self.pad)
 
     def aligned(self, rows: Sequence[Sequence[int]], fill: int) -> PaddedIds:
-        """Pad values of each token; `fill` is that of the prefix and of the padding."""
-        return self._padded([[*[fill] * len(self.prefix), *row] for row in rows], fill)
+        """Pad values of each token; `fill` is that of prefix, suffix and padding."""
+        before, behind = [fill] * len(self.prefix), [fill] * len(self.suffix)
+        return self._padded([[*before, *row, *behind] for row in rows], fill)
 
     def _padded(self, rows: Sequence[Sequence[int]], pad: int) -> PaddedIds:
         n = self.context_length

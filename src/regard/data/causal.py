@@ -36,13 +36,17 @@ class CausalDataset(Dataset):
 class Documents(CausalDataset):
     """Documents, in pieces that fit the context length; every token but the first is predicted.
 
-    A piece begins with the last token of the one before; `eos` ends the last one if it fits.
+    A piece begins with the last token of the one before; `end` follows it as far as it fits.
     """
 
     def __init__(
-        self, documents: Sequence[Sequence[int]], format: RowFormat, *, eos: int | None = None
+        self,
+        documents: Sequence[Sequence[int]],
+        format: RowFormat,
+        *,
+        end: Sequence[int] = (),
     ) -> None:
-        n, end = format.max_tokens, [] if eos is None else [eos]
+        n = format.max_tokens
         pieces = [
             [*document[start : start + n + 1], *end][: n + 1]
             for document in documents

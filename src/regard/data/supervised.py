@@ -14,31 +14,22 @@ Ids = Sequence[int]
 
 
 class Questions(CausalDataset):
-    """Questions with their answers, which a causal model predicts."""
+    """Prompts with their completions, which a causal model predicts."""
 
-    def __init__(
-        self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat, *, sep: int, eos: int
-    ) -> None:
-        super().__init__([question_answer(*pair, sep=sep, eos=eos) for pair in pairs], format)
+    def __init__(self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat) -> None:
+        super().__init__([question_answer(*pair) for pair in pairs], format)
 
     def length(self, index: int) -> int:
         return len(self.rows[index].ids)
 
 
 class Clozes(CausalDataset):
-    """Clozes with their answers; one of a cloze's wordings is drawn each time."""
+    """Clozes with their completions; one of a cloze's prompts is drawn each time."""
 
-    def __init__(
-        self,
-        clozes: Sequence[tuple[Sequence[Ids], Ids]],
-        format: RowFormat,
-        *,
-        sep: int,
-        eos: int,
-    ) -> None:
+    def __init__(self, clozes: Sequence[tuple[Sequence[Ids], Ids]], format: RowFormat) -> None:
         examples = [
-            [question_answer(wording, answer, sep=sep, eos=eos) for wording in wordings]
-            for wordings, answer in clozes
+            [question_answer(prompt, completion) for prompt in prompts]
+            for prompts, completion in clozes
         ]
         super().__init__(examples, format)
 
@@ -51,10 +42,10 @@ class Clozes(CausalDataset):
         return chosen
 
 
-def question_answer(question: Ids, answer: Ids, *, sep: int, eos: int) -> CausalExample:
-    """Predict sep, answer and eos from the question before them."""
-    targets = [False] * len(question) + [True] * (len(answer) + 2)
-    return CausalExample([*question, sep, *answer, eos], targets)
+def question_answer(prompt: Ids, completion: Ids) -> CausalExample:
+    """Predict a completion from the prompt before it."""
+    targets = [False] * len(prompt) + [True] * len(completion)
+    return CausalExample([*prompt, *completion], targets)
 
 
 class _Rows(Dataset):
@@ -85,7 +76,7 @@ class LabeledTexts(_Rows):
 
 
 class SequencePairs(_Rows):
-    """Sources with their targets, for an encoder–decoder; `bos` begins a target, `eos` ends it."""
+    """Sources with their targets, decoder start included, for an encoder–decoder."""
 
     def __init__(
         self,
@@ -93,12 +84,9 @@ class SequencePairs(_Rows):
         format: RowFormat,
         *,
         max_source_tokens: int,
-        bos: int,
-        eos: int,
     ) -> None:
-        """The prefix of `format` isn't used: it is that of one text, not of two."""
         super().__init__(pairs, format)
-        self._max_source_tokens, self._bos, self._eos = max_source_tokens, bos, eos
+        self._max_source_tokens = max_source_tokens
 
     def length(self, index: int) -> int:
         return sum(map(len, self.rows[index]))
@@ -106,8 +94,8 @@ class SequencePairs(_Rows):
     def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:
         pad, limit = self.format.pad, self.format.context_length
         source = PaddedIds.of([s for s, _ in examples], pad, limit=self._max_source_tokens)
-        target = PaddedIds.of([[self._bos, *t] for _, t in examples], pad, limit=limit)
-        labels = PaddedIds.of([[*t, self._eos] for _, t in examples], IGNORE, limit=limit)
+        target = PaddedIds.of([t[:-1] for _, t in examples], pad, limit=limit)
+        labels = PaddedIds.of([t[1:] for _, t in examples], IGNORE, limit=limit)
         return Batch({"source": source, "input_ids": target}, labels.ids)
 
 

@@ -123,13 +123,13 @@ class Beam:
     """A continuation that beam search found."""
 
     ids: list[int]
-    """Without the stop token."""
+    """Without the token that ended it."""
     log_probability: float
-    """Of all new tokens together, the stop token included if it was reached."""
+    """Of all new tokens together, that of the token that ended it included."""
     score: float
     """The log-probability / length**penalty."""
     stopped: bool
-    """Whether the stop token was reached."""
+    """Whether one of the stop ids was reached."""
 
 
 @torch.inference_mode()
@@ -139,7 +139,7 @@ def beam_search(
     *,
     beams: int,
     max_new_tokens: int,
-    stop: int | None = None,
+    stop_ids: Sequence[int] = (),
     length_penalty: float = 1.0,
     early_stopping: EarlyStopping = "never",
     n_best: int = 1,
@@ -155,7 +155,7 @@ def beam_search(
             impossible.
         NonFiniteError: a logit is NaN or infinite.
     """
-    rules = _Rules(beams, max_new_tokens, stop, length_penalty, early_stopping)
+    rules = _Rules(beams, max_new_tokens, stop_ids, length_penalty, early_stopping)
     if not 1 <= n_best <= beams:
         raise UserError(f"can't return {n_best} of {beams} beams; choose 1 to {beams}")
     logits, states = prefill(model, prompts, max_new_tokens, device)
@@ -183,7 +183,7 @@ def beam_search(
         logits, states = model.extend(growing.ids[:, :, step].reshape(-1, 1), states)
     if not finite:
         raise NonFiniteError(DAMAGED)
-    return _listed(finished, n_best, stop)
+    return _listed(finished, n_best, stop_ids)
 
 
 def _grow(
@@ -201,7 +201,7 @@ class _Rules:
 
     beams: int
     max_new_tokens: int
-    stop: int | None
+    stop_ids: Sequence[int]
     length_penalty: float
     early_stopping: EarlyStopping
 
@@ -218,8 +218,9 @@ class _Rules:
 
     def ends(self, candidates: Hypotheses, step: int) -> Bool[Tensor, "rows n"]:
         """Return the candidates that end."""
-        stop = -1 if self.stop is None else self.stop
-        return (candidates.ids[:, :, step] == stop) | (step + 1 == self.max_new_tokens)
+        tokens = candidates.ids[:, :, step]
+        stops = torch.tensor(self.stop_ids, dtype=torch.long, device=tokens.device)
+        return torch.isin(tokens, stops) | (step + 1 == self.max_new_tokens)
 
     def finish(self, finished: Hypotheses, ended: Hypotheses, step: int) -> Hypotheses:
         """The best of what was finished before and of the first candidates that have ended."""
@@ -241,11 +242,11 @@ class _Rules:
         return scores
 
 
-def _listed(finished: Hypotheses, n_best: int, stop: int | None) -> list[list[Beam]]:
+def _listed(finished: Hypotheses, n_best: int, stop_ids: Sequence[int]) -> list[list[Beam]]:
     """The best of each row, off the device."""
     return [
         [
-            _beam(ids, log_probability, score, stop)
+            _beam(ids, log_probability, score, stop_ids)
             for ids, log_probability, score in zip(*row, strict=True)
             if score > float("-inf")
         ]
@@ -253,7 +254,7 @@ def _listed(finished: Hypotheses, n_best: int, stop: int | None) -> list[list[Be
     ]
 
 
-def _beam(ids: list[int], log_probability: float, score: float, stop: int | None) -> Beam:
+def _beam(ids: list[int], log_probability: float, score: float, stop_ids: Sequence[int]) -> Beam:
     ids = ids[: ids.index(-1)] if -1 in ids else ids
-    stopped = ids[-1] == stop
+    stopped = ids[-1] in stop_ids
     return Beam(ids[:-1] if stopped else ids, log_probability, score, stopped)

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from regard.data.batch import pad_rows
 from regard.decoding import Generated, generate
+from regard.decoding.prompts import begin_answers
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.examples import Example, encode_questions, subjects
-from regard.text.vocabulary import MASK, PAD
+from regard.tasks.encoding import encode_questions
+from regard.tasks.examples import Example, subjects
 
 SIGNALS = {
     "probability": "probability of the whole answer under the model",
@@ -116,11 +117,13 @@ def name_log_probabilities(
     result: list[float] = []
     for start in range(0, len(names), batch):
         chosen = names[start : start + batch]
-        rows = [run.prefix + run.tokenizer.encode(name)[: run.max_prompt_tokens] for name in chosen]
-        ids = pad_rows(rows, PAD, limit=run.recipe.model.context_length).to(environment.device)
+        ids = [run.tokenizer.encode(name)[: run.max_text_tokens] for name in chosen]
+        rows = [run.text_affixes.around(name) for name in ids]
+        limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
+        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
         with environment.autocast():
-            logits = run.language_model(ids)
-        scores = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+            logits = run.language_model(padded)
+        scores = logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None]).squeeze(-1)
         result += [_sum_first(s, len(row) - 1) for s, row in zip(scores, rows, strict=True)]
     return result
 
@@ -136,22 +139,18 @@ def _greedy(
     max_new_tokens: int,
     batch: int,
 ) -> list[Generated]:
-    """Answers, generated until the second ⁇."""
     block = run.recipe.model.context_length
-    prompts = [
-        [*run.prefix, *ids, MASK]
-        for ids in encode_questions(run.tokenizer, questions, run.max_prompt_tokens)
-    ]
+    prompts = encode_questions(run.template, questions, block)
     answers: list[Generated] = []
     for start in range(0, len(prompts), batch):
-        rows = prompts[start : start + batch]
+        model, rows = begin_answers(run, prompts[start : start + batch], environment.device)
         room = block + 1 - max(map(len, rows))
         with environment.autocast():
             answers += generate(
-                run.language_model,
+                model,
                 rows,
                 max_new_tokens=min(max_new_tokens, room),
-                stop=MASK,
+                stop_ids=run.tokenizer.special.stop_ids,
                 device=environment.device,
             )
     return answers

@@ -9,9 +9,8 @@ from regard.config import to_toml
 from regard.errors import UserError
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.attention import attention_view
 from regard.evaluation.confidence import Chosen, choose_signal
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer, attention_view
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, exact_match, risk_coverage
 from regard.runs.environment import ExecutionEnvironment

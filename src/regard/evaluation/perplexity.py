@@ -17,7 +17,6 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import encode_documents
-from regard.text.vocabulary import MASK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +61,8 @@ def text_perplexity(
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    eos = MASK if run.recipe.data.documents == "lines" else None
-    texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, eos=eos)
+    end = run.template.document.suffix if run.recipe.data.documents == "lines" else ()
+    texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
     losses: list[float] = []
     counts: list[int] = []
     for rows in sequential_batches(texts, batch):

@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
+import torch
 
 from regard.evaluation.answers import SIGNALS, Answer
-from regard.explorer.page import embedding_policy
+from regard.explorer.attention_maps import Panel, end_of, gather_maps
+from regard.explorer.intercept import capture_attention
+from regard.explorer.page import embedded, embedding_policy, serialize
 from regard.files import write_file
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +90,28 @@ class Report:
         return environment.get_template("report.html").render(
             report=self, signals=SIGNALS, policy=embedding_policy()
         )
+
+
+# Attention of an answer
+
+LONGEST = 48
+"""Most tokens to show; of a longer question, the last ones."""
+
+
+def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) -> str:
+    """Return the attention of all heads to a question, as a part of a page.
+
+    Empty if the model has no attention.
+    """
+    panel = attention_of(run, answer, environment)
+    title = f"While answering: {answer.question}"
+    return embedded(serialize(title, [panel])) if panel.maps else ""
+
+
+def attention_of(run: Run, answer: Answer, environment: ExecutionEnvironment) -> Panel:
+    """Return the attention of all heads to a question and the start of its answer."""
+    prompt = run.template.prompt.around(run.tokenizer.encode(answer.question))
+    ids = run.template.open_answer(prompt)
+    records = capture_attention(run.model, torch.tensor([ids], device=environment.device))
+    maps = gather_maps(records, [run.tokenizer.decode([i]) for i in ids])
+    return Panel(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)

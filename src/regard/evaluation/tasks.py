@@ -12,6 +12,8 @@ from jaxtyping import Float
 from regard.data import IGNORE
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding import Generated, generate
+from regard.decoding.generate import Generator
+from regard.decoding.prompts import begin_answers
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
@@ -25,11 +27,10 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
-from regard.tasks.encoding import encode_texts, encode_words, text_room
+from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig, probe_rows
 from regard.tasks.registry import Scores, TextTask, check_examples, make_split, task_of
-from regard.text.vocabulary import MASK, PAD
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -148,25 +149,20 @@ def predict(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
+    affixes, longest = run.text_affixes, run.max_source_tokens
+    if isinstance(run.model, LanguageModel):
+        affixes, longest = run.template.prompt, max_prompt_length(longest, run.template)
     if isinstance(run.model, TokenClassifier):
-        words = encode_words(run.tokenizer, questions, run.max_prompt_tokens)
+        words = encode_words(run.template, affixes, questions, longest)
         rows, cut = list(zip(words.rows, words.ends, strict=True)), words.cut
     else:
-        texts = encode_texts(run.tokenizer, questions, _room(run))
+        texts = encode_texts(run.template, affixes, questions, longest)
         rows, cut = list(zip(texts.rows, texts.segments, strict=True)), texts.cut
     predictions: list[Prediction] = []
     for start in range(0, len(rows), BATCH):
         with environment.autocast():
             predictions += _answer(run, rows[start : start + BATCH], environment.device)
     return predictions, cut
-
-
-def _room(run: Run) -> int:
-    """The longest text that the model answers."""
-    if isinstance(run.model, SequenceToSequence):
-        return run.max_source_tokens
-    most = run.max_prompt_tokens
-    return text_room(most) if isinstance(run.model, LanguageModel) else most
 
 
 Row: TypeAlias = tuple[list[int], list[int]]
@@ -177,14 +173,8 @@ Row: TypeAlias = tuple[list[int], list[int]]
 def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Prediction]:
     texts = [text for text, _ in rows]
     match run.model:
-        case LanguageModel():
-            asked = [[*run.prefix, *text, MASK] for text in texts]
-            return _decoded(run, _greedy(run.model, asked, run.recipe.model.context_length, device))
-        case SequenceToSequence():
-            sources = pad_rows(texts, PAD, limit=run.max_source_tokens).to(device)
-            writer = run.model.condition(sources, lengths_of(texts).to(device))
-            starts = [[MASK]] * len(texts)
-            return _decoded(run, _greedy(writer, starts, run.recipe.model.context_length, device))
+        case LanguageModel() | SequenceToSequence():
+            return _decoded(run, _greedy(run, *begin_answers(run, texts, device), device))
         case Classifier():
             return _labels(run, run.model, rows, device)
         case TokenClassifier():
@@ -194,15 +184,17 @@ def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Predict
 
 
 def _greedy(
-    model: Any, starts: Sequence[Sequence[int]], block: int, device: torch.device
+    run: Run, model: Generator, starts: Sequence[Sequence[int]], device: torch.device
 ) -> list[Generated]:
-    """Each row goes on until it ends or fills a block of its own, whatever stands beside it."""
+    """Each row goes on until it ends or fills its own context, whatever stands beside it."""
     longest = max(map(len, starts))
-    found = generate(model, starts, max_new_tokens=block + 1 - longest, stop=MASK, device=device)
+    room = run.recipe.model.context_length + 1 - longest
+    stop_ids = run.tokenizer.special.stop_ids
+    found = generate(model, starts, max_new_tokens=room, stop_ids=stop_ids, device=device)
     short = [i for i, row in enumerate(found) if not row.stopped and len(starts[i]) < longest]
     if short:
         begun = [[*starts[i], *found[i].ids] for i in short]
-        for i, rest in zip(short, _greedy(model, begun, block, device), strict=True):
+        for i, rest in zip(short, _greedy(run, model, begun, device), strict=True):
             found[i] = _joined(found[i], rest)
     return found
 
@@ -226,12 +218,14 @@ def _labels(
     run: Run, model: Classifier, rows: Sequence[Row], device: torch.device
 ) -> list[Prediction]:
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
-    ids = [[*run.prefix, *text] for text, _ in rows]
+    ids = [text for text, _ in rows]
     limit = run.recipe.model.context_length
-    inputs = [pad_rows(ids, PAD, limit=limit).to(device), lengths_of(ids).to(device)]
+    inputs = [
+        pad_rows(ids, run.tokenizer.special.padding, limit=limit).to(device),
+        lengths_of(ids).to(device),
+    ]
     if run.recipe.uses_token_types:
-        parts = [[*[0] * len(run.prefix), *segments] for _, segments in rows]
-        inputs.append(pad_rows(parts, 0, limit=limit).to(device))
+        inputs.append(pad_rows([segments for _, segments in rows], 0, limit=limit).to(device))
     logits = model(*inputs)
     best, label = logits.float().softmax(-1).max(-1)
     names = run.recipe.head.labels
@@ -246,15 +240,16 @@ def _tags(
 ) -> list[Prediction]:
     """A tag for each word, by its last token; all of them are as probable as their product."""
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
-    ids = [[*run.prefix, *text] for text, _ in rows]
-    padded = pad_rows(ids, PAD, limit=run.recipe.model.context_length).to(device)
+    ids = [text for text, _ in rows]
+    limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
+    padded = pad_rows(ids, padding, limit=limit).to(device)
     logits = model(padded, lengths_of(ids).to(device))
     best, label = logits.float().log_softmax(-1).max(-1)
-    names, begins = run.recipe.head.labels, len(run.prefix)
+    names = run.recipe.head.labels
     return [
         Prediction(
-            text=" ".join(names[of_row[begins + end]] for end in ends),
-            probability=exp(sum(scores[begins + end] for end in ends)),
+            text=" ".join(names[of_row[end]] for end in ends),
+            probability=exp(sum(scores[end] for end in ends)),
         )
         for of_row, scores, (_, ends) in zip(label.tolist(), best.tolist(), rows, strict=True)
     ]
@@ -303,11 +298,12 @@ def embed(
         raise UserError(
             f"{run.path}: makes no vectors of texts; train one with head.kind=embedding"
         )
-    texts = encode_texts(run.tokenizer, questions, run.max_prompt_tokens)
+    texts = encode_texts(run.template, run.text_affixes, questions, run.max_source_tokens)
     vectors = []
     for start in range(0, len(texts.rows), BATCH):
-        rows = [[*run.prefix, *text] for text in texts.rows[start : start + BATCH]]
-        padded = pad_rows(rows, PAD, limit=run.recipe.model.context_length).to(environment.device)
+        rows = texts.rows[start : start + BATCH]
+        limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
+        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
         with environment.autocast():
             made = run.model(padded, lengths_of(rows).to(environment.device))
         vectors.append(made.float().cpu().numpy())

@@ -19,7 +19,6 @@ from regard.models.builders import SequenceToSequence
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
-from regard.text.vocabulary import MASK, SPECIAL
 
 ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]
 """A model's inputs, the ids of source and target, and where the second of two texts begins."""
@@ -39,12 +38,12 @@ class RunAdapter:
     @property
     def max_tokens(self) -> int:
         """Longest text; of a sequence-to-sequence model, the longest source."""
-        return self.run.max_source_tokens if self._has_target else self.run.max_prompt_tokens
+        return self.run.max_text_tokens
 
     @property
     def regular_token_ids(self) -> Sequence[int]:
         """Ids of all tokens except the special ones."""
-        return range(len(SPECIAL), self.run.tokenizer.size)
+        return self.run.tokenizer.regular_ids
 
     def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
         """Return the attention of all layers to one text or two.
@@ -60,10 +59,10 @@ class RunAdapter:
         Raises:
             UserError: the model has no attention.
         """
-        before = [] if self._has_target else self.run.prefix
-        source, target = [*before, *ids], [MASK] if self._has_target else []
+        affixes = self.run.text_affixes
+        source, target = affixes.around(ids), self._target([]) if self._has_target else []
         inputs = [*self._padded(source), *([self._tensor(target)] if target else [])]
-        return self.maps_of_inputs(inputs, source, target)[0], len(before)
+        return self.maps_of_inputs(inputs, source, target)[0], len(affixes.prefix)
 
     def maps_of_inputs(
         self,
@@ -77,11 +76,12 @@ class RunAdapter:
         Raises:
             UserError: the model has no attention.
         """
-        body, show = self.run.model.body, self.run.tokenizer.show
+        body, decode = self.run.model.body, self.run.tokenizer.decode
         records = capture_attention(body, *inputs)
         if not records:
             raise UserError(f"{self.run.path}: this model has no attention")
-        maps = gather_maps(records, [show(i) for i in source], [show(i) for i in target], second)
+        shown, target_shown = ([decode([i]) for i in ids] for ids in (source, target))
+        maps = gather_maps(records, shown, target_shown, second)
         return tuple(with_layer_context(one, body) for one in maps)
 
     def gradients(self, text: str) -> list[Gradient]:
@@ -113,10 +113,7 @@ class RunAdapter:
     def _encode_text(self, text: str, second: str | None) -> ModelInputs:
         """One sequence, of one text or of two."""
         run = self.run
-        ids, types = (
-            run.tokenizer.encode_pair(text, second) if second else (run.tokenizer.encode(text), [])
-        )
-        ids, types = [*run.prefix, *ids], [*[0] * len(run.prefix), *types]
+        ids, types = run.encode(text, second)
         _require_fit(ids, run.recipe.model.context_length, "the text")
         inputs = self._padded(ids)
         if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
@@ -127,22 +124,27 @@ class RunAdapter:
         """A source, and its target: given or generated."""
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
-        source = self.run.tokenizer.encode(text)
+        source, _ = self.run.encode(text)
         _require_fit(source, self.run.max_source_tokens, "the text")
         rows, lengths = self._padded(source)
         if second is None:
             (found,) = generate(
                 model.condition(rows, lengths),
-                [[MASK]],
+                [self._target([])],
                 max_new_tokens=min(MAX_GENERATED, context_length - 1),
-                stop=MASK,
+                stop_ids=self.run.tokenizer.special.stop_ids,
                 device=rows.device,
             )
-            target = [MASK, *found.ids]
+            target = self._target(found.ids)
         else:
-            target = [MASK, *self.run.tokenizer.encode(second)]
+            target = self._target(self.run.tokenizer.encode(second))
             _require_fit(target, context_length, "the second text")
         return (rows, lengths, self._tensor(target)), source, target, None
+
+    def _target(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a target that may continue."""
+        start = self.run.tokenizer.special.require("decoder_start_id")
+        return [start, *self.run.template.target.prefix, *ids]
 
     def _padded(self, ids: list[int]) -> list[Tensor]:
         """One row and its length."""

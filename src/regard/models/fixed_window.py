@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.models.config import FixedWindowConfig
-from regard.text.vocabulary import PAD
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +68,7 @@ class FixedWindowDecoder(nn.Module):
                 f"{capacity} tokens don't fit the model's context length of {self.context_length}"
             )
         device = self.embedding.weight.device
-        input_ids = torch.full((batch, self.size - 1), PAD, device=device)
+        input_ids = torch.zeros((batch, self.size - 1), dtype=torch.long, device=device)
         return FixedWindowStates(input_ids, torch.zeros(batch, dtype=torch.long, device=device))
 
     def extend(

@@ -32,7 +32,7 @@ from regard.models.config import (
 from regard.runs.code import check_code, locate_code
 from regard.tasks.registry import TaskConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.vocabulary import MASK
+from regard.text.template import TemplateConfig
 
 FORMAT = 1
 """Version of the configuration in run folders; incremented when older ones can't be read."""
@@ -50,15 +50,8 @@ class DataConfig(Config, frozen=True):
     """Whether a blank line is a document too, as is what follows the last line end."""
     ascii_questions: bool = False
     """Whether questions to train on lose all letters that aren't ASCII."""
-    begin_mark: bool = True
-    """Whether ⁇ begins each line and question: a place to look at where nothing else is of use."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
     """Share of the documents (or questions) that is held out to measure the validation loss."""
-
-    @property
-    def prefix(self) -> list[int]:
-        """The ids that begin each text. Windows of a file begin anywhere, so they have none."""
-        return [MASK] if self.begin_mark and self.documents == "lines" else []
 
 
 class ObjectiveConfig(Config, frozen=True):
@@ -200,6 +193,8 @@ class Recipe(Config, frozen=True):
     """How the corpus is read."""
     tokenizer: TokenizerConfig = BytePairsConfig()
     """The tokenizer."""
+    template: TemplateConfig = TemplateConfig()
+    """Special tokens and fixed texts around each text."""
     model: ModelConfig = DecoderConfig()
     """The body of the model."""
     head: HeadConfig = LMHeadConfig()
@@ -222,11 +217,6 @@ class Recipe(Config, frozen=True):
     def uses_token_types(self) -> bool:
         """Whether the model has token type embeddings."""
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The longest text that the model reads, in tokens, without what begins it."""
-        return self.model.context_length - len(self.data.prefix)
 
 
 def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:

@@ -42,7 +42,13 @@ from regard.tasks.retrieval import RetrievalConfig
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
-from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
+from regard.text.config import (
+    BytePairsConfig,
+    CharactersConfig,
+    SpecialTokensConfig,
+    WordsConfig,
+)
+from regard.text.template import TemplateConfig
 
 T = TypeVar("T", bound=TransformerConfig)
 
@@ -63,8 +69,14 @@ def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
 
 
 _COURSE = Recipe(
-    data=DataConfig(blank_lines=True, ascii_questions=True, begin_mark=False, validation=0.0),
-    tokenizer=CharactersConfig(newline=True),
+    data=DataConfig(blank_lines=True, ascii_questions=True, validation=0.0),
+    tokenizer=CharactersConfig(
+        special_tokens=SpecialTokensConfig(pad="□", bos="⁇", eos="⁇", sep="⁇", mask="⁇"),
+        newline=True,
+    ),
+    template=TemplateConfig(
+        document="{document}{eos}", prompt="{question}", completion="{sep}{answer}{eos}"
+    ),
     model=DecoderConfig(n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()),
     objective=ObjectiveConfig(next_token=0.0, span_corruption=1.0),
     pretraining=_course_stage(epochs=650, batch=128, lr=6e-3),

@@ -2,7 +2,8 @@
 
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
-tokenizer.json     text ↔ ids
+tokenizer.json     text ↔ ids, in the format of Hugging Face tokenizers
+tokenizer_config.json  the special tokens
 code/              the files of custom mechanisms
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
@@ -15,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,15 @@ from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
 from regard.files import read_text, write_file
-from regard.models.builders import LanguageModel, Model, make_model
+from regard.models.builders import LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
 from regard.tasks.examples import Example
+from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer, tokenizer_from_json
-from regard.text.vocabulary import PAD
+from regard.text.template import Affixes, Template
+from regard.text.tokenizer import Tokenizer
 
 
 @dataclass(eq=False)
@@ -55,7 +58,8 @@ class Run:
         """Make a run with an untrained model, initialized from the recipe's seed."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            model = make_model(recipe.model, recipe.head, tokenizer.size)
+            vocabulary = getattr(recipe.tokenizer, "vocab_size", None) or tokenizer.size
+            model = make_model(recipe.model, recipe.head, vocabulary)
         if code_paths(msgspec.to_builtins(recipe)):
             origin = origin | {"code": code_hashes(recipe)}
         return Run(path, recipe, tokenizer, model, origin)
@@ -72,7 +76,7 @@ class Run:
             raise UserError(
                 f"{path}: has no weights yet; repeat its training command with --resume"
             )
-        run = Run.new(path, recipe, load_tokenizer(path), load_origin(path))
+        run = Run.new(path, recipe, Tokenizer.load(path), load_origin(path))
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
@@ -94,34 +98,64 @@ class Run:
             f"{family} with head {head}; choose a run with model.kind=decoder"
         )
 
-    @property
-    def prefix(self) -> list[int]:
-        """The ids that begin each text that this model reads."""
-        return self.recipe.data.prefix
+    @cached_property
+    def template(self) -> Template:
+        """The recipe's template in the tokenizer's ids."""
+        return Template(self.recipe.template, self.tokenizer)
+
+    @cached_property
+    def text_affixes(self) -> Affixes:
+        """The ids around a text that the model reads alone; it may continue, so nothing ends it."""
+        match self.model:
+            case LanguageModel():
+                windows = self.recipe.data.documents == "files"  # they begin anywhere
+                bare = windows or isinstance(self.recipe.task, ProbeConfig)
+                return Affixes() if bare else Affixes(self.template.document.prefix)
+            case SequenceToSequence():
+                return self.template.source
+        return self.template.prompt
+
+    def encode(self, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
+        """Return the row that the model reads for one text or two, and the segment of each id.
+
+        Raises:
+            UserError: a text can't be encoded.
+        """
+        first, *other = (self.tokenizer.encode(part) for part in (text, second) if part is not None)
+        return self.template.join(self.text_affixes, first, *other)
 
     @property
     def row_format(self) -> RowFormat:
-        """How texts become rows of the model's input."""
-        return RowFormat(self.recipe.model.context_length, PAD, self.prefix)
+        """How texts that stand alone become rows of the model's input."""
+        padding, affixes = self.tokenizer.special.padding, self.text_affixes
+        return RowFormat(self.recipe.model.context_length, padding, affixes.prefix, affixes.suffix)
 
     @property
-    def max_prompt_tokens(self) -> int:
-        """The longest text that the model reads, in tokens, without what begins it."""
-        return self.recipe.max_prompt_tokens
+    def max_text_tokens(self) -> int:
+        """The longest text that the model reads, in tokens, without those around it."""
+        return self.max_source_tokens - len(self.text_affixes)
 
     @property
     def max_source_tokens(self) -> int:
-        """The longest source that the model reads, in tokens, where it writes a target."""
+        """The longest row that the model reads, in tokens; not that of a target."""
         model = self.recipe.model
         reader = model.encoder if isinstance(model, EncoderDecoderConfig) else model
         return reader.context_length
+
+    @property
+    def answers_questions(self) -> bool:
+        """Whether the model was trained to answer: on questions, or for a task of texts."""
+        task = self.recipe.task
+        if task is None:
+            return bool(self.origin.get("questions"))
+        return not isinstance(task, ProbeConfig)
 
     def save_description(self) -> None:
         """Write all but the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
         if "code" in self.origin:
             copy_code(self.recipe, self.path)
-        write_file(self.path / "tokenizer.json", self.tokenizer.to_json().encode())
+        self.tokenizer.save(self.path)
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
         write_file(self.path / "config.toml", recipe_to_toml(self.recipe).encode())
@@ -202,20 +236,6 @@ def load_weights(path: Path, run: Run) -> None:
             parameter.copy_(tensors[name])
 
 
-def load_tokenizer(run: Path) -> Tokenizer:
-    """The tokenizer of a run.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    path = run / "tokenizer.json"
-    text = read_text(path)
-    try:
-        return tokenizer_from_json(text)
-    except Exception as error:  # the tokenizers package raises bare exceptions
-        raise UserError(f"{path}: is no tokenizer ({error}); restore it from a copy") from None
-
-
 def describe_origin(
     stage: str, corpus: Sequence[Document], questions: Sequence[Example]
 ) -> dict[str, Any]:
@@ -264,7 +284,7 @@ def _made_for(run: Run) -> dict[str, Any]:
     code = run.origin.get("code")
     return {
         "tokenizer": run.tokenizer.fingerprint,
-        "prefix": run.prefix,
+        "template": msgspec.json.decode(msgspec.json.encode(run.recipe.template)),
         "model": map_kinds(msgspec.to_builtins(model), file_name),
         "head": msgspec.json.decode(msgspec.json.encode(head)),
     } | ({"code": code} if code else {})

@@ -7,8 +7,8 @@ from typing import Any
 
 from regard.errors import RegardError, UserError
 from regard.explorer.adapters import HUGGING_FACE
+from regard.huggingface.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
-from regard.runs.hugging_face import read_config
 from regard.runs.recipe import load_recipe, require_run
 from regard.serve.errors import public_message
 

@@ -9,8 +9,8 @@ import torch
 
 from regard.data.batch import lengths_of
 from regard.decoding import Sampling, stream
+from regard.decoding.prompts import Prompts, encode_prompts
 from regard.errors import UserError
-from regard.evaluation.writing import Writer, writer
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
 from regard.explorer.look import View, look
@@ -19,7 +19,6 @@ from regard.explorer.run_adapter import RunAdapter
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
-from regard.text.vocabulary import MASK
 
 LAYERS, HEADS = "Only layers", "Only heads"
 """Labels of the fields that select layers and heads."""
@@ -86,27 +85,34 @@ def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[d
     """
     run = _require_run(model)
     device = _device(run)
-    prompt = writer(run, [request.text], device)
+    prompt = encode_prompts(run, [request.text], device)
+    stop_ids = run.tokenizer.special.stop_ids
     tokens = stream(
         prompt.model,
         prompt.starts,
-        max_new_tokens=min(prompt.room, request.max_new_tokens),
-        stop=MASK,
+        max_new_tokens=min(prompt.max_new_tokens, request.max_new_tokens),
+        stop_ids=stop_ids,
         sampling=Sampling(temperature=request.temperature, seed=request.seed),
         device=device,
     )
-    return _lines(prompt, (int(token[0]) for token, _ in tokens))
+    return _lines(prompt, (int(token[0]) for token, _ in tokens), stop_ids)
 
 
-def _lines(prompt: Writer, tokens: Iterator[int]) -> Iterator[dict[str, Any]]:
+def _lines(
+    prompt: Prompts, tokens: Iterator[int], stop_ids: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     ids: list[int] = []
     for token in tokens:
-        if token == MASK:
+        if token in stop_ids:
             yield {"end": "End of text."}
             return
         ids.append(token)
         yield {"token": token, "text": prompt.text(0, ids, None)}
-    yield {"end": "The context is full." if len(ids) == prompt.room else "Token limit reached."}
+    yield {
+        "end": "The context is full."
+        if len(ids) == prompt.max_new_tokens
+        else "Token limit reached."
+    }
 
 
 def _require_run(model: Run | Adapter) -> Run:
@@ -123,11 +129,11 @@ def view_generated(run: Run, text: str, generated: list[int]) -> View:
     """
     if max(generated) >= run.tokenizer.size:
         raise UserError("these tokens aren't in this model's vocabulary; generate again")
-    (start,) = writer(run, [text], _device(run)).starts
+    (start,) = encode_prompts(run, [text], _device(run)).starts
     # When the context is full, the model never reads the last token that it generated.
     ids = [*start, *generated][: run.recipe.model.context_length]
     seq2seq = isinstance(run.model, SequenceToSequence)
-    source, target = (run.tokenizer.encode(text), ids) if seq2seq else (ids, [])
+    source, target = (run.encode(text)[0], ids) if seq2seq else (ids, [])
     rows = [torch.tensor([part], device=_device(run)) for part in (source, target) if part]
     inputs = [rows[0], lengths_of([source]).to(_device(run)), *rows[1:]]
     maps = RunAdapter(run).maps_of_inputs(inputs, source, target)

@@ -21,16 +21,16 @@ from regard.evaluation.evaluate import Evaluation, evaluate, save_predictions
 from regard.runs.checkpoints import Progress
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.tasks.encoding import encode_pairs, encode_questions
 from regard.tasks.examples import (
     Example,
-    encode_pairs,
-    encode_questions,
     majority_answer,
     read_answered,
     read_questions,
     subjects,
 )
 from regard.text.corpus import Document, read_corpus
+from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import (
@@ -178,8 +178,9 @@ def birthplaces(
     """
     tokenizer = corpus_tokenizer(data.corpus, recipe, data.qa_train)
     # What can't be read shows now, not in hours.
-    encode_pairs(tokenizer, data.qa_train, recipe.max_prompt_tokens)
-    encode_questions(tokenizer, [*data.text_only, *data.unknown], recipe.max_prompt_tokens)
+    template, longest = Template(recipe.template, tokenizer), recipe.model.context_length
+    encode_pairs(template, data.qa_train, longest)
+    encode_questions(template, [*data.text_only, *data.unknown], longest)
     found = {}
     for arm in arms:
         stages = list(_train(arm, data, out, recipe, options, tokenizer))

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_view
 from regard.evaluation.evaluate import answer_tables, risk_coverage_figure
-from regard.evaluation.report import Figure, Report
+from regard.evaluation.report import Figure, Report, attention_view
 from regard.metrics import Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data

@@ -2,13 +2,12 @@
 
 from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.attention import attention_view
 from regard.evaluation.evaluate import (
     SHOWN,
     answer_tables,
     risk_coverage_figure,
 )
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer
+from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer, attention_view
 from regard.metrics import accuracy
 from regard.runs.environment import ExecutionEnvironment
 from regard.studies.loss_curves import loss_curves

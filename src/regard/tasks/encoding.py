@@ -1,4 +1,4 @@
-"""Texts as rows of ids that fit a model; what is too long loses its end, and is counted."""
+"""Examples as rows of ids that fit a model; what is too long loses its end, and is counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from regard.errors import UserError
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer, encode_documents, said_of
+from regard.text.template import Affixes, Template
+from regard.text.tokenizer import Tokenizer, encode_documents, locate_unknown
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of ids, the text that each id is of, the first or the second, and how many were cut."""
+    """Rows of ids, the segment of each id, and how many rows were cut."""
 
     rows: list[list[int]]
     segments: list[list[int]]
@@ -30,98 +31,146 @@ class EncodedWords:
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Rows of texts and of their answers, and how many texts were cut."""
+    """Prompts with their completions, and how many prompts were cut."""
 
     pairs: list[tuple[list[int], list[int]]]
     cut: int = 0
 
 
-def text_room(room: int) -> int:
-    """The room of a text whose answer follows it: three quarters."""
-    return room - room // 4
+def max_prompt_length(context_length: int, template: Template) -> int:
+    """The longest prompt whose answer follows it: three quarters of what the template leaves."""
+    room = context_length - len(template.prompt)
+    return context_length - room // 4
 
 
-def encode_texts(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> Encoded:
-    """The texts of questions, of at most `room` ids; of two texts, the longer one is cut first.
+def encode_texts(
+    template: Template, affixes: Affixes, examples: Sequence[Example], longest: int
+) -> Encoded:
+    """Texts of examples in rows of at most `longest` ids; of two texts, the longer is cut first.
 
     Raises:
         UserError: a text can't be encoded.
     """
-    read = [_read(tokenizer, question) for question in questions]
-    kept = [_kept(segments, room) for _, segments in read]
-    return Encoded(
-        [[ids[i] for i in places] for (ids, _), places in zip(read, kept, strict=True)],
-        [[segments[i] for i in places] for (_, segments), places in zip(read, kept, strict=True)],
-        sum(len(ids) > room for ids, _ in read),
-    )
+    joined, cut = [], 0
+    for example in examples:
+        with locate_unknown(example.where):
+            first = template.tokenizer.encode(example.text)
+            second = None if example.second is None else template.tokenizer.encode(example.second)
+        empty, _ = template.join(affixes, [], None if second is None else [])
+        kept = _fit(first, second, longest - len(empty))
+        cut += kept != (first, second)
+        joined.append(template.join(affixes, *kept))
+    return Encoded([row for row, _ in joined], [segments for _, segments in joined], cut)
 
 
-def encode_words(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> EncodedWords:
-    """The texts of questions, of at most `room` ids, word by word.
+def encode_words(
+    template: Template, affixes: Affixes, examples: Sequence[Example], longest: int
+) -> EncodedWords:
+    """Texts of examples in rows of at most `longest` ids, word by word.
 
     Raises:
         UserError: a text can't be encoded, or nothing is left of a word.
     """
-    rows, ends = [], []
-    for question in questions:
-        with said_of(question.where):
-            ids, words = tokenizer.encode_words(question.text)
+    rows, ends, cut = [], [], 0
+    room, begin = longest - len(affixes), len(affixes.prefix)
+    for example in examples:
+        with locate_unknown(example.where):
+            ids, words = template.tokenizer.encode_words(example.text)
         last = {word: place for place, word in enumerate(words)}
-        for number, word in enumerate(question.text.split()):
+        for number, word in enumerate(example.text.split()):
             if number not in last:
                 raise UserError(
-                    f"{question.where}: the tokenizer makes nothing of the word {word!r}; remove it"
+                    f"{example.where}: the tokenizer makes nothing of the word {word!r}; remove it"
                 )
-        rows.append(ids)
-        ends.append([place for word, place in last.items() if word >= 0 and place < room])
-    return EncodedWords([row[:room] for row in rows], ends, sum(len(row) > room for row in rows))
+        cut += len(ids) > room
+        rows.append(affixes.around(ids[:room]))
+        ends.append([begin + place for word, place in last.items() if word >= 0 and place < room])
+    return EncodedWords(rows, ends, cut)
 
 
-def encode_answers(
-    tokenizer: Tokenizer, questions: Sequence[Example], room: int
-) -> list[list[int]]:
-    """The answers of questions, none of which may be longer than `room`.
+def encode_answers(tokenizer: Tokenizer, examples: Sequence[Example], room: int) -> list[list[int]]:
+    """The answers of examples, none of which may be longer than `room`.
 
     Raises:
         UserError: an answer can't be encoded or is too long.
     """
-    rows = encode_documents(tokenizer, [Document(q.answer or "", q.where) for q in questions])
-    for question, row in zip(questions, rows, strict=True):
+    rows = encode_documents(tokenizer, [Document(e.answer or "", e.where) for e in examples])
+    for example, row in zip(examples, rows, strict=True):
         if len(row) > room:
             raise UserError(
-                f"{question.where}: the answer takes {len(row)} tokens, but the model has room for "
+                f"{example.where}: the answer takes {len(row)} tokens, but the model has room for "
                 f"{room}; shorten it, or train with a larger model.context_length"
             )
     return rows
 
 
-def encode_joined(tokenizer: Tokenizer, questions: Sequence[Example], room: int) -> EncodedPairs:
-    """Texts and answers that follow one another, text ⁇ answer ⁇, in `room` ids and one more.
+def encode_joined(
+    template: Template, examples: Sequence[Example], context_length: int
+) -> EncodedPairs:
+    """Prompts and their answers, which together take at most the context and one token more.
 
     Raises:
         UserError: as `encode_answers`.
     """
-    answers = encode_answers(tokenizer, questions, room - 2)
-    rooms = [min(text_room(room), room - 1 - len(answer)) for answer in answers]
-    texts = [
-        encode_texts(tokenizer, [question], left)
-        for question, left in zip(questions, rooms, strict=True)
+    room = context_length + 1 - len(template.completion)
+    longest = max_prompt_length(context_length, template)
+    answers = encode_answers(template.tokenizer, examples, room - len(template.prompt) - 1)
+    prompts = [
+        encode_texts(template, template.prompt, [example], min(longest, room - len(answer)))
+        for example, answer in zip(examples, answers, strict=True)
     ]
-    rows = [row for text in texts for row in text.rows]
-    return EncodedPairs(list(zip(rows, answers, strict=True)), sum(text.cut for text in texts))
+    rows = [row for prompt in prompts for row in prompt.rows]
+    completions = map(template.completion.around, answers)
+    return EncodedPairs(list(zip(rows, completions, strict=True)), sum(p.cut for p in prompts))
 
 
-def _read(tokenizer: Tokenizer, question: Example) -> tuple[list[int], list[int]]:
-    """The ids of a question, and which of its texts each belongs to."""
-    with said_of(question.where):
-        if question.second is not None:
-            return tokenizer.encode_pair(question.text, question.second)
-        ids = tokenizer.encode(question.text)
-        return ids, [0] * len(ids)
+def encode_pairs(
+    template: Template, questions: Sequence[Example], context_length: int
+) -> list[tuple[list[int], list[int]]]:
+    """Prompts and completions of questions, uncut.
+
+    Raises:
+        UserError: a question and its answer don't fit the context, or can't be encoded.
+    """
+    prompts = encode_questions(template, questions, context_length)
+    documents = [Document(q.answer or "", q.where) for q in questions]
+    answers = encode_documents(template.tokenizer, documents)
+    pairs = list(zip(prompts, map(template.completion.around, answers), strict=True))
+    for question, (prompt, completion) in zip(questions, pairs, strict=True):
+        # The last token is never read.
+        _require_fit(question, len(prompt) + len(completion) - 1, context_length)
+    return pairs
 
 
-def _kept(segments: Sequence[int], room: int) -> list[int]:
-    """The places that fit the room: all, or those without the end of the longer text."""
-    first = segments.index(1) if 1 in segments else len(segments)
-    second = min(len(segments) - first, max(room - first, room // 2))
-    return [*range(min(first, room - second)), *range(first, first + second)]
+def encode_questions(
+    template: Template, questions: Sequence[Example], context_length: int
+) -> list[list[int]]:
+    """Prompts of questions, uncut.
+
+    Raises:
+        UserError: a question doesn't fit the context with room for an answer, or can't be encoded.
+    """
+    encoded = encode_documents(template.tokenizer, [Document(q.text, q.where) for q in questions])
+    prompts = [template.prompt.around(ids) for ids in encoded]
+    for question, prompt in zip(questions, prompts, strict=True):
+        _require_fit(question, len(prompt) + len(template.completion.prefix) + 1, context_length)
+    return prompts
+
+
+def _require_fit(question: Example, taken: int, context_length: int) -> None:
+    if taken > context_length:
+        raise UserError(
+            f"{question.where}: the question takes {taken} tokens with its answer's, but the "
+            f"model's context length is {context_length}; shorten it, or train with a larger "
+            "model.context_length"
+        )
+
+
+def _fit(
+    first: list[int], second: list[int] | None, room: int
+) -> tuple[list[int], list[int] | None]:
+    """One text or two without the end of the longer one."""
+    if second is None:
+        return first[:room], None
+    kept = min(len(second), max(room - len(first), room // 2))
+    return first[: room - kept], second[:kept]

@@ -10,7 +10,6 @@ import msgspec
 
 from regard.errors import UserError
 from regard.text.corpus import Document, read_lines
-from regard.text.tokenizer import Tokenizer, encode_documents
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,44 +121,6 @@ def require_answers(questions: list[Example]) -> list[Example]:
             f"{questions[0].where}: has no answer: put a tab and the answer behind the question"
         )
     return questions
-
-
-def encode_pairs(
-    tokenizer: Tokenizer, questions: Sequence[Example], block: int
-) -> list[tuple[list[int], list[int]]]:
-    """The ids of questions and answers.
-
-    Raises:
-        UserError: a question and its answer don't fit the block, or can't be encoded.
-    """
-    asked = encode_questions(tokenizer, questions, block)
-    answers = encode_documents(tokenizer, [Document(q.answer or "", q.where) for q in questions])
-    for question, ids, answer in zip(questions, asked, answers, strict=True):
-        if len(ids) + len(answer) + 2 > block + 1:
-            raise _too_long(question, len(ids) + len(answer) + 2, block)
-    return list(zip(asked, answers, strict=True))
-
-
-def encode_questions(
-    tokenizer: Tokenizer, questions: Sequence[Example], block: int
-) -> list[list[int]]:
-    """The ids of questions.
-
-    Raises:
-        UserError: a question doesn't fit the block with room for an answer, or can't be encoded.
-    """
-    encoded = encode_documents(tokenizer, [Document(q.text, q.where) for q in questions])
-    for question, ids in zip(questions, encoded, strict=True):
-        if len(ids) + 2 > block:
-            raise _too_long(question, len(ids) + 2, block)
-    return encoded
-
-
-def _too_long(question: Example, length: int, block: int) -> UserError:
-    return UserError(
-        f"{question.where}: the question takes {length} tokens with its answer's, but the model's "
-        f"context length is {block}; shorten it, or train with a larger model.context_length"
-    )
 
 
 def majority_answer(questions: Sequence[Example]) -> str:

@@ -1,15 +1,43 @@
 """Tokenizers, as data. Knows no torch."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
 from regard.config import Config
 
+Unknown = Literal["error", "unk"]
+
+
+class SpecialTokensConfig(Config, frozen=True):
+    """Names of the special tokens by role; roles may share a token, and "" leaves a role out.
+
+    A name that the corpus needs for ordinary text is put in angle brackets.
+    """
+
+    pad: Annotated[str, Meta(min_length=1)] = "□"
+    """Fills up rows."""
+    bos: str = "⁇"
+    """Begins a text."""
+    eos: str = "⁇"
+    """Ends a text."""
+    sep: str = "⁇"
+    """Separates two texts."""
+    cls: str = ""
+    """Begins a text that is classified."""
+    mask: str = "⁇"
+    """Stands for a hidden token."""
+    unk: str = ""
+    """Stands for unknown text; <unknown> where a tokenizer needs one and this is empty."""
+
 
 class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
     """Every character is a token."""
 
+    special_tokens: SpecialTokensConfig = SpecialTokensConfig()
+    """The special tokens, which come first in the vocabulary."""
+    unknown: Unknown = "error"
+    """Fate of unknown characters: an error, or the unk token."""
     newline: bool = False
     """Whether the line end is one too, though documents that are lines have none."""
 
@@ -17,16 +45,28 @@ class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
 class WordsConfig(Config, frozen=True, tag_field="kind", tag="words"):
     """Every word and punctuation mark is a token."""
 
+    special_tokens: SpecialTokensConfig = SpecialTokensConfig()
+    """The special tokens, which come first in the vocabulary."""
+    unknown: Unknown = "error"
+    """Fate of unknown words: an error, or the unk token."""
+
 
 class BytePairsConfig(Config, frozen=True, tag_field="kind", tag="byte-pairs"):
     """Frequent byte sequences are tokens; any text can be written with them."""
 
+    special_tokens: SpecialTokensConfig = SpecialTokensConfig()
+    """The special tokens, which come first in the vocabulary."""
     size: Annotated[int, Meta(ge=300)] = 2048
     """Number of tokens."""
 
 
 class HuggingFaceConfig(Config, frozen=True, tag_field="kind", tag="hugging-face"):
-    """The tokens of an imported model; they come with it and aren't learned from a text."""
+    """The tokenizer of an imported model; not trained on a text."""
+
+    unknown: Unknown = "unk"
+    """Fate of unknown text: the unk token, where the tokenizer has one, or an error."""
+    vocab_size: Annotated[int, Meta(ge=1)] | None = None
+    """Rows of the model's embedding. Default: the number of tokens."""
 
 
 TokenizerConfig: TypeAlias = CharactersConfig | WordsConfig | BytePairsConfig | HuggingFaceConfig

@@ -1,292 +1,199 @@
-"""Text ↔ token ids.
-
-Every vocabulary begins with the same two special tokens: padding □ and the mask ⁇.
-"""
+"""Text ↔ token ids, by the tokenizers package of Hugging Face."""
 
 import hashlib
 import json
 import re
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import UserError
+from regard.files import read_text, write_file
 from regard.text.config import (
     BytePairsConfig,
     CharactersConfig,
     HuggingFaceConfig,
+    SpecialTokensConfig,
     TokenizerConfig,
+    Unknown,
     WordsConfig,
 )
 from regard.text.corpus import Document
-from regard.text.vocabulary import MASK, PAD, SPECIAL
+from regard.text.special_tokens import ROLES, SpecialTokens
 
 
 class OutOfVocabularyError(UserError):
-    """A text holds something that the vocabulary doesn't."""
+    """A text contains something that the vocabulary lacks."""
 
 
-class Tokenizer(ABC):
-    """Text ↔ token ids."""
+class Tokenizer:
+    """Text ↔ token ids. Text never becomes a special token, except unk where it is configured."""
 
-    kind: str
-    size: int
-    """Number of tokens, special ones included."""
+    def __init__(
+        self,
+        native: tokenizers.Tokenizer,
+        names: Mapping[str, str],
+        *,
+        unknown: Unknown = "error",
+        file: str | None = None,
+        **special: Any,
+    ) -> None:
+        """`names` maps roles to tokens; `file` is the tokenizer.json that `native` was read from.
 
-    @abstractmethod
+        `special` are the fields of `SpecialTokens` that aren't roles.
+
+        Raises:
+            ValueError: a token isn't in the vocabulary.
+        """
+        self._file = file or native.to_str(pretty=True)
+        native.no_truncation()
+        native.no_padding()
+        native.encode_special_tokens = True  # as ordinary text; not a part of the file
+        ids = {role: native.token_to_id(name) for role, name in names.items()}
+        for role, name in names.items():
+            if ids[role] is None:
+                raise ValueError(f"no {name}, its {role}_token")
+        self.native, self.special = native, msgspec.convert(ids | special, SpecialTokens)
+        self._settings = {f"{role}_token": name for role, name in names.items()} | special
+        self._unknown: Unknown = unknown
+        added = native.get_added_tokens_decoder().items()
+        self._reserved = self.special.ids | {i for i, token in added if token.special}
+
+    @cached_property
+    def size(self) -> int:
+        """The number of ids: one more than the highest."""
+        return max(self.native.get_vocab().values()) + 1
+
+    @cached_property
+    def regular_ids(self) -> list[int]:
+        """The ids of all tokens except the special ones."""
+        return sorted(set(self.native.get_vocab().values()) - self._reserved)
+
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; special tokens are never among them.
+        """Return the ids of a text alone.
 
         Raises:
             OutOfVocabularyError: names what the vocabulary lacks.
         """
-
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids; `decode(encode(text)) == text`.
-
-        Special tokens show as □ and ⁇, or by the names that an imported vocabulary has for them.
-        """
-
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """Two texts as one, and for each id which of them it belongs to. ⁇ begins the second.
-
-        Raises:
-            OutOfVocabularyError: names the part of a text that it has no token for.
-        """
-        one, other = self.encode(first), [MASK, *self.encode(second)]
-        return [*one, *other], [0] * len(one) + [1] * len(other)
+        encoding = self._encode(text)
+        ids: list[int] = encoding.ids
+        if self._reserved.isdisjoint(ids):
+            return ids
+        if self._unknown == "unk" and self.special.unk is not None:
+            return [self.special.unk if i in self._reserved else i for i in ids]
+        place = next(place for place, i in enumerate(ids) if i in self._reserved)
+        missing = self._describe(text, *encoding.offsets[place])
+        raise OutOfVocabularyError(f"the vocabulary has no {missing}")
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """The ids of a text, and for each the number of its word, or -1 if it is of none.
+        """Return the ids of a text, and for each the index of its word, or -1 if it has none.
 
-        Words are what spaces part; a space belongs to the word that follows it.
+        Words are separated by spaces; a space belongs to the word that follows it.
 
         Raises:
-            OutOfVocabularyError: names the part of the text that it has no token for.
+            OutOfVocabularyError: names what the vocabulary lacks.
         """
         ends = [word.end() for word in re.finditer(r"\S+", text)]
-        numbered = (bisect_left(ends, end) if end else -1 for end in self._ends(text))
-        return self.encode(text), [n if n < len(ends) else -1 for n in numbered]
-
-    @abstractmethod
-    def _ends(self, text: str) -> list[int]:
-        """Behind which character of the text each token ends; 0 for a token that isn't of it."""
-
-    def show(self, token: int) -> str:
-        """A token as a reader sees it, special ones too."""
-        return self.decode([token])
-
-    @abstractmethod
-    def _data(self) -> Any:
-        """What the vocabulary is, as JSON values."""
-
-    def to_json(self) -> str:
-        """All that `from_json` needs."""
-        data = {"kind": self.kind, "data": self._data()}
-        return json.dumps(data, ensure_ascii=False, sort_keys=True, indent=1)
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells tokenizers apart: equal only where all ids mean the same."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
-
-
-class Characters(Tokenizer):
-    """Each character is a token."""
-
-    kind = "characters"
-
-    def __init__(self, characters: Sequence[str]) -> None:
-        self._characters = [*SPECIAL, *characters]
-        self._ids = {character: i for i, character in enumerate(self._characters)}
-        self.size = len(self._characters)
-
-    @staticmethod
-    def train(texts: Iterable[str]) -> "Characters":
-        """All characters of the texts, sorted."""
-        return Characters(sorted(set().union(*texts) - set(SPECIAL)))
-
-    def encode(self, text: str) -> list[int]:
-        try:
-            ids = [self._ids[character] for character in text]
-        except KeyError as missing:
-            raise OutOfVocabularyError(f"the vocabulary has no {missing.args[0]!r}") from None
-        if PAD in ids or MASK in ids:
-            raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
-        return ids
+        of_tokens = [end for _, end in self._encode(text).offsets]
+        words = (bisect_left(ends, end) if end else -1 for end in of_tokens)
+        return self.encode(text), [word if word < len(ends) else -1 for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._characters[i] for i in ids)
-
-    def _ends(self, text: str) -> list[int]:
-        return list(range(1, len(text) + 1))
-
-    def _data(self) -> list[str]:
-        return self._characters[len(SPECIAL) :]
-
-
-class Pieces(Tokenizer):
-    """Words or byte pairs, by Hugging Face tokenizers.
-
-    A space belongs to the word that follows it, and each text is read as if a space stood before
-    it, so that a word is the same token everywhere.
-    """
-
-    def __init__(self, kind: str, pieces: tokenizers.Tokenizer) -> None:
-        self.kind = kind
-        self._pieces = pieces
-        self.size = pieces.get_vocab_size()
-        self._unknown = pieces.token_to_id(_UNKNOWN)
-
-    @staticmethod
-    def train_words(texts: Iterable[str]) -> "Pieces":
-        """All words and punctuation marks of the texts, the commonest first."""
-        splitter = _word_splitter()
-        counts = Counter(
-            piece
-            for text in texts
-            for piece, _ in splitter.pre_tokenize_str(" " + text)
-            if piece.strip() not in SPECIAL
-        )
-        return Pieces.of_words(sorted(counts, key=lambda word: (-counts[word], word)))
-
-    @staticmethod
-    def of_words(words: Sequence[str]) -> "Pieces":
-        """These words and punctuation marks, each with the space before it if it has one."""
-        splitter = _word_splitter()
-        vocabulary = {token: i for i, token in enumerate([*SPECIAL, _UNKNOWN, *words])}
-        pieces = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
-        pieces.normalizer = normalizers.Prepend(" ")
-        pieces.pre_tokenizer = splitter
-        pieces.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-        return Pieces("words", pieces)
-
-    @staticmethod
-    def train_byte_pairs(texts: Iterable[str], size: int) -> "Pieces":
-        """Byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2)."""
-        pieces = tokenizers.Tokenizer(models.BPE())
-        pieces.normalizer = normalizers.Prepend(" ")
-        pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        pieces.decoder = decoders.Sequence(
-            [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        )
-        trainer = trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=list(SPECIAL),
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        )
-        pieces.train_from_iterator(texts, trainer)
-        return Pieces("byte-pairs", pieces)
-
-    def encode(self, text: str) -> list[int]:
-        try:
-            ids: list[int] = self._pieces.encode(text, add_special_tokens=False).ids
-        except TypeError:  # lone surrogates, from bytes that aren't UTF-8
-            raise OutOfVocabularyError("the text isn't valid Unicode") from None
-        if self._unknown is not None and self._unknown in ids:
-            raise OutOfVocabularyError(f"the vocabulary has no word {self._first_unknown(text)}")
-        if PAD in ids or MASK in ids:
-            raise OutOfVocabularyError("the text holds □ or ⁇, which are reserved")
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._pieces.decode(list(ids), skip_special_tokens=False)
+        """Return the text of ids, special tokens by their names."""
+        text: str = self.native.decode(list(ids), skip_special_tokens=False)
         return text
 
-    def _ends(self, text: str) -> list[int]:
-        return [end for _, end in self._pieces.encode(text, add_special_tokens=False).offsets]
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, and tokenizer_config.json with the special tokens."""
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,
+            "unknown": self._unknown,
+            **self._settings,
+        }
+        config = json.dumps(settings, ensure_ascii=False, indent=2)
+        write_file(folder / "tokenizer_config.json", config.encode())
+        write_file(folder / "tokenizer.json", self._file.encode())
 
-    def _first_unknown(self, text: str) -> str:
-        pieces = (piece for piece, _ in _word_splitter().pre_tokenize_str(" " + text))
-        unknown = next(p for p in pieces if self._pieces.token_to_id(p) in (None, self._unknown))
-        word = unknown.strip() or unknown
-        spaced, other = ("with", "without") if unknown.startswith(" ") else ("without", "with")
-        if self._pieces.token_to_id(word if spaced == "with" else f" {word}") is None:
-            return repr(word)
-        return f"{word!r} {spaced} a space before it, but one {other}"
+    @staticmethod
+    def load(folder: Path) -> "Tokenizer":
+        """Return the tokenizer that was saved in a folder.
 
-    def _data(self) -> Any:
-        return json.loads(self._pieces.to_str())
-
-
-class ForeignPieces(Pieces):
-    """The tokens of an imported model, numbered so that its padding and its mask come first.
-
-    They keep their names. What the model expects around each text, as BERT its [CLS] and [SEP], is
-    put there by `encode` and left out by `decode`. An unknown word is no error where the vocabulary
-    has a token for it, as BERT's has. `decode(encode(text)) == text` for GPT-2's tokens; those of a
-    BERT forget spaces, and those of an uncased one capitals and accents.
-    """
-
-    kind = "hugging-face"
-
-    def __init__(self, pieces: tokenizers.Tokenizer) -> None:
-        super().__init__(self.kind, pieces)
-        bare = pieces.encode("", add_special_tokens=False)
-        self._around = frozenset(pieces.encode("").ids) - frozenset(bare.ids)
-
-    def encode(self, text: str) -> list[int]:
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        file, config = (read_text(folder / name) for name in FILES)
         try:
-            ids: list[int] = self._pieces.encode(text).ids
+            native = tokenizers.Tokenizer.from_str(file)
+        except Exception as error:  # the tokenizers package raises bare exceptions
+            raise UserError(
+                f"{folder / FILES[0]}: is no tokenizer ({error}); restore it from a copy"
+            ) from None
+        try:
+            saved = json.loads(config)
+            names = {role: saved[f"{role}_token"] for role in ROLES if f"{role}_token" in saved}
+            more = {key: saved[key] for key in ("stop_ids", "decoder_start_id") if key in saved}
+            return Tokenizer(native, names, unknown=saved["unknown"], file=file, **more)
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"{folder / FILES[1]}: doesn't fit {FILES[0]} ({error}); restore it from a copy"
+            ) from None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash that is equal only where all ids mean the same."""
+        made_of = self.native.to_str().encode() + msgspec.json.encode(self.special)
+        return hashlib.sha256(made_of).hexdigest()[:16]
+
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        try:
+            return self.native.encode(text, add_special_tokens=False)
         except TypeError:  # lone surrogates, from bytes that aren't UTF-8
             raise OutOfVocabularyError("the text isn't valid Unicode") from None
-        for special in (PAD, MASK):
-            if special in ids:
-                name = self._pieces.id_to_token(special)
-                raise OutOfVocabularyError(f"the text holds {name}, which is reserved")
-        return ids
+        except Exception as error:  # a bare one, of imported vocabularies without unk
+            raise OutOfVocabularyError(
+                f"the vocabulary lacks a part of the text: {error}"
+            ) from None
 
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        if not self._around:
-            return super().encode_pair(first, second)
-        for text in (first, second):
-            self.encode(text)  # refuses what can't be encoded
-        pair = self._pieces.encode(first, second)
-        return list(pair.ids), list(pair.type_ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return super().decode([i for i in ids if i not in self._around])
-
-    def _ends(self, text: str) -> list[int]:
-        return [end for _, end in self._pieces.encode(text).offsets]
-
-    def show(self, token: int) -> str:
-        return super().decode([token])
+    def _describe(self, text: str, start: int, end: int) -> str:
+        """A part of a text that the vocabulary lacks, and whether a space makes the difference."""
+        word = text[start:end].strip() or text[start:end]
+        spaced = start == 0 or text[start] == " "
+        if self.native.token_to_id(word if spaced else f" {word}") in {None, *self._reserved}:
+            return repr(word)
+        here, there = ("with", "without") if spaced else ("without", "with")
+        return f"{word!r} {here} a space before it, but one {there}"
 
 
-_UNKNOWN = "<unknown>"
+FILES = ("tokenizer.json", "tokenizer_config.json")
+"""A saved tokenizer, in Hugging Face's formats."""
 
 
-def _word_splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(tokenizers.Regex(r" ?\w+| ?[^\w\s]|\s"), behavior="isolated")
-
-
-def numbers(n: int) -> Tokenizer:
-    """The numbers 0 to n-1, each a token."""
-    return Pieces.of_words([f" {i}" for i in range(n)])
+# Training
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
-    """A tokenizer for the given texts.
+    """Return a tokenizer for the given texts.
 
     Raises:
-        UserError: it is of a kind that no text makes.
+        UserError: its kind isn't trained.
     """
     match config:
-        case CharactersConfig(newline=newline):
-            return Characters.train([*texts, "\n"] if newline else texts)
+        case CharactersConfig():
+            return _train_characters(config, [*texts, "\n"] if config.newline else texts)
         case WordsConfig():
-            return Pieces.train_words(texts)
+            return _train_words(config, texts)
         case BytePairsConfig():
-            return Pieces.train_byte_pairs(texts, config.size)
+            return _train_byte_pairs(config, texts)
         case HuggingFaceConfig():
             raise UserError(
                 "tokenizer.kind=hugging-face: comes with an imported model and can't be trained; "
@@ -294,43 +201,112 @@ def train_tokenizer(config: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
             )
 
 
-def tokenizer_from_json(text: str) -> Tokenizer:
-    """The inverse of `Tokenizer.to_json`.
+def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokenizer:
+    """All characters of the texts, sorted, as byte pairs without merges."""
+    characters = sorted(set().union(*texts))
+    names = _name_roles(config.special_tokens, characters, with_unk=config.unknown == "unk")
+    special = list(dict.fromkeys(names.values()))
+    vocabulary = {token: i for i, token in enumerate([*special, *characters])}
+    native = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token=special[-1]))
+    native.decoder = decoders.Fuse()
+    native.add_special_tokens(special)
+    return Tokenizer(native, names, unknown=config.unknown)
 
-    Raises:
-        ValueError: the text is no tokenizer.
+
+def _train_words(config: WordsConfig, texts: Iterable[str]) -> Tokenizer:
+    """All words and punctuation marks of the texts, the commonest first."""
+    splitter = _word_splitter()
+    counts = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(" " + text))
+    return word_tokenizer(sorted(counts, key=lambda word: (-counts[word], word)), config)
+
+
+def word_tokenizer(words: Sequence[str], config: WordsConfig = WordsConfig()) -> Tokenizer:  # noqa: B008 (frozen)
+    """Return a tokenizer of words and punctuation marks, each with the space before it if any.
+
+    A space belongs to the word that follows it, and each text is read as if a space stood before
+    it, so that a word is the same token everywhere.
     """
-    saved = json.loads(text)
-    if not isinstance(saved, dict) or {"kind", "data"} - saved.keys():
-        raise ValueError("no kind and data")
-    if saved["kind"] == "characters":
-        return Characters(saved["data"])
-    pieces = tokenizers.Tokenizer.from_str(json.dumps(saved["data"]))
-    if saved["kind"] == ForeignPieces.kind:
-        return ForeignPieces(pieces)
-    return Pieces(saved["kind"], pieces)
+    names = _name_roles(config.special_tokens, {w.strip() for w in words}, with_unk=True)
+    special = list(dict.fromkeys(names.values()))
+    vocabulary = {token: i for i, token in enumerate([*special, *words])}
+    native = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=names["unk"]))
+    native.normalizer = normalizers.Prepend(" ")
+    native.pre_tokenizer = _word_splitter()
+    native.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    native.add_special_tokens(special)
+    return Tokenizer(native, names, unknown=config.unknown)
+
+
+def number_tokenizer(n: int) -> Tokenizer:
+    """Return a tokenizer of the numbers 0 to n-1, each a token."""
+    return word_tokenizer([f" {i}" for i in range(n)])
+
+
+def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenizer:
+    """Byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2).
+
+    Texts begin with a space, as in `word_tokenizer`.
+    """
+    native = tokenizers.Tokenizer(models.BPE())
+    native.normalizer = normalizers.Prepend(" ")
+    native.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    native.decoder = decoders.Sequence(
+        [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = _name_roles(config.special_tokens, alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.size,
+        special_tokens=list(dict.fromkeys(names.values())),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    native.train_from_iterator(texts, trainer)
+    return Tokenizer(native, names)
+
+
+def _name_roles(
+    config: SpecialTokensConfig, taken: Collection[str], *, with_unk: bool = False
+) -> dict[str, str]:
+    """The token of each role that has one, in angle brackets where the text needs its name."""
+    chosen = {role: name for role in ROLES if (name := getattr(config, role))}
+    if with_unk:
+        chosen.setdefault("unk", "<unknown>")
+    known = set(taken)
+    for role, name in chosen.items():
+        while name in known:
+            name = f"<{name}>"
+        chosen[role] = name
+    return chosen
+
+
+def _word_splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(tokenizers.Regex(r" ?\w+| ?[^\w\s]|\s"), behavior="isolated")
+
+
+# Documents
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> list[list[int]]:
-    """The ids of each document.
+    """Return the ids of each document.
 
     Raises:
         OutOfVocabularyError: names the place and what the vocabulary lacks.
     """
     encoded = []
     for document in documents:
-        with said_of(document.where):
+        with locate_unknown(document.where):
             encoded.append(tokenizer.encode(document.text))
     return encoded
 
 
 @contextmanager
-def said_of(where: str) -> Iterator[None]:
-    """Let what the vocabulary lacks be told with the place of the text."""
+def locate_unknown(where: str) -> Iterator[None]:
+    """Add the place of a text to what the vocabulary lacks."""
     try:
         yield
     except OutOfVocabularyError as error:
         raise OutOfVocabularyError(
-            f"{where}: {error}; remove it, or train with a tokenizer that knows it "
-            "(tokenizer.kind=byte-pairs knows all)"
+            f"{where}: {error}; remove it, set tokenizer.unknown=unk, or train with "
+            "tokenizer.kind=byte-pairs, which knows all"
         ) from None

@@ -24,17 +24,20 @@ from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
 from regard.runs.checkpoints import Progress
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, TrainingConfig, find_recipe
-from regard.runs.run import Run, describe_origin, load_tokenizer, pack_weights
-from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
+from regard.runs.run import Run, describe_origin, pack_weights
+from regard.tasks.encoding import encode_pairs
+from regard.tasks.examples import Example, Examples, answered_examples
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
+from regard.text.tokenizer import (
+    FILES as TOKENIZER_FILES,
+)
 from regard.text.tokenizer import (
     OutOfVocabularyError,
     Tokenizer,
     encode_documents,
     train_tokenizer,
 )
-from regard.text.vocabulary import MASK, SPECIAL
 from regard.training.loop import ExecutionOptions, mean_loss, train
 from regard.training.resume_checks import check_resumable
 
@@ -124,7 +127,7 @@ def plan_pretraining(
     _check_no_task(recipe)
     _check_objective(recipe)
     if isinstance(tokenizer, Path):
-        tokenizer = load_tokenizer(tokenizer)
+        tokenizer = Tokenizer.load(tokenizer)
     tokenizer = tokenizer or corpus_tokenizer(documents, recipe, asked)
     ids = encode_documents(tokenizer, documents)
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
@@ -141,7 +144,7 @@ def plan_pretraining(
         clozes = _cloze_dataset(run, hold_out(documents, recipe)[0])
         datasets.append(WeightedDataset(clozes, objective.clozes, size))
     if objective.questions:
-        pairs = _question_dataset(run, _encode_questions(run, asked))
+        pairs = Questions(_encode_questions(run, asked), run.row_format.whole_rows)
         datasets.append(WeightedDataset(pairs, objective.questions, size))
     checks = [one.dataset for one in _text_datasets(run, held_out)]
     return make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
@@ -182,7 +185,7 @@ def plan_questions(
     _check_no_task(recipe)
     _check_continues(recipe)
     if isinstance(tokenizer, Path):
-        tokenizer = load_tokenizer(tokenizer)
+        tokenizer = Tokenizer.load(tokenizer)
     tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(questions))
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("questions", (), questions))
     return _plan_questions(run, questions, recipe.training, "training")
@@ -209,8 +212,6 @@ def plan_finetuning(
             f"{parent.path}: its model and tokenizer are made and can't be changed; "
             "leave model.*, head.* and tokenizer.* as they are"
         )
-    if recipe.data.prefix != parent.prefix:
-        raise UserError(f"{parent.path}: data.begin_mark is fixed since its pretraining")
     weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
     origin = describe_origin("finetuning", (), questions)
     origin |= {"parent": str(parent.path), "parent_weights": weights}
@@ -221,7 +222,7 @@ def plan_finetuning(
 
 def _is_unfinished(path: Path) -> bool:
     """Whether a folder holds no more than the first files of a run."""
-    first = {"tokenizer.json", "origin.json"}
+    first = {*TOKENIZER_FILES, "origin.json"}
     return path.is_dir() and all(
         p.name in first or p.name.endswith(".partial") for p in path.iterdir()
     )
@@ -308,18 +309,20 @@ def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
     objective, format = run.recipe.objective, run.row_format
     n, share = format.max_tokens, objective.masking
     parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
-    regular_ids = range(len(SPECIAL), run.tokenizer.size)
+    special, regular_ids = run.tokenizer.special, run.tokenizer.regular_ids
     datasets: list[WeightedDataset] = []
     if objective.next_token:
-        datasets.append(WeightedDataset(Documents(ids, format, eos=MASK), objective.next_token))
+        texts = Documents(ids, format, end=run.template.document.suffix)
+        datasets.append(WeightedDataset(texts, objective.next_token))
     if objective.span_corruption:
-        corrupted = SpanCorruption(ids, format, mask=MASK)
+        corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
         datasets.append(WeightedDataset(corrupted, objective.span_corruption))
     if objective.masked_tokens:
-        masked = MaskedTokens(parts, format, mask=MASK, share=share, regular_ids=regular_ids)
+        mask = special.require("mask")
+        masked = MaskedTokens(parts, format, mask=mask, share=share, regular_ids=regular_ids)
         datasets.append(WeightedDataset(masked, objective.masked_tokens))
     if objective.masked_autoencoding:
-        masked = MaskedAutoencoding(parts, format, mask=MASK, share=share)
+        masked = MaskedAutoencoding(parts, format, mask=special.require("mask"), share=share)
         datasets.append(WeightedDataset(masked, objective.masked_autoencoding))
     return datasets
 
@@ -346,26 +349,24 @@ def _plan_questions(
     run: Run, questions: Sequence[Example], config: TrainingConfig, title: str
 ) -> Plan:
     pairs = _encode_questions(run, questions)
-    training, held_out = (_question_dataset(run, part) for part in hold_out(pairs, run.recipe))
+    training, held_out = (
+        Questions(part, run.row_format.whole_rows) for part in hold_out(pairs, run.recipe)
+    )
     return make_plan(run, [WeightedDataset(training)], [held_out], config, title)
 
 
-def _question_dataset(run: Run, pairs: Sequence[tuple[list[int], list[int]]]) -> Questions:
-    return Questions(pairs, run.row_format, sep=MASK, eos=MASK)
-
-
 def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
-    """The ids of questions to train on, and of their answers."""
+    """Prompts and completions to train on."""
     if run.recipe.data.ascii_questions:
         questions = [
             msgspec.structs.replace(q, text=q.text.encode("ascii", "ignore").decode())
             for q in questions
         ]
-    return encode_pairs(run.tokenizer, questions, run.max_prompt_tokens)
+    return encode_pairs(run.template, questions, run.recipe.model.context_length)
 
 
 def _cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
-    """All wordings of each cloze, with its answer.
+    """All prompts of each cloze, with its completion.
 
     Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
     one where «Leeds» is none.
@@ -374,24 +375,25 @@ def _cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
         UserError: there are no clozes.
     """
     fewest, most = run.recipe.objective.cloze_words
-    tokenizer, max_tokens, encoded = run.tokenizer, run.max_prompt_tokens, []
+    encode, template, encoded = run.tokenizer.encode, run.template, []
+    context_length = run.recipe.model.context_length
     for cloze in (cloze for document in corpus for cloze in find_clozes(document.text, most)):
         shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
         try:
-            answer = tokenizer.encode(cloze.answer)
-            wordings = [tokenizer.encode(cloze.question(words)) for words in shown]
+            completion = template.completion.around(encode(cloze.answer))
+            prompts = [template.prompt.around(encode(cloze.question(words))) for words in shown]
         except OutOfVocabularyError:
             continue
-        fitting = [w for w in wordings if len(w) + len(answer) + 2 <= max_tokens + 1]
+        fitting = [p for p in prompts if len(p) + len(completion) <= context_length + 1]
         if fitting:
-            encoded.append((fitting, answer))
+            encoded.append((fitting, completion))
     if not encoded:
         raise UserError(
             f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
             "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
-            f"model.context_length={max_tokens}; or set objective.clozes=0"
+            f"model.context_length={context_length}; or set objective.clozes=0"
         )
-    return Clozes(encoded, run.row_format, sep=MASK, eos=MASK)
+    return Clozes(encoded, run.row_format.whole_rows)
 
 
 def _check_objective(recipe: Recipe) -> None:

@@ -39,13 +39,13 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.recipes import TASKS
-from regard.runs.run import Run, describe_origin, load_tokenizer
+from regard.runs.run import Run, describe_origin
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
     encode_texts,
     encode_words,
-    text_room,
+    max_prompt_length,
 )
 from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, probe_rows
@@ -58,8 +58,8 @@ from regard.tasks.registry import (
 )
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
-from regard.text.tokenizer import Tokenizer, numbers, train_tokenizer
-from regard.text.vocabulary import MASK, PAD, SPECIAL
+from regard.text.template import Affixes
+from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
 from regard.training.plan import (
     Plan,
     hold_out,
@@ -113,7 +113,7 @@ def plan_training(
         raise UserError(
             f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
         )
-    known_tokens = None if tokenizer is None else load_tokenizer(tokenizer)
+    known_tokens = None if tokenizer is None else Tokenizer.load(tokenizer)
     if data is None:
         return plan_task(Path(out), chosen, tokenizer=known_tokens)
     examples = read_examples(chosen.task, Path(data)) if isinstance(data, str | Path) else data
@@ -175,34 +175,38 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
         UserError: an example can't be encoded, or its answer is too long or no label of the model.
         TypeError: the model doesn't answer.
     """
-    tokenizer, room, format = run.tokenizer, run.max_prompt_tokens, run.row_format
+    template, longest = run.template, run.max_source_tokens
+    affixes, format = run.text_affixes, run.row_format.whole_rows
     match run.model:
         case LanguageModel():
-            joined = encode_joined(tokenizer, examples, room)
-            _warn_truncated(joined.cut, len(examples), text_room(room))
-            return Questions(joined.pairs, format, sep=MASK, eos=MASK)
+            joined = encode_joined(template, examples, longest)
+            _warn_truncated(joined.cut, len(examples), max_prompt_length(longest, template))
+            return Questions(joined.pairs, format)
         case SequenceToSequence():
-            texts = encode_texts(tokenizer, examples, run.max_source_tokens)
-            _warn_truncated(texts.cut, len(examples), run.max_source_tokens)
-            answers = encode_answers(tokenizer, examples, room - 1)
-            pairs, limit = list(zip(texts.rows, answers, strict=True)), run.max_source_tokens
-            return SequencePairs(pairs, format, max_source_tokens=limit, bos=MASK, eos=MASK)
+            texts = encode_texts(template, affixes, examples, longest)
+            _warn_truncated(texts.cut, len(examples), longest)
+            room = run.recipe.model.context_length - len(template.target)
+            answers = encode_answers(run.tokenizer, examples, room)
+            start = run.tokenizer.special.require("decoder_start_id")
+            targets = [[start, *template.target.around(answer)] for answer in answers]
+            pairs = list(zip(texts.rows, targets, strict=True))
+            return SequencePairs(pairs, format, max_source_tokens=longest)
         case Classifier():
-            texts = encode_texts(tokenizer, examples, room)
-            _warn_truncated(texts.cut, len(examples), room)
+            texts = encode_texts(template, affixes, examples, longest)
+            _warn_truncated(texts.cut, len(examples), longest)
             labels = label_ids(run, examples)
             types = [texts.segments] if run.recipe.uses_token_types else []
             return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
-            words = encode_words(tokenizer, examples, room)
-            _warn_truncated(words.cut, len(examples), room)
+            words = encode_words(template, affixes, examples, longest)
+            _warn_truncated(words.cut, len(examples), longest)
             asked = zip(examples, words.rows, words.ends, strict=True)
             tagged = [(row, _tag_row(run, e, row, ends)) for e, row, ends in asked]
             return LabeledTokens(tagged, format)
         case Embedder():
-            texts = encode_texts(tokenizer, examples, room)
-            documents = encode_texts(tokenizer, _answers_as_texts(examples), room)
-            _warn_truncated(texts.cut + documents.cut, 2 * len(examples), room)
+            texts = encode_texts(template, affixes, examples, longest)
+            documents = encode_texts(template, affixes, _answers_as_texts(examples), longest)
+            _warn_truncated(texts.cut + documents.cut, 2 * len(examples), longest)
             return ContrastivePairs(list(zip(texts.rows, documents.rows, strict=True)), format)
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
 
@@ -269,7 +273,9 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
             f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
             "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
         )
-    run = Run.new(out, recipe, numbers(task.vocabulary), describe_origin(_kind(task), (), ()))
+    run = Run.new(
+        out, recipe, number_tokenizer(task.vocabulary), describe_origin(_kind(task), (), ())
+    )
     ids, labels = probe_rows(task, run.tokenizer, recipe.seed, PROBE_ROWS)
     if ids.shape[1] > recipe.model.context_length:
         raise UserError(
@@ -282,7 +288,7 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
 
 def plan_labeled_rows(run: Run, ids: Rows, labels: Rows, title: str) -> Plan:
     """Plan training on rows of one length that have a label at each position; none is held out."""
-    format = RowFormat(ids.shape[1], PAD)
+    format = RowFormat(ids.shape[1], run.tokenizer.special.padding)
     dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
     return make_plan(run, [WeightedDataset(dataset)], [], run.recipe.training, title)
 
@@ -308,9 +314,9 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
 
 
 def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
-    tokenizer, room = run.tokenizer, run.max_prompt_tokens
+    encode, room = run.tokenizer.encode, run.max_text_tokens
     encoded = [
-        tokenizer.encode_pair(first, second) if second else _one_type(tokenizer.encode(first))
+        run.template.join(Affixes(), encode(first), encode(second) if second else None)
         for first, second in pairs
     ]
     for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
@@ -322,15 +328,11 @@ def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
     return MaskedTokens(
         [ids for ids, _ in encoded],
         run.row_format,
-        mask=MASK,
+        mask=run.tokenizer.special.require("mask"),
         share=run.recipe.objective.masking,
-        regular_ids=range(len(SPECIAL), tokenizer.size),
+        regular_ids=run.tokenizer.regular_ids,
         token_type_ids=[types for _, types in encoded],
     )
-
-
-def _one_type(ids: list[int]) -> tuple[list[int], list[int]]:
-    return ids, [0] * len(ids)
 
 
 def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:

@@ -4,6 +4,7 @@ from regard.config import to_toml
 from regard.errors import UserError
 from regard.runs.recipe import load_recipe
 from regard.runs.run import Run, load_origin
+from regard.text.tokenizer import Tokenizer
 
 
 def check_resumable(run: Run, *, resume: bool) -> None:
@@ -30,7 +31,7 @@ def check_resumable(run: Run, *, resume: bool) -> None:
                 "resume with the same command and data, or choose another --out"
             )
     saved = path / "tokenizer.json"
-    if saved.exists() and saved.read_text("utf-8") != run.tokenizer.to_json():
+    if saved.exists() and Tokenizer.load(path).fingerprint != run.tokenizer.fingerprint:
         raise UserError(
             f"{saved}: isn't the tokenizer of these files, so they have changed "
             "since; choose another --out"

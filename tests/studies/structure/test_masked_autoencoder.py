@@ -19,7 +19,7 @@ from regard.studies.structure.masked_autoencoder import (
     masked_autoencoder,
     no_places,
 )
-from regard.text.vocabulary import MASK
+from tiny import MASK
 
 
 @settings(max_examples=20)

@@ -23,7 +23,7 @@ from regard.studies.trained_models.structures import (
     judged,
     structures,
 )
-from regard.text.vocabulary import MASK
+from tiny import MASK
 
 FOUND = Structure(head=0, accuracy=0.95, offset=0.5, untrained=0.2, by_head=torch.ones(1))
 

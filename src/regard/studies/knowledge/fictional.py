@@ -24,7 +24,6 @@ from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import MASK
 from regard.training.plan import (
     corpus_tokenizer,
     plan_finetuning,
@@ -147,8 +146,8 @@ def place_probabilities(
 ) -> Float[Tensor, "people places"]:
     """How probable each place is, if the answer is a place at all; each is a single token here."""
     rows = [
-        [*run.prefix, *run.tokenizer.encode(QUESTIONS[0].format(name=person.name)), MASK]
-        for person in people
+        run.template.open_answer(run.template.prompt.around(ids))
+        for ids in (run.tokenizer.encode(QUESTIONS[0].format(name=p.name)) for p in people)
     ]
     columns = [run.tokenizer.encode(place)[0] for place in places]
     logits = run.language_model(torch.tensor(rows))[:, -1]

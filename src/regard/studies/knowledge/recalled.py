@@ -8,8 +8,8 @@ import numpy as np
 
 from regard.drawing import COLORS, panels
 from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.attention import attention_of
 from regard.evaluation.confidence import Chosen, choose_signal
+from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import auroc
 from regard.runs.run import Run

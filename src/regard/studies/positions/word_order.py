@@ -25,7 +25,8 @@ from regard.studies.finding import (
 from regard.studies.positions.permutation import KINDS, Kind
 from regard.studies.random_models import untrained
 from regard.studies.study import study
-from regard.text.tokenizer import Pieces
+from regard.text.config import WordsConfig
+from regard.text.tokenizer import train_tokenizer
 
 NOUNS = ("man", "dog", "cat", "girl", "boy", "bear", "wolf", "horse", "child", "bird", "fox", "cow")
 VERBS = ("chased", "saw", "heard", "followed", "called", "feared", "liked", "met")
@@ -137,7 +138,7 @@ def _both_ways(nouns: tuple[int, int], verb: str) -> list[tuple[tuple[int, int],
     return [(nouns, verb), (nouns[::-1], verb)]
 
 
-_WORDS = Pieces.train_words([f"the {' '.join(NOUNS)} {' '.join(VERBS)}"])
+_WORDS = train_tokenizer(WordsConfig(), [f"the {' '.join(NOUNS)} {' '.join(VERBS)}"])
 
 
 def _encoded(said: list[tuple[tuple[int, int], str]]) -> Sentences:

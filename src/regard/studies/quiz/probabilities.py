@@ -9,7 +9,6 @@ from torch import Tensor
 from regard.models.config import MaskedLMHeadConfig
 from regard.studies.finding import at_least, equal
 from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Checked, Draw
-from regard.text.vocabulary import MASK
 
 
 def next_tokens(draw: Draw, tokens: int, length: int) -> Checked:
@@ -46,6 +45,10 @@ def conditional(draw: Draw, tokens: int, length: int) -> Checked:
     )
 
 
+START = 1
+"""The token that begins each text."""
+
+
 def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
     """Every text of so many tokens out of so many."""
     return torch.tensor(list(product(range(tokens), repeat=length)))
@@ -53,7 +56,7 @@ def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
 
 @torch.inference_mode()
 def _text_log_probabilities(model: torch.nn.Module, rows: Tensor) -> Float[Tensor, " texts"]:
-    begun = torch.cat([torch.full_like(rows[:, :1], MASK), rows[:, :-1]], 1)
+    begun = torch.cat([torch.full_like(rows[:, :1], START), rows[:, :-1]], 1)
     return _chosen(model(begun), rows)
 
 
@@ -61,7 +64,7 @@ def _text_log_probabilities(model: torch.nn.Module, rows: Tensor) -> Float[Tenso
 def _target_probabilities(
     model: torch.nn.Module, source: Int[Tensor, " m"], targets: Int[Tensor, "texts n"]
 ) -> Float[Tensor, " texts"]:
-    begun = torch.cat([torch.full_like(targets[:, :1], MASK), targets[:, :-1]], 1)
+    begun = torch.cat([torch.full_like(targets[:, :1], START), targets[:, :-1]], 1)
     sources = source.expand(len(targets), -1)
     lengths = torch.full((len(targets),), len(source))
     return _chosen(model(sources, lengths, begun), targets).exp()

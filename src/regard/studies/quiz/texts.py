@@ -18,8 +18,9 @@ from regard.studies.finding import at_least, at_most, equal
 from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw, largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
-from regard.text.tokenizer import Characters, Pieces, Tokenizer
-from regard.text.vocabulary import MASK, PAD, SPECIAL
+from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
+from regard.text.template import Template, TemplateConfig
+from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXTS = (
     "The crab is in a good mood when it rains.",
@@ -30,16 +31,18 @@ TEXTS = (
 
 def no_labels(draw: Draw) -> Checked:
     """Question 1."""
-    tokenizer = Characters.train(TEXTS)
+    tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     own = total = 0
     for text in TEXTS:
         ids = tokenizer.encode(text)
         rng = np.random.default_rng(draw.seed)
-        example = Documents([ids], RowFormat(BLOCK, PAD), eos=MASK).example(0, rng)
+        special = tokenizer.special
+        format, end = RowFormat(BLOCK, special.padding), [special.require("eos")]
+        example = Documents([ids], format, end=end).example(0, rng)
         own += sum(a == b for a, b in zip(example.ids[:-1], ids, strict=True))
         total += sum(example.targets) - 1  # the last target is the mark of the end
-        regular_ids = range(len(SPECIAL), tokenizer.size)
-        _, labels = mask_tokens(ids, rng, mask=MASK, regular_ids=regular_ids)
+        mask = special.require("mask")
+        _, labels = mask_tokens(ids, rng, mask=mask, regular_ids=tokenizer.regular_ids)
         own += sum(label == i for label, i in zip(labels, ids, strict=True))
         total += sum(label != IGNORE for label in labels)
     return Checked(
@@ -53,9 +56,9 @@ def no_labels(draw: Draw) -> Checked:
 def pipeline(draw: Draw) -> Checked:
     """Question 7."""
     kinds: list[Tokenizer] = [
-        Characters.train(TEXTS),
-        Pieces.train_words(TEXTS),
-        Pieces.train_byte_pairs(TEXTS, 300),
+        train_tokenizer(CharactersConfig(), TEXTS),
+        train_tokenizer(WordsConfig(), TEXTS),
+        train_tokenizer(BytePairsConfig(size=300), TEXTS),
     ]
     same, predicted, known = 0, 0, 0
     for tokenizer in kinds:
@@ -82,13 +85,14 @@ def batching(draw: Draw) -> Checked:
     """Question 15."""
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
-    padded, lengths = pad_rows(rows, PAD), lengths_of(rows)
+    padded, lengths = pad_rows(rows, 0), lengths_of(rows)
     with torch.inference_mode():
         alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])
         masked = model(padded, lengths)
         unmasked = model(padded, torch.full_like(lengths, padded.shape[1]))
-    tokenizer = Characters.train(TEXTS)
-    long = encode_texts(tokenizer, [Example(text="".join(TEXTS))], BLOCK)
+    tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
+    template = Template(TemplateConfig(), tokenizer)
+    long = encode_texts(template, template.prompt, [Example(text="".join(TEXTS))], BLOCK)
     return Checked(
         question="What does a batch of texts of unequal length need?",
         answer="Truncation, padding and an attention mask. (Returning tensors has no part in it.)",
@@ -103,8 +107,8 @@ def batching(draw: Draw) -> Checked:
 
 def foreign_ids(draw: Draw) -> Checked:
     """Question 16."""
-    own = Characters.train(TEXTS)
-    other = Characters.train([text.swapcase() for text in TEXTS])
+    own = train_tokenizer(CharactersConfig(), TEXTS)
+    other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])
     model = draw.model(DECODER, tokens=max(own.size, other.size))
     ids = other.encode(TEXTS[0].swapcase())
     with torch.inference_mode():
@@ -130,7 +134,7 @@ def _refused(own: Tokenizer, other: Tokenizer) -> bool:
         run = Run.new(Path(folder), recipe, own, {})
         run.save_description()
         run.save_weights()
-        (Path(folder) / "tokenizer.json").write_text(other.to_json(), encoding="utf-8")
+        other.save(Path(folder))
         try:
             Run.load(Path(folder))
         except UserError as refusal:

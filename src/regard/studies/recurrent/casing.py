@@ -21,7 +21,6 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.tasks.casing import CASES, CasingConfig, Place, make_casing
 from regard.tasks.examples import Example
-from regard.text.vocabulary import MASK, PAD
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
 
@@ -108,11 +107,13 @@ class Rows:
     def of(run: Run, questions: Sequence[Example]) -> "Rows":
         sources = [run.tokenizer.encode(question.text) for question in questions]
         answers = [run.tokenizer.encode(question.answer or "") for question in questions]
+        special = run.tokenizer.special
+        start = special.require("decoder_start_id")
         return Rows(
-            pad_rows(sources, PAD),
+            pad_rows(sources, special.padding),
             lengths_of(sources),
-            pad_rows([[MASK, *answer] for answer in answers], PAD),
-            pad_rows([[*answer, MASK] for answer in answers], PAD),
+            pad_rows([[start, *answer] for answer in answers], special.padding),
+            pad_rows([run.template.target.around(a) for a in answers], special.padding),
         )
 
 

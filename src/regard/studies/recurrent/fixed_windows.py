@@ -35,7 +35,7 @@ from regard.studies.finding import (
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.text.tokenizer import numbers
+from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_labeled_rows
 
@@ -154,12 +154,12 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
     """Training on such rows."""
     recipe = Recipe(
         seed=seed,
-        data=DataConfig(begin_mark=False, validation=0.0),
+        data=DataConfig(validation=0.0),
         model=model,
         training=TrainingConfig(steps=steps, batch=32, lr=5e-3, schedule=CosineConfig(final=0.02)),
     )
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
-    run = Run.new(Path("unused"), recipe, numbers(symbols + len(DISTANCES)), origin)
+    run = Run.new(Path("unused"), recipe, number_tokenizer(symbols + len(DISTANCES)), origin)
     made = draw_rows(TRAINING, symbols, seed, 0)
     labels = _shifted(made.labels, _first(run))
     return plan_labeled_rows(run, made.ids + _first(run), labels, "training")

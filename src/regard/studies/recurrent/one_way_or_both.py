@@ -22,7 +22,7 @@ from regard.runs.run import Run, describe_origin
 from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
-from regard.text.tokenizer import numbers
+from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_labeled_rows
 
@@ -142,7 +142,7 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
     """Train a small network that predicts the mood of each day."""
     recipe = Recipe(
         seed=seed,
-        data=DataConfig(begin_mark=False, validation=0.0),
+        data=DataConfig(validation=0.0),
         model=RecurrentConfig(
             context_length=days, n_layers=1, d_model=16, dropout=0.0, bidirectional=bidirectional
         ),
@@ -150,7 +150,7 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
         training=TrainingConfig(steps=steps, lr=1e-2),
     )
     origin = describe_origin("moods", (), ()) | {"ahead": ahead, "rows": TRAINING}
-    run = Run.new(Path("unused"), recipe, numbers(2), origin)
+    run = Run.new(Path("unused"), recipe, number_tokenizer(2), origin)
     sunny = draw_weather(TRAINING, days, seed, 0)
     return plan_labeled_rows(run, _ids(run, sunny).numpy(), moods(sunny, ahead), "training")
 

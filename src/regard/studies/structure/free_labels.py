@@ -17,7 +17,6 @@ from regard.studies.finding import Drawing, Evidence, Measurement, at_most, draw
 from regard.studies.study import study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.text.vocabulary import MASK, PAD, SPECIAL
 
 TEXT = (
     "The harbour lay still when the old boat came home. Nobody had seen it leave, and nobody "
@@ -28,6 +27,8 @@ TEXT = (
     "believe her. But the children went home and drew the town behind the sea, and in the "
     "evening the whole harbour was full of little boats made of paper."
 )
+MASK, FIRST = 1, 2
+"""The ids of the mask, and of the first character."""
 FATES = ("⁇", "another", "itself")
 """What stands where a token was chosen."""
 
@@ -62,13 +63,12 @@ def free_labels(
     examples = next_tokens(document)
     chosen = max(1, round(masking * len(document)))
     draw = np.random.default_rng(seed)
-    regular_ids = range(len(SPECIAL), tokenizer.size)
     masked = [
-        mask_tokens(document, draw, mask=MASK, regular_ids=regular_ids, share=masking)
+        mask_tokens(document, draw, mask=MASK, regular_ids=tokenizer.regular_ids, share=masking)
         for _ in range(draws)
     ]
     labels = np.array([row for _, row in masked])
-    losses = unseen_losses(document, tokenizer.size - len(SPECIAL))
+    losses = unseen_losses(document, len(tokenizer.regular_ids))
     return Evidence(
         numbers=(
             equal("next-token labels", examples.n_targets, len(document) - 1),
@@ -95,7 +95,7 @@ def free_labels(
 
 def next_tokens(document: list[int]) -> Batch:
     """The next-token labels of a document, all in one row."""
-    whole = Documents([document], RowFormat(len(document) - 1, PAD))
+    whole = Documents([document], RowFormat(len(document) - 1, 0))
     return next(sequential_batches(whole, 1))
 
 
@@ -136,7 +136,7 @@ def _loss(counts: Float[np.ndarray, "before after"], batch: Batch) -> float:
 def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and their labels, numbered without the special ones."""
     ids, labels = batch.input_ids[0], batch.labels[0]
-    return ids.numpy() - len(SPECIAL), labels.numpy() - len(SPECIAL)
+    return ids.numpy() - FIRST, labels.numpy() - FIRST
 
 
 def _fates(
@@ -144,7 +144,7 @@ def _fates(
 ) -> list[Measurement]:
     """The shares of what stands where a token was chosen, and what they should be."""
     n = sum(label != IGNORE for _, labels in masked for label in labels)
-    lucky = 0.1 / (size - len(SPECIAL))
+    lucky = 0.1 / (size - FIRST)
     shares = (0.8, 0.1 - lucky, 0.1 + lucky)
     errors = [math.sqrt(share * (1 - share) / n) for share in shares]
     return [

@@ -37,7 +37,6 @@ from regard.studies.random_models import untrained
 from regard.studies.study import study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.text.vocabulary import MASK
 
 Kind = Literal["sinusoidal", "learned", "rotary"]
 KINDS: dict[Kind, PositionsConfig] = {
@@ -151,11 +150,13 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
     """
     tokenizer = train_tokenizer(WordsConfig(), [text])
     document = tokenizer.encode(text)
-    ids, labels = mask_all(document, np.random.default_rng(seed), mask=MASK, share=masking)
-    if ids.count(MASK) < 2:
+    mask = tokenizer.special.require("mask")
+    ids, labels = mask_all(document, np.random.default_rng(seed), mask=mask, share=masking)
+    masks = ids.count(mask)
+    if masks < 2:
         raise UserError(
             f"masked-autoencoder: a share of {masking:g} of {len(ids)} words hides "
-            f"{ids.count(MASK)}, and two are to be compared: take a larger share, or a longer text"
+            f"{masks}, and two are to be compared: take a larger share, or a longer text"
         )
     return tokenizer, ids, labels
 

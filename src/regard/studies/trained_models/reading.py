@@ -15,7 +15,6 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.text.corpus import Document
-from regard.text.vocabulary import MASK
 from regard.training.plan import Plan, plan_pretraining
 
 TEXTS = 4000
@@ -27,7 +26,8 @@ def reader_recipe(steps: int, seed: int) -> Recipe:
     return override(
         RECIPES["masked"],
         [
-            *("tokenizer.kind=words", "data.begin_mark=false", "data.validation=0"),
+            *("tokenizer.kind=words", "data.validation=0"),
+            *("template.document={document}", "template.prompt={question}"),
             *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
             *(
                 "objective.masking=0.25",
@@ -57,11 +57,11 @@ Row = tuple[list[int], int, int]
 
 def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
     """Each text with one dependent of the relation masked."""
-    rows = []
+    rows, mask = [], run.tokenizer.special.require("mask")
     for text in texts:
         ids = run.tokenizer.encode(text.text)
         for dependent, other in text.pairs[relation]:
-            rows.append(([*ids[:dependent], MASK, *ids[dependent + 1 :]], dependent, other))
+            rows.append(([*ids[:dependent], mask, *ids[dependent + 1 :]], dependent, other))
     return rows
 
 

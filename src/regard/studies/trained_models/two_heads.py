@@ -29,7 +29,7 @@ from regard.studies.finding import (
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.text.tokenizer import numbers
+from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_labeled_rows
 
@@ -119,7 +119,7 @@ def rows_of(k: int, n: int, seed: int) -> tuple[Rows, Rows]:
 def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     """The training of one layer."""
     recipe = _recipe(kind, heads, steps, seed)
-    run = Run.new(Path("unused"), recipe, numbers(k * k), {"stage": "two-heads", "k": k})
+    run = Run.new(Path("unused"), recipe, number_tokenizer(k * k), {"stage": "two-heads", "k": k})
     ids, labels = (x.astype(np.int64) for x in shifted(*rows_of(k, TRAINING, seed), run))
     return plan_labeled_rows(run, ids, labels, "two heads")
 
@@ -141,7 +141,8 @@ def _recipe(kind: str, heads: int, steps: int, seed: int) -> Recipe:
                 f"model.n_heads={heads}",
             ),
             *(f"model.attention.kind={kind}", "model.positions.kind=learned"),
-            *("data.begin_mark=false", "data.validation=0", "tokenizer.kind=words"),
+            *("data.validation=0", "tokenizer.kind=words"),
+            *("template.document={document}{eos}", "template.prompt={question}"),
             *(f"training.steps={steps}", "training.optimizer.kind=muon", "training.lr=1e-2"),
             f"seed={seed}",
         ],

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -15,18 +16,19 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, processors
 from torch import Tensor
-from transformers import BertForMaskedLM, GPT2LMHeadModel
+from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from regard import api
 from regard.errors import UserError
 from regard.evaluation.perplexity import text_perplexity
+from regard.huggingface.folder import import_folder
 from regard.runs.environment import ExecutionEnvironment
-from regard.runs.hugging_face import import_folder
-from regard.runs.run import Run, load_tokenizer
+from regard.runs.run import Run
 from regard.text.corpus import Document
-from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, tokenizer_from_json
-from regard.text.vocabulary import MASK, PAD
-from tiny import BIOGRAPHIES
+from regard.text.special_tokens import SpecialTokens
+from regard.text.tokenizer import OutOfVocabularyError, Tokenizer
+from regard.training.plan import plan_finetuning
+from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import (
     BERT_SPECIAL,
     END,
@@ -37,9 +39,9 @@ from tiny_folders import (
     gpt2_pieces,
     with_tokenizer,
 )
+from tiny_hugging_face import tiny_bert, tiny_gpt2
 
 TEXT = BIOGRAPHIES[0]
-FIRST = {"gpt2": ["ÿ", END], "bert": ["[PAD]", "[MASK]"]}
 PIECES = {"gpt2": gpt2_pieces(), "bert": bert_pieces()}
 FAMILIES = pytest.mark.parametrize("family", ["gpt2", "bert"])
 any_text = st.text(st.characters(codec="utf-8"), max_size=30).filter(lambda text: "[" not in text)
@@ -62,14 +64,6 @@ def folder_of(folders: Path, tmp_path: Path) -> Callable[[str], Path]:
     return lambda family: Path(shutil.copytree(folders / family, tmp_path / family))
 
 
-def order_of(family: str) -> Tensor:
-    """The old number of each token: padding and mask, then all others in their order."""
-    pieces = PIECES[family]
-    first = [pieces.token_to_id(token) for token in FIRST[family]]
-    others = [i for i in range(pieces.get_vocab_size()) if i not in first]
-    return torch.tensor([*first, *others])
-
-
 @torch.inference_mode()
 def their_logits(family: str, folder: Path, ids: list[int]) -> Tensor:
     """What transformers computes, with its own ids."""
@@ -80,7 +74,7 @@ def their_logits(family: str, folder: Path, ids: list[int]) -> Tensor:
 
 @torch.inference_mode()
 def logits(run: Run, text: str = TEXT) -> Tensor:
-    out: Tensor = run.model(torch.tensor([run.tokenizer.encode(text)]))
+    out: Tensor = run.model(torch.tensor([run.encode(text)[0]]))
     return out
 
 
@@ -90,9 +84,10 @@ def logits(run: Run, text: str = TEXT) -> Tensor:
 @FAMILIES
 def test_the_run_computes_what_the_folder_does(folders: Path, family: str) -> None:
     """Beside rounding, which is that of sums of some ten terms of float32."""
-    theirs = their_logits(family, folders / family, PIECES[family].encode(TEXT).ids)
+    ids = PIECES[family].encode(TEXT).ids
+    theirs = their_logits(family, folders / family, ids)
     ours = logits(Run.load(folders / f"{family}-run"))
-    torch.testing.assert_close(ours, theirs[..., order_of(family)], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @FAMILIES
@@ -171,44 +166,44 @@ def test_weights_in_several_files_are_those_of_one(
 # Tokens
 
 
-@pytest.fixture(scope="module", params=["gpt2", "bert"])
-def family_and_tokenizer(
-    folders: Path, request: pytest.FixtureRequest
-) -> tuple[str, Tokenizer, Tensor]:
-    family = str(request.param)
-    return family, load_tokenizer(folders / f"{family}-run"), order_of(family)
-
-
+@FAMILIES
 @given(text=any_text)
-def test_texts_are_the_same_tokens_under_other_numbers(
-    family_and_tokenizer: tuple[str, Tokenizer, Tensor], text: str
-) -> None:
-    family, tokenizer, order = family_and_tokenizer
-    ids, theirs = tokenizer.encode(text), PIECES[family].encode(text).ids
-    assert order[ids].tolist() == theirs
-    assert not {PAD, MASK} & set(ids)
-    assert tokenizer.size == PIECES[family].get_vocab_size()
-    unseen = BERT_SPECIAL["cls"], BERT_SPECIAL["sep"]
-    shown = [i for i in theirs if PIECES[family].id_to_token(i) not in unseen]
-    assert tokenizer.decode(ids) == PIECES[family].decode(shown, skip_special_tokens=False)
+def test_texts_have_the_ids_of_the_folder(folders: Path, family: str, text: str) -> None:
+    tokenizer, theirs = Tokenizer.load(folders / f"{family}-run"), PIECES[family]
+    ids = tokenizer.encode(text)
+    assert ids == theirs.encode(text, add_special_tokens=False).ids
+    assert Run.load(folders / f"{family}-run").encode(text)[0] == theirs.encode(text).ids
+    assert tokenizer.size == theirs.get_vocab_size()
+    assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+
+
+@FAMILIES
+def test_the_file_of_the_tokenizer_is_kept(folders: Path, family: str) -> None:
+    kept = (folders / f"{family}-run" / "tokenizer.json").read_bytes()
+    assert kept == (folders / family / "tokenizer.json").read_bytes()
+    theirs = PreTrainedTokenizerFast.from_pretrained(folders / f"{family}-run")
+    special = Tokenizer.load(folders / f"{family}-run").special
+    assert (theirs.eos_token_id, theirs.mask_token_id) == (special.eos, special.mask)
+    assert theirs(TEXT).input_ids == PIECES[family].encode(TEXT).ids
 
 
 @given(text=any_text)
 def test_gpt2s_texts_come_back(folders: Path, text: str) -> None:
-    tokenizer = load_tokenizer(folders / "gpt2-run")
+    tokenizer = Tokenizer.load(folders / "gpt2-run")
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_berts_texts_come_back_without_capitals_and_ends(folders: Path) -> None:
-    tokenizer = load_tokenizer(folders / "bert-run")
-    ids = tokenizer.encode("Ada Finch was born")
+def test_berts_texts_come_back_without_capitals(folders: Path) -> None:
+    tokenizer = Tokenizer.load(folders / "bert-run")
+    ids, special = tokenizer.encode("Ada Finch was born"), tokenizer.special
     assert tokenizer.decode(ids) == "ada finch was born"
-    assert tokenizer.decode([*ids, MASK, PAD]) == "ada finch was born [MASK] [PAD]"
+    shown = tokenizer.decode([*ids, special.require("mask"), special.require("pad")])
+    assert shown == "ada finch was born [MASK] [PAD]"
 
 
 @FAMILIES
 def test_each_token_is_of_its_word_and_marks_are_of_none(folders: Path, family: str) -> None:
-    tokenizer, text = load_tokenizer(folders / f"{family}-run"), "Ada  Finch was\tborn. "
+    tokenizer, text = Tokenizer.load(folders / f"{family}-run"), "Ada  Finch was\tborn. "
     ids, words = tokenizer.encode_words(text)
     assert ids == tokenizer.encode(text)
     said = [
@@ -217,79 +212,87 @@ def test_each_token_is_of_its_word_and_marks_are_of_none(folders: Path, family: 
     ]
     assert [word.lower() for word in said] == ["ada", "finch", "was", "born."]
     assert set(words) <= {-1, 0, 1, 2, 3}
-    if family == "bert":
-        assert words[0] == words[-1] == -1
 
 
-def test_two_texts_are_parted_as_each_family_parts_them(folders: Path) -> None:
-    gpt2, bert = (load_tokenizer(folders / f"{family}-run") for family in ("gpt2", "bert"))
-    one, other = gpt2.encode("Ada"), gpt2.encode("was")
-    assert gpt2.encode_pair("Ada", "was")[0] == [*one, MASK, *other]
-    ids, parts = bert.encode_pair("Ada", "was")
-    cls, *inner, sep = bert.encode("was")
-    assert ids == [*bert.encode("Ada"), *inner, sep]
-    assert ids[0] == cls
-    assert parts == [0] * len(bert.encode("Ada")) + [1] * (len(inner) + 1)
+def test_two_texts_are_joined_as_each_family_joins_them(folders: Path) -> None:
+    gpt2, bert = (Run.load(folders / f"{family}-run") for family in ("gpt2", "bert"))
+    one, other = gpt2.tokenizer.encode("Ada"), gpt2.tokenizer.encode("was")
+    end = gpt2.tokenizer.special.require("eos")
+    assert gpt2.encode("Ada", "was")[0] == [*one, end, *other]
+    ids, parts = bert.encode("Ada", "was")
+    cls, *inner, sep = bert.encode("was")[0]
+    assert ids == [*bert.encode("Ada")[0], *inner, sep]
+    assert [cls, sep] == [bert.tokenizer.special.cls, bert.tokenizer.special.sep]
+    assert parts == [0] * len(bert.encode("Ada")[0]) + [1] * (len(inner) + 1)
+
+
+def test_a_tokenizer_that_begins_texts_has_a_template_that_does(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+    end = pieces.token_to_id(END)
+    pieces.post_processor = processors.TemplateProcessing(
+        single=f"{END} $A", special_tokens=[(END, end)]
+    )
+    pieces.save(str(folder / "tokenizer.json"))
+    run = import_folder(folder, tmp_path / "run")
+    assert run.recipe.template.document == "{bos}{document}"
+    assert run.encode(TEXT)[0] == [end, *run.tokenizer.encode(TEXT)] == pieces.encode(TEXT).ids
+
+
+def test_a_token_around_texts_that_has_no_role_is_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="a $A", special_tokens=[("a", pieces.token_to_id("a"))]
+    )
+    pieces.save(str(folder / "tokenizer.json"))
+    assert "puts a around each text" in refusal(folder, tmp_path / "run")
 
 
 def test_a_bert_has_a_token_for_what_it_does_not_know(folders: Path) -> None:
-    tokenizer = load_tokenizer(folders / "bert-run")
+    tokenizer = Tokenizer.load(folders / "bert-run")
     assert tokenizer.decode(tokenizer.encode("Ada ☃")) == "ada [UNK]"
 
 
 @pytest.mark.parametrize(
-    ("family", "special"), [("gpt2", END), ("bert", "[MASK]"), ("bert", "[PAD]")]
+    ("family", "special"), [("gpt2", END), ("bert", "[MASK]"), ("bert", "[PAD]"), ("bert", "[CLS]")]
 )
-def test_padding_and_mask_in_a_text_are_refused(folders: Path, family: str, special: str) -> None:
-    tokenizer = load_tokenizer(folders / f"{family}-run")
-    with pytest.raises(OutOfVocabularyError, match="reserved") as refused:
-        tokenizer.encode(f"Ada {special} was")
-    assert special in str(refused.value)
+def test_text_that_spells_a_special_token_is_ordinary_text(
+    folders: Path, family: str, special: str
+) -> None:
+    tokenizer = Tokenizer.load(folders / f"{family}-run")
+    ids = tokenizer.encode(f"Ada {special} was")
+    assert tokenizer.native.token_to_id(special) not in ids
+    if family == "gpt2":
+        assert tokenizer.decode(ids) == f"Ada {special} was"
 
 
 @FAMILIES
 def test_bytes_that_are_no_text_are_refused(folders: Path, family: str) -> None:
     with pytest.raises(OutOfVocabularyError, match="Unicode"):
-        load_tokenizer(folders / f"{family}-run").encode("Ada \udcff")
+        Tokenizer.load(folders / f"{family}-run").encode("Ada \udcff")
 
 
-@FAMILIES
-def test_json_brings_the_same_tokenizer_back(folders: Path, family: str) -> None:
-    tokenizer = load_tokenizer(folders / f"{family}-run")
-    again = tokenizer_from_json(tokenizer.to_json())
-    assert again.to_json() == tokenizer.to_json()
-    assert again.kind == "hugging-face"
-    assert again.encode(TEXT) == tokenizer.encode(TEXT)
+def test_special_tokens_are_those_of_the_files(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<pad>", "<turn>")
+    end, padding, turn = (pieces.get_vocab()[name] for name in (END, "<pad>", "<turn>"))
+    folder = gpt2_folder(tmp_path / "folder", pieces, {})
+    edit(folder / "config.json", pad_token_id=padding, eos_token_id=[end, turn])
+    run = import_folder(folder, tmp_path / "run")
+    expected = SpecialTokens(pad=padding, bos=end, eos=end, stop_ids=(end, turn))
+    assert run.tokenizer.special == expected
+    assert Run.load(tmp_path / "run").tokenizer.special == expected
 
 
-def test_other_numbers_are_another_fingerprint(tmp_path: Path) -> None:
-    """The same tokens in the same folder, of which another one is the padding."""
+def test_other_roles_are_another_fingerprint(tmp_path: Path) -> None:
     pieces = gpt2_pieces("<pad>")
-    plain = import_folder(gpt2_folder(tmp_path / "a", pieces, {}), tmp_path / "a-run")
+    plain = import_folder(gpt2_folder(tmp_path / "a", pieces, {}), tmp_path / "a-run").tokenizer
     padded = gpt2_folder(tmp_path / "b", pieces, {"pad": "<pad>"})
     own = import_folder(padded, tmp_path / "b-run").tokenizer
-    assert own.decode([PAD, MASK]) == f"<pad>{END}"
-    assert own.size == plain.tokenizer.size
-    assert own.fingerprint != plain.tokenizer.fingerprint
-
-
-@pytest.mark.parametrize("roles", [{"pad": END}, {}])
-def test_a_gpt2_that_pads_with_its_end_has_no_padding_of_its_own(
-    tmp_path: Path, roles: dict[str, str]
-) -> None:
-    pieces = gpt2_pieces()
-    end = pieces.token_to_id(END)
-    folder = gpt2_folder(tmp_path / "folder", pieces, roles, pad_token_id=end)
-    tokenizer = import_folder(folder, tmp_path / "run").tokenizer
-    assert tokenizer.decode([MASK]) == END
-    assert tokenizer.decode([PAD]) == "\N{REPLACEMENT CHARACTER}"  # a byte that is no text
-
-
-def test_a_padding_that_config_json_alone_names_is_taken(tmp_path: Path) -> None:
-    pieces = gpt2_pieces("<pad>")
-    padding = pieces.token_to_id("<pad>")
-    folder = gpt2_folder(tmp_path / "folder", pieces, {}, pad_token_id=padding)
-    assert import_folder(folder, tmp_path / "run").tokenizer.decode([PAD]) == "<pad>"
+    assert (plain.special.pad, own.special.pad) == (None, pieces.token_to_id("<pad>"))
+    assert own.fingerprint != plain.fingerprint
 
 
 @FAMILIES
@@ -300,7 +303,7 @@ def test_a_tokenizer_that_cuts_and_pads_does_so_no_longer(
     pieces.enable_truncation(4)
     pieces.enable_padding(length=64)
     pieces.save(str(folder / "tokenizer.json"))
-    ids = import_folder(folder, tmp_path / "run").tokenizer.encode(TEXT)
+    ids, _ = import_folder(folder, tmp_path / "run").encode(TEXT)
     assert len(ids) == len(PIECES[family].encode(TEXT).ids)
 
 
@@ -338,7 +341,7 @@ def assert_same_tokens(folder: Path, known: Path, out: Path) -> None:
     """Without tokenizer.json and what names the special tokens, which have the usual names."""
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
-    ours, wanted = import_folder(folder, out).tokenizer, load_tokenizer(known)
+    ours, wanted = import_folder(folder, out).tokenizer, Tokenizer.load(known)
     for text in (*BIOGRAPHIES, "Émile  Łódź\n☃ it's"):
         assert ours.encode(text) == wanted.encode(text)
         assert ours.decode(ours.encode(text)) == wanted.decode(wanted.encode(text))
@@ -453,11 +456,6 @@ def test_what_exists_is_not_touched(folders: Path, tmp_path: Path, existing: str
         ("gpt2", {"n_layer": 3}, "h.2."),
         ("gpt2", {"n_positions": 31}, "wpe.weight: has shape (32, 16)"),
         ("bert", {"intermediate_size": 32}, "intermediate.dense"),
-        ("gpt2", {"bos_token_id": 5}, "bos_token_id is 5"),
-        ("gpt2", {"eos_token_id": 50256}, "eos_token_id is 50256"),
-        ("bert", {"pad_token_id": 0}, "pad_token_id is 0"),
-        ("gpt2", {"pad_token_id": 301}, "ids from 0 to 300"),
-        ("bert", {"eos_token_id": "[SEP]"}, "names a special token [SEP]"),
     ],
 )
 def test_a_config_json_that_does_not_fit_is_refused(
@@ -477,9 +475,7 @@ def test_a_config_json_that_does_not_fit_is_refused(
     [
         ("gpt2", {"eos_token": "</s>"}, "has no </s>, its eos_token"),
         ("gpt2", {"eos_token": {"content": "</s>"}}, "has no </s>, its eos_token"),
-        ("gpt2", {"eos_token": "a"}, "eos_token_id is 300"),
         ("bert", {"mask_token": "<mask>"}, "has no <mask>, its mask_token"),
-        ("bert", {"mask_token": "[PAD]"}, "[PAD] and [PAD] have one id"),
     ],
 )
 def test_special_tokens_that_do_not_fit_are_refused(
@@ -517,8 +513,37 @@ def test_tensors_that_do_not_fit_are_named(
     assert name.partition(".")[2] in refusal(folder, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("family", "change", "says"),
+    [
+        (
+            "gpt2",
+            {"bos_token_id": 5},
+            "bos_token_id is 5 in config.json, but the tokenizer has <|e",
+        ),
+        ("gpt2", {"eos_token_id": 50256}, "eos_token_id is 50256 in config.json"),
+        ("bert", {"pad_token_id": 0}, r"the tokenizer has \[PAD\], 4; the tokenizer's is used"),
+        ("gpt2", {"pad_token_id": 301}, "pad_token_id is 301 in config.json, .* has no such token"),
+        ("bert", {"eos_token_id": "[SEP]"}, r"eos_token_id is \[SEP\] in config.json"),
+    ],
+)
+def test_a_special_id_that_disagrees_with_the_tokenizer_is_a_warning(
+    folder_of: Callable[[str], Path],
+    folders: Path,
+    tmp_path: Path,
+    family: str,
+    change: dict[str, object],
+    says: str,
+) -> None:
+    folder = folder_of(family)
+    edit(folder / "config.json", **change)
+    with pytest.warns(UserWarning, match=says):
+        run = import_folder(folder, tmp_path / "run")
+    assert run.tokenizer.special == Tokenizer.load(folders / f"{family}-run").special
+
+
 @FAMILIES
-def test_a_tokenizer_of_another_size_is_refused(
+def test_a_tokenizer_that_is_larger_than_the_model_is_refused(
     folder_of: Callable[[str], Path], tmp_path: Path, family: str
 ) -> None:
     folder, pieces = folder_of(family), tokenizers.Tokenizer.from_str(PIECES[family].to_str())
@@ -530,39 +555,74 @@ def test_a_tokenizer_of_another_size_is_refused(
     assert f"embeddings of {size}" in message
 
 
-def test_a_gpt2_without_anything_to_pad_with_is_refused(tmp_path: Path) -> None:
-    pieces = tokenizers.Tokenizer(models.WordLevel({"Ada": 0, "ÿ": 1, END: 2}, unk_token=END))
-    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
-    folder = gpt2_folder(tmp_path / "folder", pieces, {})
-    assert "no byte FF" in refusal(folder, tmp_path / "run")
+# Odd folders, in float64
 
 
-def test_a_vocabulary_with_gaps_is_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = folder_of("gpt2")
-    model = models.WordLevel({"Ada": 0, END: 300}, unk_token=END)
-    with_tokenizer(folder, tokenizers.Tokenizer(model), {})
-    assert "have gaps" in refusal(folder, tmp_path / "run")
+def odd_gpt2(folder: Path) -> Path:
+    """Special tokens in the middle of the ids, rows without a token, another bos_token_id."""
+    words = ["Ada", "was", "<s>", "born", "<|pad|>", "in", "Rome", "."]
+    native = tokenizers.Tokenizer(models.WordLevel({w: i + 3 for i, w in enumerate(words)}))
+    native.pre_tokenizer = pre_tokenizers.Whitespace()
+    native.add_special_tokens(["<s>", "<|pad|>"])
+    settings: dict[str, Any] = {"vocab_size": 17, "n_positions": 32, "bos_token_id": 3}
+    tiny_gpt2(**settings, eos_token_id=5, pad_token_id=7).save_pretrained(folder)
+    return with_tokenizer(folder, native, {"bos": "<s>", "eos": "<s>", "pad": "<|pad|>"})
 
 
-def test_a_gpt2_that_ends_each_text_is_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder, pieces = folder_of("gpt2"), gpt2_pieces()
-    pieces.post_processor = processors.TemplateProcessing(
-        single=f"{END} $A", special_tokens=[(END, pieces.token_to_id(END))]
+def odd_bert(folder: Path) -> Path:
+    """The same."""
+    words = ["Ada", "[SEP]", "was", "[MASK]", "born", "[UNK]", "[PAD]", "in", "[CLS]", "Rome", "."]
+    vocabulary = {word: i + 3 for i, word in enumerate(words)}
+    native = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    native.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    native.add_special_tokens(list(BERT_SPECIAL.values()))
+    ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
+    native.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
-    pieces.save(str(folder / "tokenizer.json"))
-    assert "puts tokens around each text" in refusal(folder, tmp_path / "run")
+    settings: dict[str, Any] = {"vocab_size": 21, "bos_token_id": 3, "pad_token_id": 9}
+    tiny_bert(**settings).save_pretrained(folder)
+    return with_tokenizer(folder, native, BERT_SPECIAL | {"bos": "[CLS]"})
 
 
-def test_pieces_with_probabilities_are_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_an_odd_folder_computes_the_same_on_the_same_ids(tmp_path: Path, family: str) -> None:
+    """To 1e-10 in float64, where sums of some ten terms are rounded by 1e-15."""
+    folder = {"gpt2": odd_gpt2, "bert": odd_bert}[family](tmp_path / "folder")
+    with pytest.warns(UserWarning, match="bos_token_id is 3 in config.json, but the tokenizer has"):
+        import_folder(folder, tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path / "folder")
+    kind: Any = GPT2LMHeadModel if family == "gpt2" else BertForMaskedLM
+    model = kind.from_pretrained(folder, dtype=torch.float64)
+    run.model.double()
+    text = "Ada was born in Rome ."
+    found = theirs([text, text], return_tensors="pt").input_ids
+    assert run.encode(text)[0] == found[0].tolist()
+    anything = torch.randint(0, model.config.vocab_size, (2, 9))  # rows without a token too
+    with torch.inference_mode():
+        for ids in (found, anything):
+            torch.testing.assert_close(run.model(ids), model(ids).logits, rtol=0, atol=1e-10)
+    if family == "bert":
+        pair = theirs("Ada was", "born in", return_tensors="pt", return_token_type_ids=True)
+        ids, segments = run.encode("Ada was", "born in")
+        assert (ids, segments) == (pair.input_ids[0].tolist(), pair.token_type_ids[0].tolist())
+        with torch.inference_mode():
+            ours = run.model(pair.input_ids, torch.tensor([len(ids)]), pair.token_type_ids)
+            torch.testing.assert_close(ours, model(**pair).logits, rtol=0, atol=1e-10)
+
+
+def test_an_imported_model_is_finetuned_on_questions_and_answers_them(
+    folders: Path, tmp_path: Path
 ) -> None:
-    folder = folder_of("bert")
-    pieces = tokenizers.Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0)], unk_id=0))
-    pieces.add_special_tokens(list(BERT_SPECIAL.values()))
-    edit(folder / "config.json", pad_token_id=pieces.token_to_id("[PAD]"))
-    with_tokenizer(folder, pieces, BERT_SPECIAL)
-    assert "of the kind Unigram" in refusal(folder, tmp_path / "run")
+    run = Run.load(folders / "gpt2-run")
+    settings = ["finetuning.epochs=1", "finetuning.batch=4"]
+    tuned = api.finetune(run, QUESTIONS, out=tmp_path / "tuned", settings=settings)
+    end = tuned.tokenizer.special.require("eos")
+    batch = plan_finetuning(run, QUESTIONS, tmp_path / "other", settings=settings).sampler.batch(0)
+    assert batch.labels.eq(end).sum(1).tolist() == [2] * len(batch.labels)
+    (text,) = api.generate(tuned, [QUESTIONS[0].text], max_new_tokens=3)
+    assert not text.startswith(QUESTIONS[0].text)
+    (raw,) = api.generate(tuned, [QUESTIONS[0].text], max_new_tokens=3, raw=True)
+    assert raw.startswith(QUESTIONS[0].text)
+    assert Tokenizer.load(tmp_path / "tuned").fingerprint == run.tokenizer.fingerprint

@@ -1,4 +1,4 @@
-"""What each family writes, from its prompts and back to text; beams of what reads a source."""
+"""What each family generates, from its prompts and back to text; beams of what reads a source."""
 
 import msgspec
 import pytest
@@ -6,14 +6,15 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
+from regard.decoding.prompts import encode_prompts
 from regard.errors import UserError
+from regard.evaluation.answers import answer_questions
 from regard.evaluation.tasks import predict
-from regard.evaluation.writing import writer
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.text.vocabulary import MASK, PAD, SPECIAL
 from regard.training import plan_task
+from tiny import MASK, PAD
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -26,7 +27,7 @@ from tiny_tasks import (
 
 PROMPTS = ["ab", "c ba b", "cccc"]
 EXAMPLES = [Example(text=text, answer="ab c", where="") for text in PROMPTS]
-PADDING = SPECIAL[PAD]
+PADDING = "□"
 READING = {
     "encoder-decoder": ("model.encoder.context_length=24", "model.decoder.context_length=12"),
     "rnn-encoder-decoder": ("model.context_length=12",),
@@ -70,10 +71,10 @@ def without_task(run: Run) -> Run:
 def test_a_language_model_continues_its_prompts(family: str) -> None:
     run = without_task(answering(family))
     ids = [run.tokenizer.encode(prompt) for prompt in PROMPTS]
-    asked = writer(run, PROMPTS, CPU.device)
+    asked = encode_prompts(run, PROMPTS, CPU.device)
     assert asked.starts == [[MASK, *row] for row in ids]
     assert asked.shown == ids
-    assert asked.room == 24 + 1 - (1 + 6)
+    assert asked.max_new_tokens == 24 + 1 - (1 + 6)
     assert asked.text(1, run.tokenizer.encode("a bc"), None) == "c ba ba bc"
     assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "c ba ba"
 
@@ -81,9 +82,9 @@ def test_a_language_model_continues_its_prompts(family: str) -> None:
 @pytest.mark.parametrize("family", CONTINUING)
 def test_after_a_task_it_answers_behind_its_prompts(family: str) -> None:
     run = answering(family)
-    asked = writer(run, PROMPTS, CPU.device, 5)
+    asked = encode_prompts(run, PROMPTS, CPU.device, max_new_tokens=5)
     assert asked.starts == [[MASK, *run.tokenizer.encode(prompt), MASK] for prompt in PROMPTS]
-    assert asked.room == 5
+    assert asked.max_new_tokens == 5
     assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "a"
 
 
@@ -91,7 +92,7 @@ def test_after_a_task_it_answers_behind_its_prompts(family: str) -> None:
 def test_after_a_probe_it_goes_on_as_the_rows_do(family: str) -> None:
     # BUG: a ⁇ before and behind, which no row of a probe has.
     run = sharp_run(task_recipe("copy", family))
-    asked = writer(run, ["3 5 4 2 0 3"], CPU.device)
+    asked = encode_prompts(run, ["3 5 4 2 0 3"], CPU.device)
     ids = run.tokenizer.encode("3 5 4 2 0 3")
     assert asked.starts == asked.shown == [ids]
     assert asked.text(0, run.tokenizer.encode("5"), None) == "3 5 4 2 0 3 5"
@@ -100,16 +101,16 @@ def test_after_a_probe_it_goes_on_as_the_rows_do(family: str) -> None:
 @pytest.mark.parametrize("family", READING)
 def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
     run = reading(family)
-    asked = writer(run, PROMPTS, CPU.device)
+    asked = encode_prompts(run, PROMPTS, CPU.device)
     assert asked.starts == [[MASK]] * 3
-    assert asked.room == 12
+    assert asked.max_new_tokens == 12
     assert asked.text(2, run.tokenizer.encode("ab c"), None) == "ab c"
 
 
 @pytest.mark.parametrize("family", LABELING | EMBEDDING)
 def test_what_gives_no_tokens_writes_nothing(family: str) -> None:
     with pytest.raises(UserError, match="this needs a causal language model") as error:
-        writer(answering(family), PROMPTS, CPU.device)
+        encode_prompts(answering(family), PROMPTS, CPU.device)
     assert "\n" not in str(error.value)
 
 
@@ -131,15 +132,41 @@ def test_a_prompt_that_does_not_fit_is_named(
 ) -> None:
     run = reading(family) if family in READING else answering(family)
     with pytest.raises(UserError, match=f"^{says}"):
-        writer(run, prompts, CPU.device, new)
+        encode_prompts(run, prompts, CPU.device, max_new_tokens=new)
 
 
 @pytest.mark.parametrize(("family", "longest", "new"), [("decoder", 22, 1), ("decoder", 20, 3)])
 def test_the_last_new_token_is_not_read_and_needs_no_place(
     family: str, longest: int, new: int
 ) -> None:
-    assert writer(answering(family), ["a" * longest], CPU.device, new).room == new
-    assert writer(answering(family), ["a" * longest], CPU.device).room == new
+    run, prompts = answering(family), ["a" * longest]
+    assert encode_prompts(run, prompts, CPU.device, max_new_tokens=new).max_new_tokens == new
+    assert encode_prompts(run, prompts, CPU.device).max_new_tokens == new
+
+
+def questions_run(*settings: str) -> Run:
+    """A run that was trained on questions, with a template of its own."""
+    template = ("template.prompt=Q: {question}", "template.completion=A{sep}{answer}{eos}")
+    run = without_task(answering("decoder", "tokenizer.kind=byte-pairs", *template, *settings))
+    run.origin["questions"] = 6
+    return run
+
+
+def test_a_run_of_questions_answers_in_its_template_and_continues_only_raw() -> None:
+    run = questions_run()
+    encode = run.tokenizer.encode
+    asked = encode_prompts(run, PROMPTS, CPU.device)
+    assert asked.starts == [[*encode("Q: "), *encode(p), *encode("A"), MASK] for p in PROMPTS]
+    assert asked.text(0, encode("ab"), None) == "ab"
+    raw = encode_prompts(run, PROMPTS, CPU.device, raw=True)
+    assert raw.starts == [[MASK, *encode(p)] for p in PROMPTS]
+    assert raw.text(0, encode("ab"), None) == f"{PROMPTS[0]} ab"
+    (found,) = answer_questions(run, [Example(text=PROMPTS[0])], CPU, max_new_tokens=4)
+    (text,) = api.generate(run, [PROMPTS[0]], max_new_tokens=4)
+    assert text.strip() == found.answered
+    assert api.generate(run, [PROMPTS[0]], max_new_tokens=4, raw=True)[0].startswith(PROMPTS[0])
+    (best,) = api.beam_search(run, [PROMPTS[0]], num_beams=1, max_new_tokens=4, raw=True)
+    assert best[0].text.startswith(PROMPTS[0])
 
 
 # texts

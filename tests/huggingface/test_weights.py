@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention.config import SoftmaxConfig
 from regard.errors import UserError
-from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
+from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from tiny_hugging_face import tensors_of, tiny_bert, tiny_gpt2
 
 FAMILIES = pytest.mark.parametrize("family", ["gpt2", "bert"])

@@ -1,29 +1,28 @@
-"""A folder of Hugging Face with a GPT-2 or a BERT becomes a run.
+"""Import of a Hugging Face folder with a GPT-2 or a BERT.
 
 Nothing is unpickled, and nothing is fetched.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import regard
 from regard.errors import UserError
+from regard.huggingface.tokenizer import read_tokenizer, template_of
+from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from regard.models.config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig, ModelConfig
-from regard.runs.hugging_face_tokenizer import read_tokenizer
-from regard.runs.hugging_face_weights import bert_config, bert_weights, gpt2_config, gpt2_weights
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, read_table, read_tensors
 from regard.text.config import HuggingFaceConfig
 
 
 def import_folder(folder: Path, out: Path) -> Run:
-    """The model and tokenizer of a folder, saved as a run and in evaluation mode.
+    """Save the model and tokenizer of a folder as a run, and return it in evaluation mode.
 
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
@@ -31,25 +30,42 @@ def import_folder(folder: Path, out: Path) -> Run:
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
-    hf = _importable(folder / "config.json", read_config(folder))
-    family = _FAMILIES[hf["model_type"]]
-    tokenizer, order = read_tokenizer(folder, hf)
+    hf = read_config(folder)
+    family = _FAMILIES.get(str(hf.get("model_type")))
+    if family is None:
+        raise UserError(
+            f"{folder / 'config.json'}: model_type is {hf.get('model_type')}; what can be imported "
+            f"is {' and '.join(_FAMILIES)}"
+        )
+    tokenizer = read_tokenizer(folder, hf)
     files = weight_files(folder)
-    tensors = _read_all(files)
+    tensors = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
     try:
         config = family.config(hf)
         weights = family.weights(tensors, config)
+        template = template_of(tokenizer, hf["model_type"])
     except UserError as error:
         raise UserError(f"{folder}: {error}") from None
     rows = len(weights["body.embedding.weight"])
-    if rows != tokenizer.size:
+    if rows < tokenizer.size:
         raise UserError(
             f"{folder}: its tokenizer has {tokenizer.size} tokens, but its model has embeddings of "
             f"{rows}; save a model and a tokenizer that belong together"
         )
-    run = Run.new(out, _recipe(config, family.head), tokenizer, _origin(folder, files))
-    run.model.load_state_dict(_reordered(weights, order))
-    _save(run)
+    recipe = Recipe(
+        # Windows begin with nothing, so a tokenizer that begins texts is for documents in lines.
+        data=DataConfig(documents="files" if template.document == "{document}" else "lines"),
+        tokenizer=HuggingFaceConfig(vocab_size=None if rows == tokenizer.size else rows),
+        template=template,
+        model=config,
+        head=family.head,
+        finetuning=_FINETUNING,
+    )
+    run = Run.new(out, recipe, tokenizer, _origin(folder, files))
+    run.model.load_state_dict(weights)
+    out.mkdir(parents=True)
+    run.save_weights()  # first: a folder without config.toml, as a kill may leave it, is no run
+    run.save_description()
     run.model.eval()
     return run
 
@@ -68,8 +84,8 @@ _FAMILIES = {
     "bert": _Family(bert_config, bert_weights, MaskedLMHeadConfig()),
 }
 
-_PER_TOKEN = ("body.embedding.weight", "head.weight", "head.scores.weight", "head.scores.bias")
-"""Weights that have a row for each token."""
+_FINETUNING = TrainingConfig(epochs=3, batch=16, lr=5e-5)
+"""Devlin et al., 2019, appendix A.3: 2 to 4 epochs, batches of 16 or 32, rates of 2e-5 to 5e-5."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -82,15 +98,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{folder}: is no folder of a Hugging Face model: it has no config.json")
     return read_table(path)
-
-
-def _importable(path: Path, hf: dict[str, Any]) -> dict[str, Any]:
-    kind = hf.get("model_type")
-    if str(kind) not in _FAMILIES:
-        raise UserError(
-            f"{path}: model_type is {kind}; what can be imported is {' and '.join(_FAMILIES)}"
-        )
-    return hf
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -115,32 +122,6 @@ def weight_files(folder: Path) -> list[Path]:
     raise UserError(f"{folder}: has no model.safetensors; save the model's weights as safetensors")
 
 
-def _read_all(files: Iterable[Path]) -> dict[str, Tensor]:
-    return {name: tensor for file in files for name, tensor in read_tensors(file).items()}
-
-
-def _reordered(weights: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:
-    """The weights with a row for each token where the tokenizer looks for it."""
-    rows = torch.tensor(order)
-    return {
-        name: tensor[rows] if name in _PER_TOKEN else tensor for name, tensor in weights.items()
-    }
-
-
-def _recipe(model: ModelConfig, head: HeadConfig) -> Recipe:
-    """Texts are read in windows without a mark; finetuning is as gentle as in Devlin et al., 2019.
-
-    Their appendix A.3 advises 2 to 4 epochs, rows of 16 or 32, and a rate of 2e-5 to 5e-5.
-    """
-    return Recipe(
-        data=DataConfig(documents="files", begin_mark=False),
-        tokenizer=HuggingFaceConfig(),
-        model=model,
-        head=head,
-        finetuning=TrainingConfig(epochs=3, batch=16, lr=5e-5),
-    )
-
-
 def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
     """Where the run comes from; of one file of weights the fingerprint is what sha256sum shows."""
     digest = hashlib.sha256()
@@ -152,10 +133,3 @@ def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
         "folder": str(folder),
         "fingerprint": digest.hexdigest()[:16],
     }
-
-
-def _save(run: Run) -> None:
-    """The weights first: a folder without config.toml, as a kill may leave it, is no run."""
-    run.path.mkdir(parents=True)
-    run.save_weights()
-    run.save_description()

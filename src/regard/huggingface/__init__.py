@@ -1,0 +1,1 @@
+"""Hugging Face models as runs: their configuration, tokenizer and weights."""

@@ -1,0 +1,209 @@
+"""The tokenizer of a Hugging Face folder as it is: its file, ids and special tokens."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from regard.errors import UserError
+from regard.files import read_text
+from regard.runs.run import read_table
+from regard.text.special_tokens import ROLES
+from regard.text.template import TemplateConfig
+from regard.text.tokenizer import OutOfVocabularyError, Tokenizer
+
+_USUAL = {
+    "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
+    "bert": {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+}
+"""The special tokens of each type of model where its files don't name others."""
+
+
+def read_tokenizer(folder: Path, hf: Mapping[str, Any]) -> Tokenizer:
+    """Return the tokenizer of a folder with the special tokens of its files.
+
+    `hf` is the folder's config.json, whose special ids are used only where the tokenizer's files
+    name no token; a warning says where they disagree.
+
+    Raises:
+        UserError: files are missing or damaged, or the vocabulary lacks a special token.
+    """
+    settings = _read_settings(folder)
+    native, file = _read_native(folder, hf["model_type"], settings)
+    usual = _USUAL[hf["model_type"]].items()
+    names = {role: name for role, name in usual if native.token_to_id(name) is not None}
+    names |= _named(settings)
+    stops = hf.get("eos_token_id")
+    more = {"stop_ids": tuple(stops)} if isinstance(stops, list) else {}
+    try:
+        return Tokenizer(native, _agree(names, hf, native), unknown="unk", file=file, **more)
+    except ValueError as error:
+        raise UserError(
+            f"{folder}: its tokenizer has {error}; name another in tokenizer_config.json"
+        ) from None
+
+
+def template_of(tokenizer: Tokenizer, model_type: str) -> TemplateConfig:
+    """Return the template that puts around texts what the tokenizer's post-processor does.
+
+    Raises:
+        UserError: that is a token without a role.
+    """
+    sample, text = _sample(tokenizer)
+    whole = tokenizer.native.encode(sample).ids
+    start = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
+    before = _roles(tokenizer, whole[:start], ("bos", "cls"))
+    after = _roles(tokenizer, whole[start + len(text) :], ("eos", "sep"))
+    if model_type == "bert":  # Devlin et al., 2019, §3
+        before, after = before or "{cls}", after or "{sep}"
+    separator = "{sep}" if tokenizer.special.sep is not None else "{eos}"
+    end = "{eos}" if tokenizer.special.eos is not None else "{sep}"
+    first, second = (separator, "") if model_type == "bert" else ("", separator)
+    return TemplateConfig(
+        document=f"{before}{{document}}{after}",
+        prompt=f"{before}{{question}}{after}",
+        completion=f"{separator}{{answer}}{end}",
+        pair=(f"{{first}}{first}", f"{second}{{second}}"),
+    )
+
+
+def _sample(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """A text that the tokenizer knows, and its ids."""
+    for text in ("a", *tokenizer.native.get_vocab()):
+        with suppress(OutOfVocabularyError):
+            if ids := tokenizer.encode(text):
+                return text, ids
+    raise UserError("the tokenizer encodes none of its own tokens; save it again")
+
+
+def _roles(tokenizer: Tokenizer, ids: Sequence[int], likely: tuple[str, ...]) -> str:
+    """Ids as the roles of a template, the likely ones first."""
+    special = tokenizer.special
+    named = {getattr(special, role): role for role in (*ROLES, *reversed(likely))}
+    for i in ids:
+        if i not in named:
+            raise UserError(
+                f"the tokenizer puts {tokenizer.decode([i])} around each text, which has no role; "
+                "name it in tokenizer_config.json"
+            )
+    return "".join(f"{{{named[i]}}}" for i in ids)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """The fields of tokenizer_config.json, and of the older special_tokens_map.json."""
+    paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
+    tables = [read_table(path) for path in paths if path.is_file()]
+    return {name: value for table in tables for name, value in table.items()}
+
+
+def _named(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The special token of each role that the settings name."""
+    given = {role: settings.get(f"{role}_token") for role in ROLES}
+    texts = {
+        role: token.get("content") if isinstance(token, dict) else token
+        for role, token in given.items()
+    }
+    return {role: str(text) for role, text in texts.items() if text is not None}
+
+
+def _agree(
+    names: Mapping[str, str], hf: Mapping[str, Any], native: tokenizers.Tokenizer
+) -> dict[str, str]:
+    """The special tokens, with those of which config.json gives the id alone."""
+    agreed = dict(names)
+    for role in ROLES:
+        found = hf.get(f"{role}_token_id")
+        if found is None or isinstance(found, list):
+            continue
+        token = native.id_to_token(found) if isinstance(found, int) and found >= 0 else None
+        if token is not None:
+            agreed.setdefault(role, token)
+        own = agreed.get(role)
+        if own is None or native.token_to_id(own) not in (found, None):
+            has = "has no such token" if own is None else f"has {own}, {native.token_to_id(own)}"
+            warnings.warn(
+                f"{role}_token_id is {found} in config.json, but the tokenizer {has}; "
+                "the tokenizer's is used",
+                stacklevel=2,
+            )
+    return agreed
+
+
+# Files
+
+_Build = Callable[[Sequence[Path], Mapping[str, Any]], tokenizers.Tokenizer]
+
+
+def _read_native(
+    folder: Path, model_type: str, settings: Mapping[str, Any]
+) -> tuple[tokenizers.Tokenizer, str | None]:
+    """The tokenizer and the text of its tokenizer.json; it may lie in older files instead."""
+    whole = folder / "tokenizer.json"
+    names, build = _OLDER[model_type]
+    paths = [folder / name for name in names]
+    if not whole.is_file() and not all(path.is_file() for path in paths):
+        raise UserError(
+            f"{folder}: has no tokenizer, neither tokenizer.json nor {' and '.join(names)}; "
+            "save the tokenizer beside the model"
+        )
+    try:
+        if not whole.is_file():
+            return build(paths, settings), None
+        native = tokenizers.Tokenizer.from_str(read_text(whole))
+        return native, whole.read_bytes().decode()  # kept as it is, line ends too
+    except UserError:
+        raise
+    except Exception as error:  # the tokenizers package raises bare exceptions
+        damaged = whole if whole.is_file() else paths[0]
+        raise UserError(f"{damaged}: is no tokenizer ({error}); restore it from a copy") from None
+
+
+def _byte_pairs(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """Byte pairs over bytes (Radford et al., 2019, §2.2)."""
+    vocabulary, merges = map(str, paths)
+    native = tokenizers.Tokenizer(models.BPE.from_file(vocabulary, merges))
+    native.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=bool(settings.get("add_prefix_space", False))
+    )
+    native.decoder = decoders.ByteLevel()
+    return _with_specials(native, _USUAL["gpt2"] | _named(settings))
+
+
+def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """Word pieces as in BERT, uncased where tokenizer_config.json doesn't say otherwise."""
+    names = _USUAL["bert"] | _named(settings)
+    model = models.WordPiece.from_file(str(paths[0]), unk_token=names["unk"])
+    native = tokenizers.Tokenizer(model)
+    native.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=bool(settings.get("do_lower_case", True)),
+    )
+    native.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    native.decoder = decoders.WordPiece()
+    native = _with_specials(native, names)
+    cls, sep = names["cls"], names["sep"]
+    native.post_processor = processors.TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(token, native.token_to_id(token)) for token in {cls: 0, sep: 0}],
+    )
+    return native
+
+
+def _with_specials(native: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """Mark the special tokens of the vocabulary; none is added to it."""
+    known = [t for t in dict.fromkeys(names.values()) if native.token_to_id(t) is not None]
+    native.add_special_tokens(known)
+    return native
+
+
+_OLDER: dict[str, tuple[tuple[str, ...], _Build]] = {
+    "gpt2": (("vocab.json", "merges.txt"), _byte_pairs),
+    "bert": (("vocab.txt",), _word_pieces),
+}
+"""The older files of a tokenizer, and what makes it of them."""

@@ -1,0 +1,126 @@
+"""Templates: special tokens and fixed texts around the fields of an example."""
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec.structs import asdict
+
+from regard.config import Config
+from regard.text.special_tokens import ROLES
+from regard.text.tokenizer import Tokenizer
+
+
+class TemplateConfig(Config, frozen=True):
+    """Special tokens, {bos}, {eos}, {sep} and so on, and fixed texts around each field."""
+
+    document: str = "{bos}{document}{eos}"
+    """A document of a corpus, for models that continue texts."""
+    prompt: str = "{bos}{question}"
+    """A question, or a text that an encoder reads."""
+    completion: str = "{sep}{answer}{eos}"
+    """Continuation of the prompt, which alone carries loss; generation begins at {answer}."""
+    pair: tuple[str, str] = ("{first}", "{sep}{second}")
+    """Two texts in the place of one, as the first and second segment (token types 0 and 1)."""
+    source: str = "{source}"
+    """Source of a sequence-to-sequence model."""
+    target: str = "{target}{eos}"
+    """Its target, which follows the tokenizer's decoder start."""
+
+    def __post_init__(self) -> None:
+        for field, text in self.texts.items():
+            _parse(text, field)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The part of the template around each field."""
+        names = {"prompt": "question", "completion": "answer"}
+        parts = {names.get(name, name): text for name, text in asdict(self).items()}
+        first, second = parts.pop("pair")
+        return parts | {"first": first, "second": second}
+
+
+@dataclass(frozen=True)
+class Affixes:
+    """The ids before and behind a field."""
+
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.suffix)
+
+    def around(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids of a field with those around it."""
+        return [*self.prefix, *ids, *self.suffix]
+
+
+def _around(field: str) -> "cached_property[Affixes]":
+    """The ids around a field, found when they are needed."""
+    return cached_property(lambda template: template.encode_affixes(field))
+
+
+class Template:
+    """A template in the ids of a tokenizer. Fields are encoded apart and never parsed."""
+
+    document, prompt, completion = _around("document"), _around("question"), _around("answer")
+    first, second = _around("first"), _around("second")
+    source, target = _around("source"), _around("target")
+
+    def __init__(self, config: TemplateConfig, tokenizer: Tokenizer) -> None:
+        self._texts, self.tokenizer = config.texts, tokenizer
+
+    def open_answer(self, prompt: Sequence[int]) -> list[int]:
+        """Return the row that the answer to a prompt continues."""
+        return [*prompt, *self.completion.prefix]
+
+    def join(
+        self, outer: Affixes, first: Sequence[int], second: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """Return one text or two as a row of ids, and the segment of each id."""
+        if second is None:
+            row = outer.around(first)
+            return row, [0] * len(row)
+        one = [*outer.prefix, *self.first.around(first)]
+        other = [*self.second.around(second), *outer.suffix]
+        return [*one, *other], [0] * len(one) + [1] * len(other)
+
+    def encode_affixes(self, field: str) -> Affixes:
+        """Return the ids around a field.
+
+        Raises:
+            UserError: the tokenizer lacks a special token or a text of the template.
+        """
+        ids: list[list[int]] = [[]]
+        for literal, name in _parse(self._texts[field], field):
+            ids[-1] += self.tokenizer.encode(literal)
+            if name == field:
+                ids.append([])
+            elif name is not None:
+                ids[-1].append(self.tokenizer.special.require(name))
+        prefix, suffix = ids
+        return Affixes(tuple(prefix), tuple(suffix))
+
+
+def _parse(text: str, field: str) -> list[tuple[str, str | None]]:
+    """Return literals, each with the role or field that follows it, if any.
+
+    Raises:
+        ValueError: the field isn't there exactly once, or a name is neither a role nor the field.
+    """
+    parts, literal = list[tuple[str, str | None]](), ""
+    for piece, name, _, _ in string.Formatter().parse(text):
+        literal += piece  # a doubled brace splits it
+        if name is not None:
+            parts.append((literal, name))
+            literal = ""
+    parts.append((literal, None))
+    names = [name for _, name in parts if name is not None]
+    for name in names:
+        if name not in (*ROLES, field):
+            allowed = ", ".join((field, *ROLES))
+            raise ValueError(f"{text!r}: {{{name}}} is neither field nor role; allowed: {allowed}")
+    if names.count(field) != 1:
+        raise ValueError(f"{text!r}: {{{field}}} must occur once")
+    return parts
