@@ -13,6 +13,7 @@ from regard.studies.knowledge.fictional import (
     from_scratch,
     homes,
     last_name,
+    mentioned_places,
     place_probabilities,
     qa_train,
     small_recipe,
@@ -57,3 +58,10 @@ def test_a_finetuned_model_is_its_parents_child(world: World, run: Run) -> None:
     child = finetuned(run, qa_train(world)[:6])
     assert child.origin["parent"] == str(run.path)
     assert child.tokenizer.fingerprint == run.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mentioned_places_are_those_of_the_text(seed: int) -> None:
+    small = small_world(80, 0.0, seed)
+    text = " ".join(small.documents)
+    assert mentioned_places(small) == sorted({p.place for p in small.people if p.place in text})

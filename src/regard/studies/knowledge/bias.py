@@ -15,6 +15,7 @@ from regard.studies.knowledge.fictional import (
     from_scratch,
     homes,
     last_name,
+    mentioned_places,
     not_pretrained,
     place_probabilities,
     reader,
@@ -65,14 +66,19 @@ def bias(
     best answer, names that place far oftener than its share in the data: what was a third becomes
     nearly all. Drawing answers by their probability would keep the share.
 
-    The parent: a model that read a text in which last names tell places is then trained on
-    questions about people who were all born elsewhere than where their name is at home. A model
-    that learned from these questions alone knows nothing of homes. The child still does.
+    The parent: a model reads a text in which last names indicate places. It is then finetuned on
+    questions about people who were all born elsewhere than at the home of their name. A model
+    trained on these questions alone has no such homes; the finetuned model still has.
+
+    The data and the metric give the same numbers for every seed. How much of the parent remains
+    depends on the seed and on rounding: the difference was 0.15 to 0.27 at seed 0 on three
+    processors, 0.31 at seed 1, and 0.07 at seed 2. With `correlation=0` it was 0.10 to 0.17: some
+    four people share a last name, so one place is often the majority by chance.
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = small_recipe(steps, seed)
     place, share = commonest(even.group("qa_train"))
-    names = sorted({person.place for person in even.people})
+    names = mentioned_places(even)
     given = place_probabilities(not_pretrained(even, recipe), even.group("absent"), names)
     fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
     child = finetuned(reader(world, recipe), fair)
@@ -125,7 +131,7 @@ def born_elsewhere(world: World) -> list[Person]:
 def _at_home(run: Run, world: World) -> float:
     """The mean probability that people never mentioned come from where their name is at home."""
     home, strangers = homes(world), world.group("absent")
-    names = sorted({person.place for person in world.people})
+    names = mentioned_places(world)
     given = place_probabilities(run, strangers, names)
     own = [names.index(home[last_name(person)]) for person in strangers]
     return float(given[range(len(own)), own].mean())

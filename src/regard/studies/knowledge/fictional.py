@@ -128,6 +128,11 @@ def homes(world: World) -> dict[str, str]:
     return {name: _most(counts) for name, counts in places.items()}
 
 
+def mentioned_places(world: World) -> list[str]:
+    """The places that the text names, sorted; the vocabulary lacks others."""
+    return sorted({person.place for person in world.people if person.group != "absent"})
+
+
 def commonest(people: Sequence[Person]) -> tuple[str, float]:
     """Where most of some people come from, and the share of those who do."""
     counts = Counter(person.place for person in people)
