@@ -65,7 +65,7 @@ class Structure:
     trains=True,
 )
 def structures(
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 1000,
+    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 2000,
     wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.8,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of texts and weights")] = 0,
 ) -> Evidence:
