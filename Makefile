@@ -10,7 +10,7 @@ OMP_NUM_THREADS ?= 1
 SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8
 PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
 # Those whose numbers depend on how a machine adds.
-NUMERICAL := $(addprefix tests/,attention decoding evaluation explorer metrics models positions text training)
+NUMERICAL := $(addprefix tests/,attention data decoding evaluation explorer huggingface metrics models positions text training)
 BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 

@@ -54,8 +54,8 @@ def main() -> None:
 def measured(model: str, name: str, picture: Path, *flags: str) -> list[dict[str, Any]]:
     """The numbers of `regard head-scores`, a head each."""
     place = FIGURES / f"{name}.json"
-    wishes = ("--random", "50", "--out", str(picture), "--json", str(place), *flags)
-    if run(["head-scores", model, str(DOCS / "minilm.txt"), *wishes]):
+    options = ("--random", "50", "--out", str(picture), "--json", str(place), *flags)
+    if run(["head-scores", model, str(DOCS / "minilm.txt"), *options]):
         sys.exit(1)
     found: list[dict[str, Any]] = json.loads(place.read_text(encoding="utf-8"))
     return found
@@ -76,8 +76,8 @@ def table_of_kinds(heads: list[dict[str, Any]]) -> str:
     lines = ["| pattern | strongest heads (layer.head) |", "|---|---|"]
     for kind in (*KINDS, "sink", *TWICE):
         best = sorted(heads, key=lambda head: -head[kind])[:3]
-        told = ", ".join(f"{h['layer']}.{h['head']} {h[kind]:.2f}" for h in best)
-        lines.append(f"| {kind} | {told} |")
+        shown = ", ".join(f"{h['layer']}.{h['head']} {h[kind]:.2f}" for h in best)
+        lines.append(f"| {kind} | {shown} |")
     return "\n".join(lines)
 
 

@@ -40,45 +40,45 @@ def asked(pairs: list[tuple[str, str]]) -> list[Example]:
 
 @given(pairs, st.integers(1, 30))
 def test_long_texts_lose_their_ends_and_are_counted(
-    pairs: list[tuple[str, str]], room: int
+    pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
-    encoded = encode_texts(BARE, Affixes(), asked(pairs), room)
-    assert [ABC.decode(row) for row in encoded.rows] == [text[:room] for text, _ in pairs]
-    assert encoded.cut == sum(len(text) > room for text, _ in pairs)
+    encoded = encode_texts(BARE, Affixes(), asked(pairs), max_tokens)
+    assert [ABC.decode(row) for row in encoded.rows] == [text[:max_tokens] for text, _ in pairs]
+    assert encoded.cut == sum(len(text) > max_tokens for text, _ in pairs)
 
 
 @given(pairs, st.integers(2, 60))
 def test_of_two_long_texts_the_longer_one_loses_its_end(
-    pairs: list[tuple[str, str]], room: int
+    pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
     asked = [Example(text=text, second=second) for text, second in pairs]
-    encoded = encode_texts(BARE, Affixes(), asked, room)
+    encoded = encode_texts(BARE, Affixes(), asked, max_tokens)
     cut = 0
     for (text, second), row, parts in zip(pairs, encoded.rows, encoded.segments, strict=True):
         one, other = ([i for i, p in zip(row, parts, strict=True) if p == of] for of in (0, 1))
         assert row == [*one, *other]
         assert text.startswith(ABC.decode(one))
         assert f"⁇{second}".startswith(ABC.decode(other))
-        assert len(row) == min(len(text) + 1 + len(second), room)
+        assert len(row) == min(len(text) + 1 + len(second), max_tokens)
         # One that is cut is as long as the other, or longer.
         kept = len(other) - 1
         assert len(one) == len(text) or len(one) >= kept
         assert kept == len(second) or kept >= len(one) - 1
-        cut += len(text) + 1 + len(second) > room
+        cut += len(text) + 1 + len(second) > max_tokens
     assert encoded.cut == cut
 
 
 @given(st.lists(st.lists(words, min_size=1, max_size=4), min_size=1), st.integers(1, 30))
-def test_words_end_where_their_last_characters_are(texts: list[list[str]], room: int) -> None:
+def test_words_end_where_their_last_characters_are(texts: list[list[str]], max_tokens: int) -> None:
     spaced = train_tokenizer(CharactersConfig(), ["abc "])
     examples = [Example(text=" ".join(text)) for text in texts]
-    encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), examples, room)
+    encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), examples, max_tokens)
     for text, row, ends in zip(texts, encoded.rows, encoded.ends, strict=True):
         whole = " ".join(text)
-        assert spaced.decode(row) == whole[:room]
+        assert spaced.decode(row) == whole[:max_tokens]
         last = [len(" ".join(text[: n + 1])) - 1 for n in range(len(text))]
-        assert ends == [end for end in last if end < room]
-    assert encoded.cut == sum(len(" ".join(text)) > room for text in texts)
+        assert ends == [end for end in last if end < max_tokens]
+    assert encoded.cut == sum(len(" ".join(text)) > max_tokens for text in texts)
 
 
 def test_a_word_that_becomes_nothing_is_named() -> None:
@@ -93,42 +93,44 @@ def test_a_word_that_becomes_nothing_is_named() -> None:
 
 @given(pairs, st.integers(1, 30))
 def test_an_answer_is_kept_whole_or_refused_by_its_line(
-    pairs: list[tuple[str, str]], room: int
+    pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
-    long = [line for line, (_, answer) in enumerate(pairs, start=1) if len(answer) > room]
+    long = [line for line, (_, answer) in enumerate(pairs, start=1) if len(answer) > max_tokens]
     if not long:
-        rows = encode_answers(ABC, asked(pairs), room)
+        rows = encode_answers(ABC, asked(pairs), max_tokens)
         assert [ABC.decode(row) for row in rows] == [answer for _, answer in pairs]
         return
-    with pytest.raises(UserError, match=rf"^my\.tsv:{long[0]}: .* room for {room}; shorten it"):
-        encode_answers(ABC, asked(pairs), room)
+    with pytest.raises(
+        UserError, match=rf"^my\.tsv:{long[0]}: .* at most {max_tokens} fit; shorten it"
+    ):
+        encode_answers(ABC, asked(pairs), max_tokens)
 
 
 @given(pairs, st.integers(28, 60))
 def test_a_text_and_its_answer_fill_the_room_and_one_more_at_most(
-    pairs: list[tuple[str, str]], room: int
+    pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
-    encoded = encode_joined(BARE, asked(pairs), room)
+    encoded = encode_joined(BARE, asked(pairs), max_tokens)
     cut = 0
     for (text, answer), (ids, told) in zip(pairs, encoded.pairs, strict=True):
-        longest = max_prompt_length(room, BARE)
+        longest = max_prompt_length(max_tokens, BARE)
         assert ABC.decode(told) == f"⁇{answer}⁇"
         assert text.startswith(ABC.decode(ids))
         assert 1 <= len(ids) <= longest
-        assert len(ids) + len(told) <= room + 1
+        assert len(ids) + len(told) <= max_tokens + 1
         cut += len(ids) < len(text)
-        # Nothing is cut off that there was room for.
-        assert len(ids) == len(text) or len(ids) == min(longest, room - 1 - len(answer))
+        # Nothing is cut off that fits.
+        assert len(ids) == len(text) or len(ids) == min(longest, max_tokens - 1 - len(answer))
     assert encoded.cut == cut
 
 
 @given(st.lists(st.tuples(words, st.text("abc", max_size=5)), min_size=1), st.integers(24, 60))
 def test_before_a_short_answer_a_text_is_cut_as_if_there_were_none(
-    pairs: list[tuple[str, str]], room: int
+    pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
     """So that it is read in training as it is where its answer isn't known."""
-    joined = encode_joined(BARE, asked(pairs), room)
-    alone = encode_texts(BARE, BARE.prompt, asked(pairs), max_prompt_length(room, BARE))
+    joined = encode_joined(BARE, asked(pairs), max_tokens)
+    alone = encode_texts(BARE, BARE.prompt, asked(pairs), max_prompt_length(max_tokens, BARE))
     assert [text for text, _ in joined.pairs] == alone.rows
     assert joined.cut == alone.cut
 

@@ -68,7 +68,7 @@ def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
         (["model.n_token_types=0"], "set model.kind=encoder and model.n_token_types=2"),
         (["model.n_token_types=1"], "set model.kind=encoder and model.n_token_types=2"),
         (["head.kind=classification"], "set head.kind=masked-lm"),
-        (["model.context_length=8"], "takes 11 tokens, and the model has room for 7"),
+        (["model.context_length=8"], "takes 11 tokens, but at most 7 fit"),
     ],
 )
 def test_what_cannot_learn_pairs_is_refused(changes: list[str], message: str) -> None:

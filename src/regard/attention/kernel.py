@@ -344,7 +344,7 @@ class KernelAttention(Attention):
 
 
 def _segment(x: Tensor) -> int:
-    """Tokens whose features are held at once: as many as a CPU's cache has room for.
+    """Tokens whose features are held at once: as many as fit a CPU's cache.
 
     512 was fastest of 256 to 4096 for 8 heads and 256 features; all 4096 took twice the time
     (`benchmarks/attention.py`). A GPU wants as many as possible, of a sum that is quadratic in

@@ -24,7 +24,7 @@ class Prompts:
     shown: list[list[int]]
     """The part of them that belongs to the text: the prompt if it is continued, or nothing."""
     max_new_tokens: int
-    """How many new tokens each row has room for, or as many as were asked for."""
+    """Number of new tokens per row. Default: fill the context."""
     tokenizer: Tokenizer
 
     def text(self, row: int, new: Sequence[int], stop_string: str | None) -> str:
@@ -66,8 +66,10 @@ def encode_prompts(
     model, starts = begin_answers(run, rows, device) if answers else (run.language_model, rows)
     context_length = run.recipe.model.context_length
     _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
-    room = max_new_tokens or context_length + 1 - max(map(len, starts))
-    return Prompts(model, starts, [[]] * len(texts) if answers else texts, room, run.tokenizer)
+    new_tokens = max_new_tokens or context_length + 1 - max(map(len, starts))
+    return Prompts(
+        model, starts, [[]] * len(texts) if answers else texts, new_tokens, run.tokenizer
+    )
 
 
 def begin_answers(

@@ -144,12 +144,12 @@ def _greedy(
     answers: list[Generated] = []
     for start in range(0, len(prompts), batch):
         model, rows = begin_answers(run, prompts[start : start + batch], environment.device)
-        room = block + 1 - max(map(len, rows))
+        fitting = block + 1 - max(map(len, rows))
         with environment.autocast():
             answers += generate(
                 model,
                 rows,
-                max_new_tokens=min(max_new_tokens, room),
+                max_new_tokens=min(max_new_tokens, fitting),
                 stop_ids=run.tokenizer.special.stop_ids,
                 device=environment.device,
             )

@@ -11,7 +11,7 @@ from regard.metrics import auroc
 
 @dataclass(frozen=True)
 class Chosen:
-    """The signal that told best on the first half, and how well each tells on the second."""
+    """The best signal on the first half, and the AUROC of each on the second."""
 
     signal: str
     auroc: float

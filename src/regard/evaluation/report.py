@@ -58,7 +58,7 @@ class AnswerTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What to tell, in the order in which it is told."""
+    """Sections, in their order."""
 
     title: str
     summary: str

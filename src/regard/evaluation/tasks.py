@@ -188,9 +188,9 @@ def _greedy(
 ) -> list[Generated]:
     """Each row goes on until it ends or fills its own context, whatever stands beside it."""
     longest = max(map(len, starts))
-    room = run.recipe.model.context_length + 1 - longest
+    max_new_tokens = run.recipe.model.context_length + 1 - longest
     stop_ids = run.tokenizer.special.stop_ids
-    found = generate(model, starts, max_new_tokens=room, stop_ids=stop_ids, device=device)
+    found = generate(model, starts, max_new_tokens=max_new_tokens, stop_ids=stop_ids, device=device)
     short = [i for i, row in enumerate(found) if not row.stopped and len(starts[i]) < longest]
     if short:
         begun = [[*starts[i], *found[i].ids] for i in short]
@@ -270,10 +270,10 @@ def score_ranks(
     documents = list(dict.fromkeys(question.answer or "" for question in questions))
     right = np.array([documents.index(question.answer or "") for question in questions])
     asked, cut = embed(run, questions, environment)
-    told, cut_too = embed(run, [Example(text=text) for text in documents], environment)
+    vectors, cut_too = embed(run, [Example(text=text) for text in documents], environment)
     seed = run.recipe.seed
     return TaskScore(
-        scores=_rank_scores(asked @ told.T, right, seed),
+        scores=_rank_scores(asked @ vectors.T, right, seed),
         baselines={"TF-IDF": _rank_scores(tf_idf(texts, documents), right, seed)},
         cut=cut + cut_too,
     )

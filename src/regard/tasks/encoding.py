@@ -39,8 +39,8 @@ class EncodedPairs:
 
 def max_prompt_length(context_length: int, template: Template) -> int:
     """The longest prompt whose answer follows it: three quarters of what the template leaves."""
-    room = context_length - len(template.prompt)
-    return context_length - room // 4
+    max_tokens = context_length - len(template.prompt)
+    return context_length - max_tokens // 4
 
 
 def encode_texts(
@@ -72,7 +72,7 @@ def encode_words(
         UserError: a text can't be encoded, or nothing is left of a word.
     """
     rows, ends, cut = [], [], 0
-    room, begin = longest - len(affixes), len(affixes.prefix)
+    max_tokens, begin = longest - len(affixes), len(affixes.prefix)
     for example in examples:
         with locate_unknown(example.where):
             ids, words = template.tokenizer.encode_words(example.text)
@@ -82,24 +82,28 @@ def encode_words(
                 raise UserError(
                     f"{example.where}: the tokenizer makes nothing of the word {word!r}; remove it"
                 )
-        cut += len(ids) > room
-        rows.append(affixes.around(ids[:room]))
-        ends.append([begin + place for word, place in last.items() if word >= 0 and place < room])
+        cut += len(ids) > max_tokens
+        rows.append(affixes.around(ids[:max_tokens]))
+        ends.append(
+            [begin + place for word, place in last.items() if word >= 0 and place < max_tokens]
+        )
     return EncodedWords(rows, ends, cut)
 
 
-def encode_answers(tokenizer: Tokenizer, examples: Sequence[Example], room: int) -> list[list[int]]:
-    """The answers of examples, none of which may be longer than `room`.
+def encode_answers(
+    tokenizer: Tokenizer, examples: Sequence[Example], max_tokens: int
+) -> list[list[int]]:
+    """The answers of examples, none of which may be longer than `max_tokens`.
 
     Raises:
         UserError: an answer can't be encoded or is too long.
     """
     rows = encode_documents(tokenizer, [Document(e.answer or "", e.where) for e in examples])
     for example, row in zip(examples, rows, strict=True):
-        if len(row) > room:
+        if len(row) > max_tokens:
             raise UserError(
-                f"{example.where}: the answer takes {len(row)} tokens, but the model has room for "
-                f"{room}; shorten it, or train with a larger model.context_length"
+                f"{example.where}: the answer takes {len(row)} tokens, but at most "
+                f"{max_tokens} fit; shorten it, or train with a larger model.context_length"
             )
     return rows
 
@@ -112,11 +116,11 @@ def encode_joined(
     Raises:
         UserError: as `encode_answers`.
     """
-    room = context_length + 1 - len(template.completion)
+    max_tokens = context_length + 1 - len(template.completion)
     longest = max_prompt_length(context_length, template)
-    answers = encode_answers(template.tokenizer, examples, room - len(template.prompt) - 1)
+    answers = encode_answers(template.tokenizer, examples, max_tokens - len(template.prompt) - 1)
     prompts = [
-        encode_texts(template, template.prompt, [example], min(longest, room - len(answer)))
+        encode_texts(template, template.prompt, [example], min(longest, max_tokens - len(answer)))
         for example, answer in zip(examples, answers, strict=True)
     ]
     rows = [row for prompt in prompts for row in prompt.rows]
@@ -148,7 +152,7 @@ def encode_questions(
     """Prompts of questions, uncut.
 
     Raises:
-        UserError: a question doesn't fit the context with room for an answer, or can't be encoded.
+        UserError: a question doesn't fit the context together with an answer, or can't be encoded.
     """
     encoded = encode_documents(template.tokenizer, [Document(q.text, q.where) for q in questions])
     prompts = [template.prompt.around(ids) for ids in encoded]
@@ -167,10 +171,10 @@ def _require_fit(question: Example, taken: int, context_length: int) -> None:
 
 
 def _fit(
-    first: list[int], second: list[int] | None, room: int
+    first: list[int], second: list[int] | None, max_tokens: int
 ) -> tuple[list[int], list[int] | None]:
     """One text or two without the end of the longer one."""
     if second is None:
-        return first[:room], None
-    kept = min(len(second), max(room - len(first), room // 2))
-    return first[: room - kept], second[:kept]
+        return first[:max_tokens], None
+    kept = min(len(second), max(max_tokens - len(first), max_tokens // 2))
+    return first[: max_tokens - kept], second[:kept]

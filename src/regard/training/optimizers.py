@@ -20,7 +20,7 @@ from regard.runs.recipe import (
 def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of a stage, each parameter in exactly one.
 
-    Only the weights of linear layers decay: told by the module that owns them, not by name.
+    Only the weights of linear layers decay: chosen by the module that owns them, not by name.
     """
     matrices, head, others = _parameter_groups(model)
     optimizer = config.optimizer

@@ -185,8 +185,8 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
         case SequenceToSequence():
             texts = encode_texts(template, affixes, examples, longest)
             _warn_truncated(texts.cut, len(examples), longest)
-            room = run.recipe.model.context_length - len(template.target)
-            answers = encode_answers(run.tokenizer, examples, room)
+            max_tokens = run.recipe.model.context_length - len(template.target)
+            answers = encode_answers(run.tokenizer, examples, max_tokens)
             start = run.tokenizer.special.require("decoder_start_id")
             targets = [[start, *template.target.around(answer)] for answer in answers]
             pairs = list(zip(texts.rows, targets, strict=True))
@@ -227,7 +227,7 @@ def _check_head(task: TextTask, head: HeadConfig) -> None:
 
 
 def _read_or_written(recipe: Recipe, examples: Sequence[Example]) -> list[str]:
-    """The texts that a tokenizer is for; tags that aren't written would only take its room."""
+    """The texts that a tokenizer is for; tags that aren't written would only take up its ids."""
     if isinstance(recipe.head, TokenClassificationHeadConfig):
         return [example.text for example in examples]
     return texts_of(examples)
@@ -314,16 +314,16 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
 
 
 def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
-    encode, room = run.tokenizer.encode, run.max_text_tokens
+    encode, max_tokens = run.tokenizer.encode, run.max_text_tokens
     encoded = [
         run.template.join(Affixes(), encode(first), encode(second) if second else None)
         for first, second in pairs
     ]
     for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
-        if len(ids) > room:
+        if len(ids) > max_tokens:
             raise UserError(
-                f"the pair {first!r}, {second!r} takes {len(ids)} tokens, and the model has room "
-                f"for {room}; raise model.context_length, or leave it out"
+                f"the pair {first!r}, {second!r} takes {len(ids)} tokens, but at most "
+                f"{max_tokens} fit; raise model.context_length, or leave it out"
             )
     return MaskedTokens(
         [ids for ids, _ in encoded],
@@ -355,11 +355,11 @@ def _answers_as_texts(examples: Sequence[Example]) -> list[Example]:
     return [Example(text=q.answer or "", where=q.where) for q in examples]
 
 
-def _warn_truncated(cut: int, texts: int, room: int) -> None:
+def _warn_truncated(cut: int, texts: int, max_tokens: int) -> None:
     """Warn that texts were too long."""
     if cut:
         warnings.warn(
-            f"{cut} of {texts} texts don't fit the {room} tokens that the model has room for, and "
+            f"{cut} of {texts} texts don't fit the model's {max_tokens} tokens and "
             "lose their ends; a larger model.context_length keeps them",
             stacklevel=2,
         )

@@ -36,7 +36,7 @@ export function render({ model, el }) {
     if ("panel" in changes || "map" in changes) state.shown = null;
     if ("view" in changes) say("");
     Object.assign(state, changes);
-    Object.assign(state, within(data, state), { room: (view.clientWidth || 960) - 32 });
+    Object.assign(state, within(data, state), { space: (view.clientWidth || 960) - 32 });
     if (!VIEWS[state.view].possible(data, state)) state.view = "model";
     if ("view" in changes) view.scrollTo(0, 0);
     keepingFocus(section, () => {
@@ -177,9 +177,9 @@ function differenceOf(one, two) {
 function ofDifference(one, two, head, other) {
   const value = (i, j) => weightOf(one.map, head, i, j) - weightOf(two.map, other, i, j);
   const off = (i, j) => halfOf(head, i, j) + halfOf(other, i, j);
-  const told = (i, j) => `${rounded(weightOf(one.map, head, i, j), halfOf(head, i, j))}; ${two.name}: ${rounded(weightOf(two.map, other, i, j), halfOf(other, i, j))}; difference: ${rounded(value(i, j), off(i, j))}`;
+  const valueText = (i, j) => `${rounded(weightOf(one.map, head, i, j), halfOf(head, i, j))}; ${two.name}: ${rounded(weightOf(two.map, other, i, j), halfOf(other, i, j))}; difference: ${rounded(value(i, j), off(i, j))}`;
   const same = head.blocks && other.blocks && one.map.second === two.map.second;
-  return { value, off, told, blocks: same ? head.blocks.map((row, a) => row.map((share, b) => share - other.blocks[a][b])) : undefined };
+  return { value, off, valueText, blocks: same ? head.blocks.map((row, a) => row.map((share, b) => share - other.blocks[a][b])) : undefined };
 }
 
 // Value-weighted norms: ‖A[i, j] v_j W_O‖ (Kobayashi et al., 2020).
@@ -203,7 +203,7 @@ function computed(map, of) {
   return { ...map, layers: map.layers.map((layer, l) => ({ name: layer.name, heads: heads(layer, l) })) };
 }
 
-// Each under its name, side by side where there is room.
+// Each under its name, side by side where they fit.
 function framed(maps, content) {
   if (maps.length === 1) return content(maps[0].map, "");
   const box = make("div", { class: "panels" });
@@ -220,18 +220,18 @@ const telling = (maps, map) => maps.find((one) => one.map.signed)?.map ?? map;
 
 function drawModel(data, state, update, say) {
   const maps = mapsOf(data, state);
-  return framed(maps, (map, of) => drawGrid(map, of, roomFor(maps, state), state, update, say));
+  return framed(maps, (map, of) => drawGrid(map, of, widthPer(maps, state), state, update, say));
 }
 
 // The width of one of several maps side by side, or of each below the other where that is too small.
-function roomFor(maps, { room }) {
-  const share = Math.floor((room - 26 * (maps.length - 1)) / maps.length);
-  return share < 300 ? room : share;
+function widthPer(maps, { space }) {
+  const share = Math.floor((space - 26 * (maps.length - 1)) / maps.length);
+  return share < 300 ? space : share;
 }
 
-function drawGrid(map, of, room, state, update, say) {
+function drawGrid(map, of, space, state, update, say) {
   const heads = Math.max(...map.layers.map((layer) => layer.heads.length));
-  const size = Math.max(28, Math.min(240, Math.floor((room - 48) / heads) - 3));
+  const size = Math.max(28, Math.min(240, Math.floor((space - 48) / heads) - 3));
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
   for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
@@ -241,9 +241,9 @@ function drawGrid(map, of, room, state, update, say) {
       const name = `layer ${layer.name}, head ${head.name}`;
       const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, Math.round((size * map.queries.length) / map.keys.length), state));
       open.addEventListener("click", () => update({ view: "matrix", layer: l, head: h }));
-      const tell = () => say(map.signed ? `${name}: the strongest color is a difference of ${mostOf(map, head, state).toFixed(4)}` : name);
-      open.addEventListener("mouseenter", tell);
-      open.addEventListener("focus", () => { Object.assign(state, { layer: l, head: h }); tell(); });
+      const describeAt = () => say(map.signed ? `${name}: the strongest color is a difference of ${mostOf(map, head, state).toFixed(4)}` : name);
+      open.addEventListener("mouseenter", describeAt);
+      open.addEventListener("focus", () => { Object.assign(state, { layer: l, head: h }); describeAt(); });
       grid.append(open);
     });
   });
@@ -270,22 +270,22 @@ function legend(map, head, state) {
 function drawMatrix(data, state, update, say) {
   const norms = state.values === 1 && mapsOf(data, state).slice(0, 2).every(({ map }) => hasNorms(map));
   const maps = mapsOf(data, state, norms ? normsOf : undefined);
-  return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), roomFor(maps, state), state, say));
+  return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), widthPer(maps, state), state, say));
 }
 
-function drawCells(map, of, told, room, state, say) {
+function drawCells(map, of, valueText, space, state, say) {
   const head = map.layers[state.layer]?.heads[state.head];
   if (!head) return make("p", {}, "No such head in this model.");
-  const tell = (i, j) => describe(told, told.layers[state.layer].heads[state.head], i, j);
+  const describeAt = (i, j) => describe(valueText, valueText.layers[state.layer].heads[state.head], i, j);
   const [rows, columns] = [map.queries.length, map.keys.length];
-  const names = widthOf(map.queries, room);
-  const [narrow, wide] = [names, 0].map((taken) => Math.min(40, Math.floor((room - taken - 26) / columns)));
+  const names = widthOf(map.queries, space);
+  const [narrow, wide] = [names, 0].map((taken) => Math.min(40, Math.floor((space - taken - 26) / columns)));
   const named = narrow >= 11;
   const cell = named ? narrow : Math.max(2, wide);
   const canvas = picture(map, head, columns * cell, rows * cell, state);
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries${of}`);
-  const mark = cells(canvas, [rows, columns], state, tell, say);
+  const mark = cells(canvas, [rows, columns], state, describeAt, say);
   const frame = parted(canvas, map.second, cell);
   frame.append(mark);
   const grid = make("div", { class: "grid cells" });
@@ -304,8 +304,8 @@ function drawCells(map, of, told, room, state, say) {
   return box;
 }
 
-// The width of the longest token, as far as there is room.
-const widthOf = (tokens, room) => Math.min(Math.max(...tokens.map((token) => token.length)) * 8 + 14, Math.floor(room / 3));
+// The width of the longest token, as far as it fits.
+const widthOf = (tokens, space) => Math.min(Math.max(...tokens.map((token) => token.length)) * 8 + 14, Math.floor(space / 3));
 
 // The share of weight within and between two texts.
 function sharesOf(shares, signed) {
@@ -347,18 +347,18 @@ function drawHeads(data, state, update, say) {
   const [maps, linked] = [mapsOf(data, state), []];
   box.append(chips, framed(maps, (one) => {
     const together = maps.length === 2 ? [] : linked; // what stands at the same place is shown together
-    return one.layers[state.layer] ? drawLines(one, roomFor(maps, state), state, chosen, together, say) : make("p", {}, "No such layer in this model.");
+    return one.layers[state.layer] ? drawLines(one, widthPer(maps, state), state, chosen, together, say) : make("p", {}, "No such layer in this model.");
   }));
   return box;
 }
 
 // Tokens left and right, with lines between them. `linked` are the functions that show a token.
-function drawLines(map, room, state, chosen, linked, say) {
+function drawLines(map, space, state, chosen, linked, say) {
   const layer = map.layers[state.layer];
   const box = make("div", {});
   const height = 20;
-  const left = widthOf([...map.queries, ...map.keys], room);
-  const right = Math.max(left + 100, Math.min(room - left, left + 360));
+  const left = widthOf([...map.queries, ...map.keys], space);
+  const right = Math.max(left + 100, Math.min(space - left, left + 360));
   const svg = draw("svg", { width: right + left, height: height * Math.max(map.queries.length, map.keys.length) + 8, role: "group", "aria-label": "queries left, keys right" });
   const [resting, lines] = [draw("g", {}), draw("g", {})]; // of all words, and of one
   const lined = (weights) => linesOf(weights, map, layer, say, [left, right, height]);
@@ -559,8 +559,8 @@ function drawWord(data, state, update, say) {
   const heads = map.layers[0].heads.length;
   const at = (l, h, part) => ((state.pair * map.layers.length + l) * heads + h) * 3 + part;
   ["q", "k", "v"].forEach((name, part) => {
-    const told = (l, h) => `${name} of ${word} in ${where(l, h)}: cosine ${cosines[at(l, h, part)].toFixed(4)}, length of the difference ${shown(distances[at(l, h, part)])}`;
-    grids.append(drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(told(l, h)), update));
+    const valueText = (l, h) => `${name} of ${word} in ${where(l, h)}: cosine ${cosines[at(l, h, part)].toFixed(4)}, length of the difference ${shown(distances[at(l, h, part)])}`;
+    grids.append(drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(valueText(l, h)), update));
   });
   box.append(grids, drawVectors(one, [here, there], map, state, [...texts.map(([panel]) => panelName(data, panel)), word], say));
   const chosen = ["q", "k", "v"].map((name, part) => `${cosines[at(state.layer, state.head, part)].toFixed(4)} of ${name}`);
@@ -585,7 +585,7 @@ function drawChoice(name, tokens, pairs, at, chosen, choose) {
 }
 
 // A number for each layer and head, in the color of its sign.
-function drawCosines(name, map, state, value, tell, update) {
+function drawCosines(name, map, state, value, describeAt, update) {
   const table = make("table", { class: "cosines" }, make("caption", {}, `cosine of ${name}`));
   const top = make("tr", {}, make("th", { scope: "col" }, "layer"));
   for (const head of map.layers[0].heads) top.append(make("th", { scope: "col", "aria-label": `head ${head.name}` }, head.name));
@@ -598,7 +598,7 @@ function drawCosines(name, map, state, value, tell, update) {
       const share = Math.round(Math.abs(cosine) * 45);
       const cell = make("td", { style: `background: color-mix(in srgb, ${colorOf(Number(cosine < 0))} ${share}%, transparent)` }, cosine.toFixed(2));
       cell.toggleAttribute("data-chosen", l === state.layer && h === state.head);
-      cell.addEventListener("mouseenter", () => tell(l, h));
+      cell.addEventListener("mouseenter", () => describeAt(l, h));
       cell.addEventListener("click", () => update({ layer: l, head: h }));
       row.append(cell);
     });
@@ -654,15 +654,15 @@ const numbersIn = ({ shape: [rows, columns] }, matrix) => weightsIn({ queries: {
 function drawMatrixOf(picture, matrix, most, map, say) {
   const [rows, columns] = picture.shape;
   const value = (i, j) => weightOf({ keys: { length: columns } }, matrix, i, j);
-  const size = (n, room) => n * Math.max(1, Math.min(12, Math.floor(room / n)));
+  const size = (n, space) => n * Math.max(1, Math.min(12, Math.floor(space / n)));
   const canvas = drawn(imageOf(rows, columns, numbersIn(picture, matrix), most), size(columns, 360), size(rows, 360));
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `${picture.name}: ${matrix.name}`);
   const words = { query: map.queries, key: map.keys, position: map.queries };
   const place = (kind, i) => `${kind} ${i}${words[kind] ? ` ${quoted(words[kind][i])}` : ""}`;
-  const tell = (i, j) => `${matrix.name}, ${place(picture.rows, picture.first + i)}, ${place(picture.columns, j)}: ${rounded(value(i, j), halfOf(matrix, i, j))}`;
+  const describeAt = (i, j) => `${matrix.name}, ${place(picture.rows, picture.first + i)}, ${place(picture.columns, j)}: ${rounded(value(i, j), halfOf(matrix, i, j))}`;
   const frame = make("div", { style: "position: relative; width: max-content; line-height: 0" }, canvas);
-  frame.append(cells(canvas, [rows, columns], { locked: null }, tell, say));
+  frame.append(cells(canvas, [rows, columns], { locked: null }, describeAt, say));
   const figure = make("figure", {}, make("figcaption", {}, matrix.name));
   figure.append(frame);
   return figure;
@@ -703,11 +703,11 @@ function bytes(text) {
 // Half a step of a byte.
 const halfOf = (head, i, j) => (head.off ? head.off(i, j) : rowScale(head, i)[1] / 2);
 
-function told(map, head, i, j) {
-  return head.told ? head.told(i, j) : rounded(weightOf(map, head, i, j), halfOf(head, i, j));
+function valueText(map, head, i, j) {
+  return head.valueText ? head.valueText(i, j) : rounded(weightOf(map, head, i, j), halfOf(head, i, j));
 }
 
-// What was computed lies within what is told: half a step is rounded up, and has room for the
+// What was computed lies within what is shown: half a step is rounded up, and leaves some for the
 // rounding of the weight itself.
 function rounded(value, half) {
   const digits = half > 0 ? Math.min(Math.max(4, 1 - Math.floor(Math.log10(half))), 20) : 4;
@@ -717,7 +717,7 @@ function rounded(value, half) {
 }
 
 function describe(map, head, i, j) {
-  return `${quoted(map.queries[i])} (${i}) attends to ${quoted(map.keys[j])} (${j}): ${told(map, head, i, j)}`;
+  return `${quoted(map.queries[i])} (${i}) attends to ${quoted(map.keys[j])} (${j}): ${valueText(map, head, i, j)}`;
 }
 
 function picture(map, head, width, height, state) {
@@ -788,7 +788,7 @@ function strip(numbers, name, strongest = 0) {
 
 // Cells of a canvas: pointing or arrows go from one to the next, a click or Enter locks it.
 // Gives the mark that stands over the cell, to be laid over the canvas.
-function cells(canvas, [rows, columns], state, tell, say) {
+function cells(canvas, [rows, columns], state, describeAt, say) {
   const mark = make("div", { class: "mark", hidden: "" });
   let at = state.locked ?? [0, 0];
   function go(i, j) {
@@ -796,7 +796,7 @@ function cells(canvas, [rows, columns], state, tell, say) {
     if (state.locked) state.locked = at;
     mark.hidden = false;
     mark.style.cssText = `left: ${(100 * at[1]) / columns}%; top: ${(100 * at[0]) / rows}%; width: ${100 / columns}%; height: ${100 / rows}%`;
-    say(tell(...at) + (state.locked ? ", locked" : ""));
+    say(describeAt(...at) + (state.locked ? ", locked" : ""));
   }
   function lock() {
     state.locked = state.locked ? null : at;
