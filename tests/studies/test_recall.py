@@ -99,7 +99,7 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
         for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
     results = recall_report(replace(found, absent=absent), ENVIRONMENT).results
-    told = results["never mentioned, answered with a place of somebody of that last name"]
+    told = results["absent people, answered with a place of somebody of that last name"]
     share, chance = told.split(", by chance ")
     assert share.startswith("100.0%")
     assert 0 < float(chance.rstrip("%")) < 50

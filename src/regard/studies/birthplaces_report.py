@@ -21,8 +21,8 @@ def birthplaces_report(
     return Report(
         title="Does pretraining matter?",
         summary=(
-            f"A small Transformer was asked where {len(data.text_only)} people were born, of whom "
-            f"only the text tells; it was trained on {len(data.qa_train)} questions about others. "
+            f"A small Transformer was asked where {len(data.text_only)} people in the text only "
+            f"were born; it was trained on {len(data.qa_train)} questions about others. "
             f"The answers below are those of the model that was {ARMS[first.score.arm]}."
         ),
         signal=signal,
@@ -72,7 +72,7 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
         Figure(
             svg=figures.interval_chart(
                 {name: _interval(arm) for name, arm in arms.items()},
-                x="accuracy on people of whom only the text tells",
+                x="accuracy on people in the text only",
                 title="Accuracy",
             ),
             caption="Who knows where people were born? Lines are 95 % intervals.",

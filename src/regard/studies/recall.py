@@ -3,7 +3,7 @@
 Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world takes the place
 of Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that
 learned to read its memory answers about those in the text; what it says of absent people is made
-up, and the study measures which signal tells.
+up, and the study measures which signal separates the two.
 """
 
 import time

@@ -22,10 +22,10 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
         title="Recalled or made up?",
         summary=(
             "A small Transformer read the biographies of a fictional world and learned to answer "
-            "questions about half of its people. Here it is asked about the other half, of whom "
-            "the text tells, and about people whom the text never mentions. It answers both with "
-            f"the same ease; the signal “{signal}” tells them apart with an AUROC of "
-            f"{found.chosen.auroc:.3f} (chosen on half of the people, measured on the other)."
+            "questions about half of its people. It is evaluated on the other half, who occur in "
+            "the text only, and on absent people. It answers both equally fluently; the signal "
+            f"“{signal}” separates them with an AUROC of {found.chosen.auroc:.3f} (selected on "
+            "half of the people, measured on the other)."
         ),
         signal=signal,
         results=_results(found) | _fallbacks(found),
@@ -60,15 +60,11 @@ def _fallbacks(found: Recall) -> dict[str, str]:
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
     return {
-        "never mentioned, answered with the commonest place": accuracy(
+        "absent people, answered with the commonest place": accuracy(
             [place == commonest for place in invented]
         ).percent(),
-        "never mentioned, answered with a place of somebody of that first name": _namesakes(
-            found, 0
-        ),
-        "never mentioned, answered with a place of somebody of that last name": _namesakes(
-            found, 1
-        ),
+        "absent people, answered with a place of somebody of that first name": _namesakes(found, 0),
+        "absent people, answered with a place of somebody of that last name": _namesakes(found, 1),
     }
 
 
