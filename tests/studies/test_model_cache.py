@@ -1,8 +1,10 @@
 """Models are trained once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from regard.config import override
 from regard.runs.recipes import RECIPES
@@ -29,7 +31,7 @@ def test_a_model_is_trained_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Plan, "execute", None)
     second = cached_run(planned())
     assert first.path == second.path
-    assert [folder.name for folder in cache.iterdir()] == [first.path.name]
+    assert [path for path in cache.iterdir() if path.is_dir()] == [first.path]
     for name, weights in first.model.state_dict().items():
         assert weights.equal(second.model.state_dict()[name])
 
@@ -55,6 +57,21 @@ def test_a_training_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     run = cached_run(planned())
     assert executed == [True, True]
     assert not run.path.name.endswith(".partial")
+
+
+def test_a_second_process_waits_for_the_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = cached_run(planned()).path
+    unfinished = finished.rename(cache / "unfinished")
+    monkeypatch.setattr(Plan, "execute", None)  # the second one must not train
+    plan, first = planned(), FileLock(f"{finished}.lock")
+    first.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(cached_run, plan)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.3)
+        unfinished.rename(finished)
+        first.release()
+        assert second.result(timeout=60).path == finished
 
 
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

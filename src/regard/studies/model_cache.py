@@ -1,4 +1,4 @@
-"""Models that studies train, kept from one time to the next."""
+"""Trained models of studies, cached on disk."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock
 
 from regard.config import to_toml
 from regard.runs.environment import ExecutionEnvironment
@@ -16,33 +17,39 @@ from regard.training.plan import Plan
 
 
 def cached_run(plan: Plan) -> Run:
-    """The plan's run, trained the first time that it is asked for.
+    """Return the plan's run, trained on the first call.
 
     Its folder is named by recipe and data, whatever path the plan has; a training that was
-    stopped goes on. Always in float32, so that numbers are the same on every machine.
+    stopped is resumed. Always in float32, so that numbers are the same on every machine. A second
+    process that needs the same run waits for the first.
     """
     folder = cache_folder() / _key(plan)
-    if not folder.exists():
-        partial = folder.with_name(f"{folder.name}.partial")
-        run = replace(plan.run, path=partial)
-        options = ExecutionOptions(
-            environment=ExecutionEnvironment.choose("auto", "float32"), quiet=True
-        )
-        replace(plan, run=run).execute(options, resume=True)
-        shutil.rmtree(partial / "checkpoints", ignore_errors=True)
-        partial.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            _train(plan, folder)
     return Run.load(folder)
 
 
+def _train(plan: Plan, folder: Path) -> None:
+    partial = folder.with_name(f"{folder.name}.partial")
+    run = replace(plan.run, path=partial)
+    environment = ExecutionEnvironment.choose("auto", "float32")
+    options = ExecutionOptions(environment=environment, quiet=True)
+    replace(plan, run=run).execute(options, resume=True)
+    shutil.rmtree(partial / "checkpoints", ignore_errors=True)
+    partial.rename(folder)
+
+
 def cache_folder() -> Path:
-    """Where they are kept: $REGARD_CACHE, else regard in the user's folder of caches."""
+    """Return $REGARD_CACHE, or else regard/studies in the user's cache folder."""
     if chosen := os.environ.get("REGARD_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard" / "studies"
 
 
 def _key(plan: Plan) -> str:
-    """Tells runs apart that differ in recipe, data or version."""
+    """Return a name that depends on recipe, data and version."""
     run = plan.run
     made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, run.origin]
     digest = hashlib.sha256(msgspec.json.encode(made_by)).hexdigest()[:16]
