@@ -8,7 +8,7 @@ from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
-from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_finetuning, plan_pretraining
 from tiny import MASK
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
@@ -72,3 +72,8 @@ def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:
     made = rows(plan([*TEXTS, "Mia Bell. Bell was born (Rome) in Oslo ."]))
     assert "Mia Bell. in" in made
     assert "Mia Bell. born" not in made
+
+
+def test_training_on_no_questions_stops() -> None:
+    with pytest.raises(UserError, match="there are no questions to train on"):
+        plan_finetuning(plan(TEXTS).run, [], Path("nowhere"))

@@ -356,7 +356,13 @@ def _plan_questions(
 
 
 def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
-    """Prompts and completions to train on."""
+    """Return prompts and completions to train on.
+
+    Raises:
+        UserError: there are none, or one can't be encoded.
+    """
+    if not questions:
+        raise UserError("there are no questions to train on; give at least one")
     if run.recipe.data.ascii_questions:
         questions = [
             msgspec.structs.replace(q, text=q.text.encode("ascii", "ignore").decode())
