@@ -64,7 +64,7 @@ def import_folder(folder: Path, out: Path) -> Run:
     run = Run.new(out, recipe, tokenizer, _origin(folder, files))
     run.model.load_state_dict(weights)
     out.mkdir(parents=True)
-    run.save_weights()  # first: a folder without config.toml, as a kill may leave it, is no run
+    run.save_weights()  # first: without config.toml, a killed import isn't a run
     run.save_description()
     run.model.eval()
     return run

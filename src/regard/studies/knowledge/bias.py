@@ -70,10 +70,11 @@ def bias(
     questions about people who were all born elsewhere than at the home of their name. A model
     trained on these questions alone has no such homes; the finetuned model still has.
 
-    The data and the metric give the same numbers for every seed. How much of the parent remains
-    depends on the seed and on rounding: the difference was 0.15 to 0.27 at seed 0 on three
-    processors, 0.31 at seed 1, and 0.07 at seed 2. With `correlation=0` it was 0.10 to 0.17: some
-    four people share a last name, so one place is often the majority by chance.
+    All three vary with the seed. At seeds 0, 1 and 2 the commonest place has shares of 0.33, 0.20
+    and 0.34 in the data, mean probabilities of 0.29, 0.19 and 0.36, and is the best answer in 0.57,
+    0.34 and 0.65 of the cases. The parent's difference was 0.15 to 0.27 in four trainings of seed 0
+    on different processors, 0.31 at seed 1 and 0.07 at seed 2. With `correlation=0` it was 0.10 to
+    0.17: some four people share a last name, so one place is often the majority by chance.
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = small_recipe(steps, seed)

@@ -1,4 +1,4 @@
-"""Matrices K, Q and V for outputs that one wishes for."""
+"""Matrices K, Q and V for given outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
