@@ -63,16 +63,15 @@ figures: setup ## Draw the docs' figures anew
 	$(BIN)/python docs/architecture_figure.py
 	$(BIN)/python docs/attention_figures.py
 	$(BIN)/python docs/birthplaces_figures.py
+	$(BIN)/python docs/book_figure.py
 	$(BIN)/python docs/family_figures.py
 	$(BIN)/python docs/make_figures.py
 
 reference: setup ## Write the docs' reference of commands and configuration
 	$(BIN)/python docs/make_reference.py
 
-findings: setup ## Measure all studies anew, for the package and the docs (20 minutes)
-	$(BIN)/regard study book --train --out build/book
-	rm -f src/regard/studies/findings/*
-	cp build/book/findings/*.json build/book/findings/*.svg build/book/findings/*.png src/regard/studies/findings/
+findings: setup ## Measure all studies anew, for the package and the docs; trained ones over 5 seeds (hours)
+	$(BIN)/python docs/make_findings.py
 	$(BIN)/python docs/study_pages.py
 	$(BIN)/pytest -m findings
 

@@ -36,7 +36,7 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.decoding import beam_search, generate
-from regard.evaluation.answers import Answer, answer_questions
+from regard.evaluation.evaluate import Answer, answer_questions
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder

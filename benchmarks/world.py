@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regard.config import override
-from regard.evaluation.answers import answer_questions
+from regard.evaluation.evaluate import answer_questions
 from regard.metrics import accuracy
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.memory import peak_memory_mb

@@ -25,11 +25,13 @@ LAYERS = (
     (
         "applications",
         (
-            ("training/", "plans, loop, optimizers"),
+            ("training/", "plans and loop"),
             ("evaluation/", "scores, reports"),
             ("explorer/", "attention pages"),
             ("serve/", "local page"),
-            ("studies/", "questions, measured"),
+            ("studies/", "measurements"),
+            ("book/", "courses, answered"),
+            ("exercises/", "notebooks, grades"),
         ),
     ),
     (
@@ -47,10 +49,18 @@ LAYERS = (
             ("models/", "bodies and heads"),
             ("data/", "datasets, batches"),
             ("text/", "tokenizer, template"),
-            ("metrics/", "scores, intervals"),
+            ("metrics.py", "scores, intervals"),
         ),
     ),
-    ("mechanisms", (("attention/", "masks, mechanisms, contract"), ("positions/", "encodings"))),
+    (
+        "mechanisms",
+        (
+            ("attention/", "masks, mechanisms, contract"),
+            ("positions/", "encodings"),
+            ("derivations/", "results, line by line"),
+            ("courses/", "questions as data"),
+        ),
+    ),
     (
         "base",
         (

@@ -1,4 +1,4 @@
-"""Write docs/reference and the table of docs/attention.md. `make reference`."""
+"""Write docs/reference and the tables of other pages. `make reference`."""
 
 import re
 import types
@@ -9,12 +9,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import click
 import msgspec
 
-from regard.attention.registry import BUILT_IN, FEATURES, find
+from regard.attention.config import BUILT_IN
+from regard.attention.registry import FEATURES, find
 from regard.cli.main import regard
 from regard.config import Config, OpenConfig, field_docs
+from regard.exercises.registry import EXERCISES
 from regard.runs.recipe import Recipe
 
 DOCS = Path(__file__).parent
+EXERCISES_TABLE = re.compile(r"(?<=<!-- exercises -->\n).*?(?=<!-- /exercises -->)", re.DOTALL)
 TABLE = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- /mechanisms -->)", re.DOTALL)
 
 
@@ -31,7 +34,33 @@ def pages() -> dict[str, str]:
         "reference/commands.md": commands_page(),
         "reference/configuration.md": configuration_page(),
         "attention.md": attention_page(),
+        "course-exercises.md": exercises_page(),
     }
+
+
+# Exercises
+
+
+def exercises_page() -> str:
+    """Return course-exercises.md with a table of the exercises."""
+    text = (DOCS / "course-exercises.md").read_text(encoding="utf-8")
+    return EXERCISES_TABLE.sub(lambda _: exercises_table(), text)
+
+
+def exercises_table() -> str:
+    """Return a Markdown table of the exercises, with the mistakes that get a hint."""
+    lines = ["| course, part | exercise | points | mistakes that get a hint |", "|---|---|---|---|"]
+    for course, exercises in EXERCISES.items():
+        for exercise in exercises:
+            hints = " ".join(mistake.hint for mistake in exercise.mistakes)
+            cells = (
+                f"{course} {exercise.part}",
+                exercise.title,
+                str(exercise.points),
+                _cell(hints),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 # Attention mechanisms

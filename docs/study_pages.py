@@ -1,17 +1,12 @@
-"""Write a notebook for each theme, and the index in docs/studies.md. `make findings`."""
+"""Write a notebook for each theme. `make findings`."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from regard.cli.study import study as command
 from regard.studies.registry import THEMES, Theme
 
 DOCS = Path(__file__).parent
-INDEX = re.compile(r"(?<=<!-- index -->\n).*?(?=<!-- /index -->)", re.DOTALL)
 
 
 def main() -> None:
@@ -20,14 +15,6 @@ def main() -> None:
     for theme in THEMES:
         text = json.dumps(notebook(theme), indent=1, ensure_ascii=False) + "\n"
         (DOCS / "notebooks" / notebook_name(theme)).write_text(text, encoding="utf-8")
-    page = DOCS / "studies.md"
-    text = page.read_text(encoding="utf-8")
-    page.write_text(INDEX.sub(lambda _: index(), text), encoding="utf-8")
-
-
-def index() -> str:
-    """What `regard study index` prints."""
-    return CliRunner().invoke(command, ["index"], catch_exceptions=False).stdout
 
 
 def notebook_name(theme: Theme) -> str:

@@ -18,7 +18,9 @@ RANKS = {
     "files": 0,
     "config": 1,
     "attention": 2,
+    "courses": 2,
     "data": 2,
+    "derivations": 2,
     "positions": 2,
     "metrics": 3,
     "models": 3,
@@ -30,7 +32,9 @@ RANKS = {
     "huggingface": 6,
     "evaluation": 7,
     "training": 8,
+    "book": 9,
     "studies": 9,
+    "exercises": 9,
     "serve": 9,
     "api": 9,
     "cli": 10,
@@ -116,12 +120,12 @@ def test_no_module_waits_for_itself() -> None:
 
 LIGHT = sorted(
     {"regard", "regard.errors", "regard.cli.main", "regard.cli.options", "regard.attention"}
-    | {"regard.attention.registry", "regard.attention.custom", "regard.positions", "regard.models"}
+    | {"regard.attention.registry", "regard.attention.custom", "regard.models"}
     | {"regard.runs.code"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
-    | {"regard.text.special_tokens", "regard.text.template"}
-    | {name for name in MODULES if name.startswith("regard.tasks")}
+    | {"regard.text.tokenizer", "regard.text.template"}
+    | {name for name in MODULES if name.startswith(("regard.courses", "regard.tasks"))}
 )
 
 

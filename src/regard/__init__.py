@@ -25,22 +25,13 @@ if TYPE_CHECKING:
     from regard.tasks.world import WorldConfig as WorldConfig
     from regard.tasks.world import make_world as make_world
 
-_MODULES = {
-    "HuggingFaceModel": "regard.explorer.huggingface.adapter",
-    "WorldConfig": "regard.tasks.world",
-    "answer": "regard.api",
-    "beam_search": "regard.api",
-    "evaluate": "regard.api",
-    "finetune": "regard.api",
-    "generate": "regard.api",
-    "label": "regard.api",
-    "load": "regard.api",
-    "look": "regard.explorer.look",
-    "look_at_attention": "regard.explorer.look",
-    "make_world": "regard.tasks.world",
-    "pretrain": "regard.api",
-    "train": "regard.api",
+_NAMES = {
+    "api": "answer beam_search evaluate finetune generate label load pretrain train",
+    "explorer.huggingface.adapter": "HuggingFaceModel",
+    "explorer.look": "look look_at_attention",
+    "tasks.world": "WorldConfig make_world",
 }
+_MODULES = {name: f"regard.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_MODULES)
 

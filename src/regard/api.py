@@ -1,7 +1,7 @@
 """The commands as functions: what `import regard` offers.
 
 `pretrain`, `finetune` and `train` have two halves, in `regard.training`: `plan_…` builds and checks
-everything, `execute` writes the run's folder and trains.
+everything, `Plan.execute` writes the run's folder and trains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,15 +11,13 @@ from pathlib import Path
 from regard.decoding import EarlyStopping, Sampling
 from regard.decoding import beam_search as search_ids
 from regard.decoding import generate as generate_ids
-from regard.decoding.prompts import encode_prompts
+from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
-from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.evaluate import Evaluation
+from regard.evaluation.evaluate import Answer, Evaluation, answer_questions
 from regard.evaluation.evaluate import evaluate as evaluate_run
 from regard.evaluation.perplexity import TextScore, text_perplexity
 from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
 from regard.models.builders import Classifier, TokenClassifier
-from regard.runs import code
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
@@ -27,8 +25,8 @@ from regard.tasks.examples import Example, Examples, read_questions
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig, check_examples, read_examples
 from regard.text.corpus import Corpus, read_corpus
-from regard.training.plan import execute, plan_finetuning, plan_pretraining
-from regard.training.plan_task import plan_training
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
 
 def load(
@@ -39,9 +37,8 @@ def load(
     trust_code: bool = False,
 ) -> Run:
     """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere."""
-    if trust_code:
-        code.trust_code(Path(path))
-    return Run.load(Path(path), device=ExecutionEnvironment.choose(device, threads=threads).device)
+    environment = ExecutionEnvironment.choose(device, threads=threads)
+    return Run.load(Path(path), device=environment.device, trust_code=trust_code)
 
 
 # Training
@@ -63,7 +60,7 @@ def pretrain(
     `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6".
     """
     plan = plan_pretraining(corpus, out, recipe, settings, questions=questions)
-    execute(plan, resume=resume, device=device, precision=precision)
+    plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
 
@@ -80,7 +77,7 @@ def finetune(
 ) -> Run:
     """Train a pretrained model on questions. `run` isn't changed, and its recipe is the default."""
     plan = plan_finetuning(run, questions, out, recipe, settings)
-    execute(plan, resume=resume, device=device, precision=precision)
+    plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
 
@@ -100,7 +97,7 @@ def train(
     A task generates its own examples if no data are given.
     """
     plan = plan_training(task, data, out=out, recipe=recipe, settings=settings)
-    execute(plan, resume=resume, device=device, precision=precision)
+    plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
 
@@ -284,7 +281,7 @@ def beam_search(
 
 def environment_of(run: Run, precision: Precision = "float32") -> ExecutionEnvironment:
     """Return the device of a run's model, with a precision."""
-    return ExecutionEnvironment.choose(str(next(run.model.parameters()).device), precision)
+    return ExecutionEnvironment.choose(str(run.device), precision)
 
 
 def _task_examples(task: TaskConfig, examples: Examples) -> list[Example]:

@@ -297,8 +297,9 @@ def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:
     """Return the values that a field may take, if they can be counted: kinds, or literals."""
     *sections, field = path
     owners = _structs_at(type_, sections)
-    if field == "kind":
-        return list(dict.fromkeys(str(owner.__struct_config__.tag) for owner in owners))
+    tags = [owner.__struct_config__.tag for owner in owners]
+    if field == "kind" and any(tags):
+        return list(dict.fromkeys(map(str, tags)))
     hints = [get_type_hints(owner).get(field) for owner in owners]
     return list(dict.fromkeys(str(value) for hint in hints for value in get_args(hint)))
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -92,9 +93,13 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
     Its ids begin with `name` (by default the title), so that a page can hold several.
     """
     file = io.StringIO()
-    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    with _any_glyph():
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    # An image's id is a hash of its pixels: two equal color bars would share it.
+    svg = re.sub(r'(<image\b[^>]*) id="[^"]*"', r"\1", svg)
     own = re.sub(r"\W+", "-", (name or title).lower()).strip("-")
     svg = re.sub(r'\bid="', f'id="{own}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{own}-", svg)
@@ -105,5 +110,14 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG on a white background."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, facecolor="white", metadata={"Software": None})
+    with _any_glyph():
+        figure.savefig(file, format="png", dpi=110, facecolor="white", metadata={"Software": None})
     return file.getvalue()
+
+
+@contextmanager
+def _any_glyph() -> Iterator[None]:
+    """Draw characters that the font doesn't have as boxes, without a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        yield

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard import api
-from regard.attention import registry
+from regard.attention import config, registry
 from regard.attention.contract import check
 from regard.config import override, to_toml
 from regard.errors import UserError
@@ -66,7 +66,7 @@ class Sigmoid(ScoreAttention):
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sigmoid_attention.py").write_text(MODULE, "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(registry.BUILT_IN, "sigmoid", "sigmoid_attention:SigmoidConfig")
+    monkeypatch.setitem(config.BUILT_IN, "sigmoid", "sigmoid_attention:SigmoidConfig")
     monkeypatch.delitem(sys.modules, "sigmoid_attention", raising=False)
     import_module("sigmoid_attention")
 

@@ -32,6 +32,7 @@ from regard.attention import (
     State,
 )
 from regard.attention.block_sparse import BlockSparse
+from regard.attention.config import BUILT_IN
 from regard.attention.cost import Mode
 from regard.attention.feature_maps import (
     Elu,
@@ -40,7 +41,7 @@ from regard.attention.feature_maps import (
     FeatureMap,
     Polynomial,
 )
-from regard.attention.registry import BUILT_IN, find, mechanisms
+from regard.attention.registry import find, mechanisms
 
 CPU = torch.device("cpu")
 SHAPE = Shape(batch=2, heads=4, kv_heads=2, queries=128, keys=128, d=16, e=16)

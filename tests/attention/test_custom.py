@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from regard.attention import LayerShape
-from regard.attention.registry import AttentionConfig, config_type, find
+from regard.attention.config import AttentionConfig, config_type
+from regard.attention.registry import find
 from regard.config import Config, field_docs, override, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe

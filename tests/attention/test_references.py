@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import regard.attention
-from regard.attention.registry import BUILT_IN, find
+from regard.attention.config import BUILT_IN
+from regard.attention.registry import find
 
 PACKAGE = Path(regard.attention.__file__).parent
 REFERENCES = {

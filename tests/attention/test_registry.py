@@ -18,9 +18,10 @@ from regard.attention import (
     SlidingWindow,
     Softmax,
 )
+from regard.attention.config import BUILT_IN, GROUP
 from regard.attention.contract import check
 from regard.attention.contract_cases import TableBias
-from regard.attention.registry import BUILT_IN, GROUP, find, mechanisms, supporting
+from regard.attention.registry import find, mechanisms, supporting
 from regard.attention.softmax import ALL_MASKS
 from regard.errors import UnsupportedError, UserError
 from regard.positions import ShawVectors
@@ -242,7 +243,7 @@ def entry(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert group == GROUP
         return [EntryPoint(name, value, group)]
 
-    monkeypatch.setattr("regard.attention.registry.entry_points", entry_points)
+    monkeypatch.setattr("regard.attention.config.entry_points", entry_points)
 
 
 def test_a_package_makes_its_mechanism_known(monkeypatch: pytest.MonkeyPatch) -> None:

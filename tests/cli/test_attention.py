@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.attention.registry import BUILT_IN, mechanisms
+from regard.attention.config import BUILT_IN
+from regard.attention.registry import mechanisms
 from tiny import MODEL, STEPS, Command
 
 pytestmark = pytest.mark.usefixtures("run")

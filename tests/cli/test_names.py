@@ -9,7 +9,7 @@ import regard as package
 from tiny import Command, refused, succeeded
 
 
-@pytest.mark.parametrize("group", ["", "study", "attention"])
+@pytest.mark.parametrize("group", ["", "study", "attention", "exercises"])
 def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) -> None:
     bare = succeeded(regard(*group.split()))
     assert bare.out == succeeded(regard(*group.split(), "--help")).out
@@ -30,7 +30,7 @@ def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) 
         ("generate nowhere Ada --precision float23", "float32"),
         ("attention check linformr", "linformer"),
         ("study run averging", "averaging"),
-        ("study book --out new --only kernls", "kernels"),
+        ("book --out new --course jhu-hw6", "jhu-hw5"),
         ("birthplaces --data . --arm pretraind", "pretrained"),
     ],
 )

@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batch import RowFormat
+from regard.data.batch import RowFormat, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, SpanCorruption
-from regard.data.sampler import Sampler, WeightedDataset, sequential_batches
 from regard.data.supervised import Questions
 
 BLOCK, PAD, MASK = 8, 0, 1

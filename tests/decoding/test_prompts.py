@@ -6,24 +6,16 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
-from regard.decoding.prompts import encode_prompts
+from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
-from regard.evaluation.answers import answer_questions
+from regard.evaluation.evaluate import answer_questions
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import plan_task
 from tiny import MASK, PAD
-from tiny_tasks import (
-    CONTINUING,
-    CPU,
-    EMBEDDING,
-    LABELING,
-    WRITING,
-    sharp_run,
-    task_recipe,
-)
+from tiny_tasks import CONTINUING, CPU, EMBEDDING, LABELING, WRITING, sharp_run, task_recipe
 
 PROMPTS = ["ab", "c ba b", "cccc"]
 EXAMPLES = [Example(text=text, answer="ab c", where="") for text in PROMPTS]

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from regard.config import override
-from regard.evaluation.answers import Answer
+from regard.evaluation.evaluate import Answer
 from regard.evaluation.report import (
     LONGEST,
     AnswerTable,

@@ -1,5 +1,6 @@
 """What a Hugging Face model applied is what its eager attention returns, or it is refused."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,13 +11,21 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from regard.errors import UserError
 from regard.explorer.huggingface import intercept
-from regard.explorer.huggingface.intercept import capture_huggingface
-from regard.explorer.intercept import AttentionRecord, MismatchError, score_steps
+from regard.explorer.huggingface.intercept import intercept_huggingface
+from regard.explorer.intercept import AttentionRecord, MismatchError, recorded, score_steps
 from tiny_explored import MAKERS, PAIRED, TARGET, gpt2, inputs_of, llama, real_tokens, t5
 
 ALL = pytest.mark.parametrize("family", MAKERS)
 CLOSE = 1e-5
 """Between two ways of computing in float32, through two layers."""
+
+
+@torch.inference_mode()
+def capture_huggingface(model: PreTrainedModel, **inputs: Tensor) -> list[AttentionRecord]:
+    """The attention of each layer, first to last."""
+    with recorded(partial(intercept_huggingface, model)) as records:
+        model(**inputs)
+    return records
 
 
 @torch.inference_mode()

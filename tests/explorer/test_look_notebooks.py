@@ -49,7 +49,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("nbconvert") is None:
         pytest.skip("nbconvert isn't installed")
     place = tmp_path_factory.mktemp("notebook") / "views.ipynb"
-    paths = [str(TESTS), str(TESTS / "explorer")]
+    paths = [str(TESTS / "helpers"), str(TESTS / "explorer")]
     cells: list[dict[str, Any]] = [
         {
             "cell_type": "code",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.explorer.attention_maps import value_lengths
 from regard.explorer.head_scores import (
     TokenInfo,
     after_same_token,
@@ -19,7 +20,6 @@ from regard.explorer.head_scores import (
     repeated,
     same_token,
     sink,
-    value_norms,
 )
 
 N = 6
@@ -112,7 +112,7 @@ def test_value_norms_are_those_of_what_is_added() -> None:
     weights = torch.rand(heads, n, n, generator=draw, dtype=torch.float64)
     values = torch.randn(heads, n, d, generator=draw, dtype=torch.float64)
     projection = torch.randn(width, heads * d, generator=draw, dtype=torch.float64)
-    norms = value_norms(weights, values, projection)
+    norms = weights * value_lengths(values, projection)[:, None]
     for h in range(heads):
         alone = torch.zeros(heads * d, dtype=torch.float64)
         alone[h * d : (h + 1) * d] = weights[h, 1, 2] * values[h, 2]

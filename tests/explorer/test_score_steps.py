@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from regard.attention import Bias, KernelAttention, Linformer, RelativeVectors
 from regard.attention.config import (
+    BUILT_IN,
     ArgmaxConfig,
     BigBirdConfig,
     EluConfig,
@@ -19,7 +20,7 @@ from regard.attention.config import (
     SoftmaxConfig,
 )
 from regard.attention.contract_cases import HEADS, D, supported
-from regard.attention.registry import BUILT_IN, Mechanism, find, mechanisms
+from regard.attention.registry import Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
     AttentionRecord,

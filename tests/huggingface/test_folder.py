@@ -25,8 +25,7 @@ from regard.huggingface.folder import import_folder
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.text.corpus import Document
-from regard.text.special_tokens import SpecialTokens
-from regard.text.tokenizer import OutOfVocabularyError, Tokenizer
+from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
 from regard.training.plan import plan_finetuning
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import (

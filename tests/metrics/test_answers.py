@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.metrics import auroc, bits_per_character, exact_match, perplexity, risk_coverage
+from regard.metrics import (
+    auroc,
+    auroc_interval,
+    bits_per_character,
+    exact_match,
+    perplexity,
+    risk_coverage,
+    wilson,
+)
 
 EPS = float(np.finfo(float).eps)
 checked = settings(deadline=None, derandomize=True, max_examples=100)
@@ -68,6 +76,42 @@ def test_auroc_of_swapped_sides_is_the_rest(positive: list[float], negative: lis
 def test_auroc_without_both_sides_is_refused(positive: list[float], negative: list[float]) -> None:
     with pytest.raises(ValueError, match="both positives and negatives"):
         auroc(positive, negative)
+
+
+@checked
+@given(
+    positive=st.lists(st.floats(-1, 1), min_size=2, max_size=8),
+    negative=st.lists(st.floats(-1, 1), min_size=2, max_size=8),
+)
+def test_the_interval_of_auroc_is_delongs(positive: list[float], negative: list[float]) -> None:
+    """Against the definition: variances of the means over the other group (DeLong, 1988, eq. 5)."""
+    order = np.array([[(1 + (p > n) - (p < n)) / 2 for n in negative] for p in positive])
+    area, (m, n) = order.mean(), order.shape
+    found = auroc_interval(positive, negative)
+    assert found.value == pytest.approx(area, rel=8 * EPS)
+    if area in (0, 1):
+        assert found == wilson(int(area) * min(m, n), min(m, n)), "not without width"
+        return
+    variance = order.mean(1).var(ddof=1) / m + order.mean(0).var(ddof=1) / n
+    half = 1.959963984540054 * variance**0.5
+    ends = (max(0, area - half), min(1, area + half))
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-12, abs=1e-12)
+
+
+def test_the_interval_of_auroc_covers_the_truth() -> None:
+    """Of two normal distributions a deviation apart, Φ(1/√2) = 0.760 of the pairs are in order."""
+    draw = np.random.default_rng(0)
+    intervals = [
+        auroc_interval(draw.normal(1, 1, 60).tolist(), draw.normal(0, 1, 40).tolist())
+        for _ in range(400)
+    ]
+    covered = np.mean([one.low <= 0.7602 <= one.high for one in intervals])
+    assert 0.92 <= covered <= 0.98
+
+
+def test_one_answer_of_a_kind_has_no_interval() -> None:
+    with pytest.raises(ValueError, match="two positives and two negatives"):
+        auroc_interval([1.0], [0.0, 0.5])
 
 
 # Risk and coverage

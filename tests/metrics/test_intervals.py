@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from regard.metrics import Interval, accuracy, bootstrap, wilson
-from regard.metrics.intervals import Z95
+from regard.metrics import Z95, Interval, accuracy, bootstrap, wilson
 
 EPS = float(np.finfo(float).eps)
 checked = settings(deadline=None, derandomize=True, max_examples=100)

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.tokenize import tokenize  # type: ignore[import-untyped]
 
-from regard.metrics import Interval, Score, bleu, bootstrap, chrf, rouge
-from regard.metrics.overlap import words
+from regard.metrics import Interval, Score, bleu, bootstrap, chrf, rouge, words
 
 EPS = float(np.finfo(float).eps)
 checked = settings(deadline=None, derandomize=True, max_examples=25)

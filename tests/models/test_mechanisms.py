@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.attention import BigBird, KernelAttention
 from regard.attention.config import (
+    BUILT_IN,
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
@@ -19,13 +20,14 @@ from regard.attention.config import (
     FavorPositiveConfig,
     FavorTrigonometricConfig,
     FourierConfig,
+    LayerShape,
     LinformerConfig,
     PolynomialConfig,
     SlidingWindowConfig,
     SoftmaxConfig,
+    config_type,
 )
 from regard.attention.feature_maps import RandomFeatures
-from regard.attention.registry import BUILT_IN, LayerShape, config_type
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import (

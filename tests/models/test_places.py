@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.attention.config import (
+    BUILT_IN,
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
@@ -23,7 +24,7 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
-from regard.attention.registry import BUILT_IN, supporting
+from regard.attention.registry import supporting
 from regard.errors import UnsupportedError
 from regard.models.builders import Model, SequenceToSequence, make_model
 from regard.models.config import (

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention.config import (
+    BUILT_IN,
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
@@ -22,7 +23,7 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
-from regard.attention.registry import BUILT_IN, supporting
+from regard.attention.registry import supporting
 from regard.errors import UnsupportedError, UserError
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder

@@ -122,14 +122,33 @@ def test_a_child_takes_its_parent_s_code(run: Path, tmp_path: Path) -> None:
     assert (out / "code/mine.py").read_text("utf-8") == FILE
 
 
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("generate", "run", "Ada", "--max-new-tokens", "2"),
+        ("evaluate", "run", "text.txt"),
+        ("look", "run", "Ada"),
+        ("look", "other", "Ada", "--compare", "run"),
+        ("head-scores", "run", "Ada"),
+        ("info", "run"),
+        ("finetune", "pairs.tsv", "--from", "run", "--out", "child", "--dry-run"),
+    ],
+    ids=lambda command: f"{command[0]} {command[1]}",
+)
 def test_the_command_line_trusts_by_option(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regard: Command
+    command: tuple[str, ...],
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    regard: Command,
 ) -> None:
+    shutil.copytree(trained, tmp_path / "other")
     monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "other/trusted"))
-    stopped = regard("generate", str(run), "Ada", "--max-new-tokens", "2")
+    stopped = regard(*command)
     assert (stopped.code, stopped.err.count("\n")) == (2, 1)
     assert "--trust-code" in stopped.err
-    done = regard("generate", str(run), "Ada", "--max-new-tokens", "2", "--trust-code")
+    done = regard(*command, "--trust-code")
     assert done.code == 0, done.err
 
 

@@ -1,60 +1,96 @@
-"""The book of studies, as a reader opens it."""
+"""The whole book as shipped, as a reader opens it."""
 
 import re
-import struct
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from browser import driven, open_page, scroll_width, watched
+from browser import driven, watched
+from regard.courses import all_parts
+from regard.studies.registry import all_studies
 
 pytestmark = pytest.mark.slow
 
+LARGEST = 6_000_000
+"""Bytes."""
+
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("book")
-    subprocess.run([sys.executable, "-m", "regard", "study", "book", "--out", str(out)], check=True)
-    return out / "index.html"
+    command = [sys.executable, "-m", "regard", "book", "--out", str(out), "--slides"]
+    subprocess.run(command, check=True)
+    return out
 
 
-@pytest.mark.parametrize("width", [360, 1200])
+class Ids(HTMLParser):
+    """The ids of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [str(value) for name, value in attrs if name == "id"]
+
+
+def test_everything_shown_has_an_element(folder: Path) -> None:
+    ids = Ids((folder / "index.html").read_text(encoding="utf-8")).found
+    assert len(set(ids)) == len(ids)
+    for part in all_parts():
+        here = f"{part.course}-{part.number}"
+        assert {here, *(f"{here}-{one.id}" for one in part.shown)} <= set(ids), here
+        assert part.derivation is None or f"derivation-{part.derivation}" in ids
+    assert {f"study-{study.name}" for study in all_studies()} <= set(ids)
+
+
+def test_it_is_small(folder: Path) -> None:
+    assert (folder / "index.html").stat().st_size <= LARGEST
+    assert (folder / "slides.html").stat().st_size <= LARGEST
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_drawn_without_errors(width: int, scheme: str, book: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "page.png"
-    dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
-    size = f"--window-size={width},2400"
-    opened = open_page(book, tmp_path / "p", f"--screenshot={picture}", size, *dark)
-    assert "CONSOLE" not in opened.stderr
-    assert struct.unpack(">I", picture.read_bytes()[16:20])[0] == width
+@pytest.mark.parametrize("width", [390, 1200, 1920])
+def test_no_question_is_wider_than_the_window(
+    folder: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    """Nothing is fetched, and the console stays empty."""
+    with driven() as browser, watched(browser, folder / "index.html", width=width) as tab:
+        tab.emulate_media(color_scheme=scheme)
+        wide = tab.evaluate(
+            """async () => {
+              const wide = [];
+              for (const details of document.querySelectorAll("details:not(.explorer-view)"))
+                details.open = true;
+              for (const page of document.querySelectorAll(".page")) {
+                location.hash = page.id;
+                await new Promise((done) => addEventListener("hashchange", done, { once: true }));
+                if (document.documentElement.scrollWidth > innerWidth) wide.push(page.id);
+              }
+              return wide;
+            }"""
+        )
+        assert wide == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_heads_are_looked_at_in_it(scheme: Literal["light", "dark"], book: Path) -> None:
-    with driven() as browser, watched(browser, book, scheme=scheme) as tab:
-        tab.get_by_text("Look inside: each state asks all others").click()
-        frame = tab.frame_locator("iframe[title='each state asks all others']")
-        frame.get_by_role("button", name="Step by step").click()
-        frame.get_by_text("q·k").first.wait_for()
-        untrained = tab.locator("iframe[title^='before training']")
-        tab.get_by_text("Look inside: before training").click()
-        inside = untrained.content_frame
-        inside.get_by_role("button", name="open layer 1, head 3", exact=True).first.click()
-        assert inside.get_by_role("figure").count() == 3, "before, after, and the difference"
+def test_slides_fit_a_projector(folder: Path) -> None:
+    with driven() as browser, watched(browser, folder / "slides.html", width=1280) as tab:
+        tab.set_viewport_size({"width": 1280, "height": 720})
+        high = tab.evaluate(
+            "[...document.querySelectorAll('.slide')]"
+            ".filter((one) => one.scrollHeight > innerHeight).map((one) => one.id)"
+        )
+        assert high == []
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_it_does_not_scroll_sideways_on_a_phone(book: Path, tmp_path: Path) -> None:
-    assert scroll_width(book, tmp_path, width=500) <= 500
-
-
-def test_it_asks_the_network_for_nothing(book: Path, tmp_path: Path) -> None:
-    """Chromium keeps a log of all that is fetched; what it wants for itself comes from Google."""
-    log = tmp_path / "network.json"
-    open_page(book, tmp_path / "p", "--dump-dom", f"--log-net-log={log}")
-    text = log.read_text(encoding="utf-8", errors="replace")
-    assert book.as_uri() in text, "the log is of this page"
-    hosts = set(re.findall(r'"url":"https?://([^/"]+)', text))
-    assert not {host for host in hosts if not re.search(r"google(apis)?\.com$", host)}
+def test_it_has_no_text_without_its_formulas(folder: Path) -> None:
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|srcdoc=\"[^\"]*\"", "", page, flags=re.DOTALL)
+    assert not re.findall(r"\\[a-z]+\{", text)
+    assert not re.findall(r"\$[^<$]*\$", text)

@@ -1,6 +1,8 @@
 """The three arms on a fictional world in the form of the real data."""
 
 import json
+import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,8 +12,7 @@ import torch
 from regard.cli import main
 from regard.config import override
 from regard.errors import UserError
-from regard.evaluation.answers import Answer
-from regard.evaluation.evaluate import Evaluation
+from regard.evaluation.evaluate import Answer, Evaluation
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.studies.birthplaces import (
@@ -111,6 +112,40 @@ def test_the_counts_of_a_score_add_up(found: dict[str, Arm]) -> None:
         assert s.tokens > 0
 
 
+def test_two_kinds_of_doubt_are_told_apart(found: dict[str, Arm], data: Data) -> None:
+    names = [q.text.removeprefix("Where was ").removesuffix(" born?") for q in data.text_only]
+    text = "\n".join(document.text for document in data.corpus)
+    for name, arm in found.items():
+        # The text of this world mentions none of the people of the questions without answers.
+        assert bool(arm.score.mentioned_or_absent) == (name == PRETRAINED)
+        absent = [a.question for a in arm.absent]
+        assert not {a.question for a in arm.mentioned} & set(absent)
+        if name == PRETRAINED:
+            assert len(absent) > len(names) / 2
+            assert not [q for q in absent if q[len("Where was ") : -len(" born?")] in text]
+        if name == WITHOUT_THEM:
+            assert absent == [q.text for q in data.text_only]
+
+
+REAL = os.environ.get("REGARD_BIRTHPLACES")
+
+
+@pytest.mark.skipif(not REAL, reason="REGARD_BIRTHPLACES doesn't name the real birth places")
+def test_absent_people_are_in_no_line_of_the_real_text() -> None:
+    assert REAL
+    real = Data.read(Path(REAL), MODERN)
+    mentioned, absent = real.mentioned_or_absent(PRETRAINED, 0)
+    assert len(mentioned) == 500
+    assert len(absent) > 490
+    text = (Path(REAL) / "wiki.txt").read_text(encoding="utf-8")
+    for question in absent:
+        name = question.text.removeprefix("Where was ").removesuffix(" born?")
+        assert not re.search(rf"\b{re.escape(name)}\b", text)
+    others, dev = real.mentioned_or_absent(WITHOUT_THEM, 0)
+    assert len(others) > 400
+    assert dev == real.text_only
+
+
 def test_repeating_the_study_trains_nothing_again(
     found: dict[str, Arm], data: Data, out: Path
 ) -> None:
@@ -159,8 +194,9 @@ def test_the_report_shows_every_arm(found: dict[str, Arm], data: Data) -> None:
     page = birthplaces_report(found, data, ENVIRONMENT).html()
     for part in (*ARMS, "Does pretraining matter?", "Wrong", "Reference", "seconds of training"):
         assert part in page
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert page.count('class="regard-view"') == 1, "attention of the model"
+    assert "AUROC mentioned against absent, familiarity" in page
 
 
 def test_the_command_prints_a_table_and_writes_figures(
@@ -168,16 +204,19 @@ def test_the_command_prints_a_table_and_writes_figures(
 ) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures.json"
     command = ["birthplaces", "--data", str(folder), "--out", str(out), "--json", str(figures)]
-    seeds = ["--seed", "3", "--seed", "4", "--arm", NOT_PRETRAINED]
+    seeds = ["--seed", "3", "--seed", "4", "--arm", PRETRAINED]
     assert main.run([*command, *seeds, *TINY]) == 0
     shown = capsys.readouterr().out
     assert f"Report: {out / 'seed-3' / 'report.html'}" in shown
     assert "mean" in shown
+    assert "mentioned / absent" in shown
+    assert shown.count("familiarity") == 2, "a row for each seed"
     written = json.loads(figures.read_text(encoding="utf-8"))
     assert [(s["arm"], s["seed"]) for s in written["scores"]] == [
-        (NOT_PRETRAINED, 3),
-        (NOT_PRETRAINED, 4),
+        (PRETRAINED, 3),
+        (PRETRAINED, 4),
     ]
+    assert {*written["scores"][0]["mentioned_or_absent"]["familiarity"]} == {"value", "low", "high"}
 
 
 @pytest.mark.parametrize(

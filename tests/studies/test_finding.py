@@ -1,29 +1,25 @@
 """Numbers, bounds and verdicts."""
 
-import csv
-import io
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 
+from regard.studies.figure import Chart, Figure
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
     Verdict,
     at_least,
     at_most,
-    drawing,
     equal,
     informational,
     table,
 )
 
 FINITE = st.floats(-1e6, 1e6)
-FIGURE = Drawing(svg="<svg></svg>", png=b"", alt="nothing")
+FIGURE = Figure(panels=[Chart()], caption="nothing")
 
 
 @given(FINITE, FINITE, st.floats(0, 10))
@@ -62,23 +58,5 @@ def test_what_is_wanted_is_said() -> None:
     assert informational("x", 3).expected == ""
 
 
-def test_csv_holds_all_numbers() -> None:
-    found = Evidence(
-        numbers=(equal("a, b", 1, 1),), outside_condition=(informational("c", 0.1),), figure=FIGURE
-    )
-    rows = list(csv.DictReader(io.StringIO(found.csv())))
-    assert [row["name"] for row in rows] == ["a, b", "c"]
-    assert [float(row["measured"]) for row in rows] == [1, 0.1]
-
-
 def test_a_table_shows_four_digits() -> None:
     assert table(["x", "y"], [(1 / 3, "a"), (2, 3)]).rows == (("0.3333", "a"), ("2", "3"))
-
-
-def test_a_drawing_says_what_is_to_be_seen() -> None:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().plot([0, 1])
-    drawn = drawing(figure, 'a "line" & more', name="test")
-    assert 'aria-label="a &quot;line&quot; &amp; more"' in drawn.svg
-    assert 'id="test-' in drawn.svg
-    assert drawn.png.startswith(b"\x89PNG")

@@ -8,7 +8,7 @@ from filelock import FileLock
 
 from regard.config import override
 from regard.runs.recipes import RECIPES
-from regard.studies.model_cache import cache_folder, cached_run
+from regard.studies.model_cache import cache_folder, cached_checkpoints, cached_run
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
 
@@ -80,3 +80,17 @@ def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/there/regard/studies")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder().name == "studies"
+
+
+def test_the_weights_of_each_checkpoint_are_kept() -> None:
+    setting = "training.checkpoint_every=1"
+    runs = cached_checkpoints(planned(setting))
+    assert list(runs) == [1, 2, 3]
+    (folder,) = {run.path for run in runs.values()}
+    assert not list(folder.rglob("optimizer.safetensors"))
+    last = cached_run(planned(setting))
+    assert last.path != folder
+    weights = [run.model.state_dict() for run in (*runs.values(), last)]
+    for name, trained in weights[-1].items():
+        assert trained.equal(weights[2][name])
+    assert any(not weights[0][name].equal(weights[1][name]) for name in weights[0])

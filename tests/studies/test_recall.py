@@ -1,6 +1,7 @@
 """The main job, as small as it can be."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,17 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
         assert part in page
     assert page.count("<svg") == 4
     assert page.count('class="regard-view"') == 1, "attention of the model"
+
+
+def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
+    half = [
+        structs.replace(answer, answered=answer.expected if i % 2 else "nowhere")
+        for i, answer in enumerate(found.text_only)
+    ]
+    results = recall_report(replace(found, text_only=half), ENVIRONMENT).results
+    areas = {name: text for name, text in results.items() if "right / wrong" in name}
+    assert {name.split(", ")[1] for name in areas} == set(half[0].signals)
+    assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
 
 
 def test_all_models_know_the_same_words(found: Recall) -> None:

@@ -1,14 +1,19 @@
 """Functions that become studies."""
 
+import csv
+import io
+from pathlib import Path
 from typing import Annotated
 
 import pytest
-from matplotlib.figure import Figure
 from msgspec import Meta
 
 from regard.errors import UserError
-from regard.studies.finding import Evidence, Verdict, at_most, drawing
-from regard.studies.study import Study, study
+from regard.studies.figure import Chart, Figure, bars
+from regard.studies.finding import Evidence, Verdict, at_most
+from regard.studies.study import Seed, Study, study
+
+NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
 
 
 @study(asked=["jhu-hw5 1.1"], question="How big?", claim="Small.", formula="x < 2")
@@ -21,9 +26,7 @@ def how_big(
 
     Second.
     """
-    return Evidence(
-        numbers=(at_most("size", n * kind, 2),), figure=drawing(Figure(), "empty", name="x")
-    )
+    return Evidence(numbers=(at_most("size", n * kind, 2),), figure=NOTHING)
 
 
 def test_a_study_knows_its_parameters() -> None:
@@ -66,3 +69,88 @@ def test_a_finding_shows_itself_in_a_notebook() -> None:
 
 def test_studies_are_typed() -> None:
     assert isinstance(how_big, Study)
+
+
+@study(question="How lucky?", claim="Below a half.", formula="x < 1/2")
+def luck(seed: Seed = 0, limit: float = 0.5) -> Evidence:
+    """A number that depends on the seed."""
+    drawn = (seed * 7 % 10) / 10  # 0, 0.7, 0.4, 0.1, 0.8, 0.5, …
+    return Evidence(
+        numbers=(at_most("number", drawn, limit),),
+        outside_condition=(at_most("twice the number", 2 * drawn, limit),),
+        figure=NOTHING,
+        condition="luck",
+    )
+
+
+def test_a_study_runs_over_seeds() -> None:
+    found = luck.over_seeds(range(5), limit=0.45)
+    assert found.seeds == (0, 1, 2, 3, 4)
+    assert [one.numbers[0].measured for one in found.replications] == [0, 0.7, 0.4, 0.1, 0.8]
+    assert found.parameters == {"seed": 0, "limit": 0.45}
+    assert found.numbers == luck(seed=0, limit=0.45).numbers
+    assert found.verdict is Verdict.DEPENDS
+    assert found.conclusion == "depends on the seed (3 of 5)"
+    (row,) = found.rows
+    assert (row.range, row.held, row.mark) == ("0 to 0.8", 3, "3 of 5")
+    assert found.command == "regard study run luck seed=0 limit=0.45 seeds=5"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "limit", "conclusion"),
+    [
+        ([0, 3], 0.5, "holds for 2 of 2 seeds"),
+        ([0, 2], 0.5, "holds under a condition for 2 of 2 seeds"),
+        ([1, 4], 0.5, "fails for 2 of 2 seeds"),
+        ([1, 0], 0.5, "depends on the seed (1 of 2)"),
+        ([4], 0.5, "fails for 1 of 1 seeds"),
+    ],
+)
+def test_the_conclusion_counts_seeds(seeds: list[int], limit: float, conclusion: str) -> None:
+    assert luck.over_seeds(seeds, limit=limit).conclusion == conclusion
+    assert f"The claim {conclusion}" in luck.over_seeds(seeds)._repr_html_()
+
+
+def test_seeds_are_given_as_text() -> None:
+    assert luck.with_texts(["seeds=3", "seed=4"]).seeds == (4, 5, 6)
+    assert luck.with_texts(["seed=4"]).seeds == ()
+    assert luck.with_texts(["seed=4"]).conclusion == "fails"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["seeds=0"], "luck: seeds: expected a number from 1 to 1000, not '0'"),
+        (["seeds=x"], "luck: seeds: expected a number from 1 to 1000, not 'x'"),
+        (["seeds=1001"], "luck: seeds: expected a number from 1 to 1000, not '1001'"),
+        (["seeds=2", "seed=4294967295"], "luck: seed: expected `int` <= 4294967295"),
+        (["seeds=2", "limits=1"], "luck: limits: there is no field 'limits'"),
+    ],
+)
+def test_wrong_seeds_are_refused_in_one_line(assignments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        luck.with_texts(assignments)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_seeds_need_a_parameter_seed() -> None:
+    with pytest.raises(UserError, match="how-big: seeds: this study draws nothing at random"):
+        how_big.with_texts(["seeds=2"])
+    with pytest.raises(UserError, match="luck: seeds: none are given"):
+        luck.over_seeds([])
+
+
+def test_findings_over_seeds_survive_the_disk(tmp_path: Path) -> None:
+    found = luck.over_seeds(range(5))
+    found.save(tmp_path)
+    loaded = luck.stored_result(tmp_path)
+    assert loaded.replications == found.replications
+    assert loaded.conclusion == found.conclusion
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "luck.csv").read_text())))
+    assert [(row["seed"], row["under"]) for row in rows[:3]] == [
+        ("0", "condition"),
+        ("0", "outside condition"),
+        ("1", "condition"),
+    ]
+    assert len(rows) == 10

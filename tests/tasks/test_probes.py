@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,11 +20,10 @@ from regard.tasks.probes import (
     InductionConfig,
     MqarConfig,
     ProbeConfig,
-    ProbeRow,
     ReverseConfig,
     SelectiveCopyConfig,
     SortConfig,
-    make_probe,
+    draw_probe,
 )
 
 UNLIKELY = 1e-3
@@ -42,6 +42,20 @@ def mqar_configs(draw: st.DrawFn) -> MqarConfig:
         vocabulary=draw(st.integers(2 * (pairs + 1), 40)),
         power=draw(st.floats(0.01, 1)),
     )
+
+
+class ProbeRow(NamedTuple):
+    """Ids, and the label of each position."""
+
+    ids: tuple[int, ...]
+    labels: tuple[int, ...]
+
+
+def make_probe(config: ProbeConfig, seed: int, rows: int) -> list[ProbeRow]:
+    """The rows of a probe, one by one."""
+    ids, labels = draw_probe(config, seed, rows)
+    pairs = zip(ids.tolist(), labels.tolist(), strict=True)
+    return [ProbeRow(tuple(row), tuple(targets)) for row, targets in pairs]
 
 
 def targets(row: ProbeRow) -> dict[int, int]:

@@ -8,7 +8,7 @@ import pytest
 
 from regard.config import override
 from regard.data import IGNORE
-from regard.data.sampler import Sampler
+from regard.data.batch import Sampler
 from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example

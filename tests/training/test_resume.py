@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from regard import files
 from regard.config import override
 from regard.errors import NonFiniteError, UserError
-from regard.runs.checkpoints import newest_checkpoint
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
+from regard.runs.run import newest_checkpoint
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import loop, optimizers

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from regard.attention.base import Support as Support
     from regard.attention.block_sparse import BigBird as BigBird
     from regard.attention.block_sparse import SlidingWindow as SlidingWindow
+    from regard.attention.config import AttentionConfig as AttentionConfig
+    from regard.attention.config import LayerShape as LayerShape
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
     from regard.attention.kernel import KernelAttention as KernelAttention
@@ -22,20 +24,18 @@ if TYPE_CHECKING:
     from regard.attention.low_rank import LowRank as LowRank
     from regard.attention.low_rank import truncate as truncate
     from regard.attention.mask import Mask as Mask
-    from regard.attention.registry import AttentionConfig as AttentionConfig
-    from regard.attention.registry import LayerShape as LayerShape
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
 
 _NAMES = {
     "base": ("AnyBias", "Attention", "Bias", "RelativeVectors", "State", "Support"),
     "block_sparse": ("BigBird", "SlidingWindow"),
+    "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
     "kernel": ("KernelAttention",),
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),
-    "registry": ("AttentionConfig", "LayerShape"),
     "softmax": ("Argmax", "Softmax"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -1,9 +1,9 @@
 """The interface of every attention mechanism: public methods validate, private ones compute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,7 @@ from regard.attention.mask import Mask
 from regard.errors import UnsupportedError
 
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(score, row, head, query index, key index) → score, as in FlexAttention."""
 
 Queries: TypeAlias = Float[Tensor, "batch heads queries d"]
 Keys: TypeAlias = Float[Tensor, "batch kv_heads keys d"]
@@ -22,6 +23,9 @@ Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
 DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
 """A bias for the positions of one call, as references take it."""
 Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
+QueryPositions: TypeAlias = Int[Tensor, "*rows queries"]
+"""Positions of the queries, the same in all rows or one row of them each."""
+KeyPositions: TypeAlias = Int[Tensor, " keys"]
 
 
 @runtime_checkable
@@ -29,7 +33,7 @@ class Bias(Protocol):
     """A number added to the score of each query and key, by head and positions."""
 
     def dense(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Float[Tensor, "*rows heads queries keys"]:
         """The bias as a tensor."""
         ...
@@ -47,19 +51,13 @@ class RelativeVectors(Protocol):
     """Vectors added to keys and values by their position relative to the query."""
 
     def scores(
-        self,
-        query: Queries,
-        query_positions: Int[Tensor, "*rows queries"],
-        key_positions: Int[Tensor, " keys"],
+        self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Weights:
         """Products of each query with the vectors added to the keys."""
         ...
 
     def gather(
-        self,
-        weights: Weights,
-        query_positions: Int[Tensor, "*rows queries"],
-        key_positions: Int[Tensor, " keys"],
+        self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Outputs:
         """Weighted sums of the vectors added to the values."""
         ...
@@ -87,6 +85,35 @@ class State(Protocol):
         The old state is invalid afterwards.
         """
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class RowState:
+    """Base of states whose fields are tensors of a row each, other states, or sequences of them."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return _bytes(list(vars(self).values()))
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
+        """Return the state of the given rows, in that order; a row may occur several times."""
+        return replace(self, **{name: _select(x, rows) for name, x in vars(self).items()})
+
+
+def _bytes(x: Any) -> int:
+    if isinstance(x, Sequence):
+        return sum(map(_bytes, x))
+    size: int = 0 if x is None else x.nbytes if isinstance(x, Tensor) else x.bytes
+    return size
+
+
+def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
+    if isinstance(x, Sequence):
+        return [_select(one, rows) for one in x]
+    if x is None or isinstance(x, Tensor):
+        return x if x is None else x[rows]
+    return x.reorder(rows)
 
 
 @dataclass(frozen=True)

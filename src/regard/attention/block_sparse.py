@@ -18,12 +18,15 @@ from regard.attention.base import (
     AnyBias,
     Attention,
     Bias,
+    DenseBias,
     Keys,
+    Queries,
     RelativeVectors,
     State,
     StateShape,
     Support,
     Values,
+    Weights,
 )
 from regard.attention.cache import KeyValueCache
 from regard.attention.cost import Cost, Shape
@@ -183,10 +186,7 @@ class BlockSparse(Attention):
     ) -> Float[Tensor, "batch heads rows e"]:
         """Blocks of queries against the blocks of keys that they look at, gathered."""
         heads, blocks = query.shape[1], looked_at.shape[1]
-        at = looked_at[..., None] * self.block_size + torch.arange(
-            self.block_size, device=query.device
-        )
-        at = at.flatten(2)[:, :, None]  # heads, blocks, 1, keys
+        at = self._tokens(looked_at)[:, :, None]  # heads, blocks, 1, keys
         now = positions.unflatten(0, (blocks, -1))[None, :, :, None]
         pairs = allowed(now, at)
         head = torch.arange(heads, device=query.device)[:, None, None, None]
@@ -202,6 +202,16 @@ class BlockSparse(Attention):
         joined: Tensor = out.unflatten(1, (heads, blocks)).flatten(2, 3)
         return joined
 
+    def _tokens(self, blocks: Int[Tensor, "*n slots"]) -> Int[Tensor, "*n keys"]:
+        """The positions of all tokens of blocks, negative for −1."""
+        within = torch.arange(self.block_size, device=blocks.device)
+        return (blocks[..., None] * self.block_size + within).flatten(-2)
+
+    def _within_reach(self, query: Tensor, key: Tensor) -> Tensor:
+        """Which keys lie at or before the query, and not too far."""
+        near = key <= query
+        return near if self.reach is None else near & (key >= query - self.reach)
+
     def _one(
         self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
     ) -> Tensor:
@@ -210,14 +220,9 @@ class BlockSparse(Attention):
         table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
         own = state.inside(positions)[:, 0] // self.block_size
         looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
-        at = looked_at[..., None] * self.block_size + torch.arange(
-            self.block_size, device=query.device
-        )
-        at = at.flatten(2).expand(-1, heads, -1)
+        at = self._tokens(looked_at).expand(-1, heads, -1)
         now = positions[:, :, None]
-        allowed = (at >= 0) & (at <= now)
-        if self.reach is not None:
-            allowed = allowed & (at >= now - self.reach)
+        allowed = (at >= 0) & self._within_reach(now, at)
         row = torch.arange(len(query), device=query.device)[:, None, None]
         head = torch.arange(heads, device=query.device)[:, None] // (heads // state.keys.shape[1])
         seen = at.clamp(0, slots)
@@ -244,9 +249,7 @@ class BlockSparse(Attention):
         rows = (positions // self.block_size).clamp(max=matrix.shape[1] - 1)
         allowed = matrix[:, rows].transpose(0, 1)[..., slots // self.block_size]
         now = state.inside(positions)[:, None, :, None]
-        allowed = allowed & (slots <= now)
-        if self.reach is not None:
-            allowed = allowed & (slots >= now - self.reach)
+        allowed = allowed & self._within_reach(now, slots)
         head = torch.arange(heads, device=keys.device)[:, None, None]
         return masked(
             query,
@@ -291,13 +294,7 @@ class BigBird(BlockSparse):
         self.window, self.random, self.global_blocks = window, random, global_blocks
         self.max_keys, self.seed = max_keys, seed
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads n d"],
-        key: Float[Tensor, "batch kv_heads n d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads n n"] | None,
-    ) -> Float[Tensor, "batch heads n n"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax over fixed blocks, and those of the free ones whose numbers are the smallest."""
         blocks, causal = -(-self.max_keys // self.block_size), mask.alignment is not None
         visible = torch.zeros(query.shape[1], blocks, blocks, dtype=torch.bool)
@@ -343,13 +340,7 @@ class SlidingWindow(BlockSparse):
         super().__init__(block_size=block_size, reach=size)
         self.size = size
 
-    def reference(
-        self,
-        query: Float[Tensor, "batch heads n d"],
-        key: Float[Tensor, "batch kv_heads n d"],
-        mask: Mask,
-        bias: Float[Tensor, "heads n n"] | None,
-    ) -> Float[Tensor, "batch heads n n"]:
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax over the keys at most `size` positions away."""
         position = torch.arange(query.shape[2])
         near = (position[:, None] - position).abs() <= self.size

@@ -7,12 +7,16 @@ constant to gradients: attention is a ratio in which it cancels.
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+Vectors: TypeAlias = Float[Tensor, "*n d"]
+Features: TypeAlias = tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]
+"""Values and scales of φ(x) = values · e^scale."""
 
 
 class FeatureMap(nn.Module, ABC):
@@ -22,9 +26,7 @@ class FeatureMap(nn.Module, ABC):
     """Whether φ(q)·φ(k) > 0 always, so that no sum of weights can be zero or negative."""
 
     @abstractmethod
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         """Values and scales of φ(x) = values · e^scale."""
 
     @abstractmethod
@@ -64,9 +66,7 @@ class Elu(FeatureMap):
         query, key = (torch.where(x > 0, x + 1, x.clamp(max=0).exp()) for x in (query, key))
         return (query * key).sum(-1)
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         # F.elu(x) + 1 would be 0 below -17, where e^x is lost beside 1.
         return torch.where(x > 0, x + 1, x.clamp(max=0).exp()), x.new_zeros(x.shape[:-1])
 
@@ -91,9 +91,7 @@ class Polynomial(FeatureMap):
         power: Tensor = (query * key).sum(-1) ** self.degree
         return power
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         products = x
         for _ in range(self.degree - 1):
             products = (products[..., :, None] * x[..., None, :]).flatten(-2)
@@ -166,9 +164,7 @@ class Fourier(RandomFeatures):
         """The mean over w of cos(w·(q − k)/σ)."""
         return ((query - key) / self.sigma @ self.directions.double().mT).cos().mean(-1)
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         return _waves(self.project(x / self.sigma)), x.new_zeros(x.shape[:-1])
 
     def size(self, d: int) -> int:
@@ -190,9 +186,7 @@ class FavorTrigonometric(RandomFeatures):
         kernel: Tensor = ((x - y) @ self.directions.double().mT).cos().mean(-1) * factor
         return kernel
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         x = x * x.shape[-1] ** -0.25
         log_factor = x.square().sum(-1) / 2
         scale = log_factor.detach()
@@ -217,9 +211,7 @@ class FavorPositive(RandomFeatures):
         kernel: Tensor = ((x + y) @ self.directions.double().mT).exp().mean(-1) * factor
         return kernel
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         x = x * x.shape[-1] ** -0.25
         return _exponentials(self.project(x), x)
 
@@ -242,9 +234,7 @@ class FavorHyperbolic(RandomFeatures):
         kernel: Tensor = ((x + y) @ self.directions.double().mT).cosh().mean(-1) * factor
         return kernel
 
-    def forward(
-        self, x: Float[Tensor, "*n d"]
-    ) -> tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]:
+    def forward(self, x: Vectors) -> Features:
         x = x * x.shape[-1] ** -0.25
         projected = self.project(x)
         return _exponentials(torch.cat([projected, -projected], -1), x)

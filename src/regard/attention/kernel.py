@@ -24,6 +24,7 @@ from regard.attention.base import (
     DenseBias,
     Keys,
     Queries,
+    RowState,
     State,
     StateShape,
     Support,
@@ -50,19 +51,12 @@ from regard.errors import NormalizerError
 
 
 @dataclass(frozen=True, eq=False)
-class KernelState:
+class KernelState(RowState):
     """S with Z as its last column, divided by e^maximum: the same size for any length."""
 
     sums: Float[Tensor, "batch kv_heads m e_and_1"]
     maximum: Float[Tensor, "batch kv_heads"]
     length: Int[Tensor, " batch"]
-
-    @property
-    def bytes(self) -> int:
-        return self.sums.nbytes + self.maximum.nbytes + self.length.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "KernelState":
-        return KernelState(self.sums[rows], self.maximum[rows], self.length[rows])
 
 
 class KernelAttention(Attention):

@@ -14,6 +14,7 @@ from regard.attention.base import (
     DenseBias,
     Keys,
     Queries,
+    RowState,
     State,
     Support,
     Weights,
@@ -24,19 +25,12 @@ from regard.attention.softmax import masked, repeat_kv
 
 
 @dataclass(frozen=True, eq=False)
-class Projected:
+class Projected(RowState):
     """Keys and values of another sequence, projected to k rows."""
 
     key: Float[Tensor, "batch kv_heads k d"]
     value: Float[Tensor, "batch kv_heads k e"]
     length: Int[Tensor, " batch"]
-
-    @property
-    def bytes(self) -> int:
-        return self.key.nbytes + self.value.nbytes + self.length.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "Projected":
-        return Projected(self.key[rows], self.value[rows], self.length[rows])
 
 
 class Linformer(Attention):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -15,9 +15,11 @@ from regard.attention.base import (
     AnyBias,
     Attention,
     DenseBias,
+    KeyPositions,
     Keys,
     Outputs,
     Queries,
+    QueryPositions,
     RelativeVectors,
     State,
     StateShape,
@@ -38,8 +40,8 @@ class PositionedBias:
     """A bias at the positions of the queries and keys at hand."""
 
     bias: AnyBias
-    query_positions: Int[Tensor, "*rows queries"]
-    key_positions: Int[Tensor, " keys"]
+    query_positions: QueryPositions
+    key_positions: KeyPositions
 
     def scores(self, query: Queries) -> Tensor:
         """Return the term added to the scores of the (scaled) queries."""

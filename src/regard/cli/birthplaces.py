@@ -9,6 +9,7 @@ from regard.cli import options
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
+    from regard.runs.environment import Precision
     from regard.studies.birthplaces import Score
 
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seed",
     "seeds",
-    type=click.IntRange(0, 2**32 - 1),
+    type=options.SEEDS,
     multiple=True,
     help="Random seed; repeatable. Default: the recipe's.",
 )
@@ -49,7 +50,7 @@ def birthplaces(
     json_file: Path | None,
     compile_: bool,
     device: str,
-    precision: str,
+    precision: "Precision",
     threads: int | None,
 ) -> None:
     """Measure what pretraining adds: train on sentences about people, ask for birth places.
@@ -61,13 +62,13 @@ def birthplaces(
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report
-    from regard.training.loop import InterruptedTraining
+    from regard.training.loop import ExecutionOptions, InterruptedTraining
 
     if data is None:
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
-    chosen = options.execution_options(device, precision, threads, compile_)
+    chosen = ExecutionOptions.choose(device, precision, threads, compile_)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
         of_seed = find_recipe(
@@ -85,6 +86,7 @@ def birthplaces(
         click.echo(f"Report: {(folder / 'report.html').resolve()}")
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
+    _print_aurocs(scores)
     if json_file:
         _write(json_file, scores, recipe or "modern", overrides, chosen.environment.describe())
 
@@ -96,14 +98,13 @@ def _print_table(scores: "list[Score]") -> None:
     from rich.table import Table
 
     table = Table(title="People in the text only", min_width=60)
-    for column in ("arm", "seed", "accuracy [95 %]", "AUROC", "training time, s"):
+    for column in ("arm", "seed", "accuracy [95 %]", "training time, s"):
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
     for score in scores:
         table.add_row(
             score.arm,
             str(score.seed),
             f"{score.accuracy:.1%} [{score.low:.1%}, {score.high:.1%}]",
-            f"{score.auroc['probability']:.3f}" if score.auroc else "",
             f"{score.training_seconds:.0f}",
         )
     if len({score.seed for score in scores}) > 1:
@@ -112,6 +113,26 @@ def _print_table(scores: "list[Score]") -> None:
             values = [score.accuracy for score in scores if score.arm == arm]
             table.add_row(arm, "mean", f"{mean(values):.1%}")
     Console().print(table)
+
+
+def _print_aurocs(scores: "list[Score]") -> None:
+    """Print the AUROC of each signal for both kinds of doubt, seed by seed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="AUROC [95 %]", min_width=60)
+    for column in ("arm", "signal", "seed", "right / wrong", "mentioned / absent"):
+        table.add_column(column, justify="right" if column == "seed" else "left", no_wrap=True)
+    rows = [
+        (score.arm, signal, str(score.seed), *(str(kind.get(signal, "")) for kind in kinds))
+        for score in scores
+        for kinds in [(score.right_or_wrong, score.mentioned_or_absent)]
+        for signal in {**kinds[0], **kinds[1]}
+    ]
+    for row in sorted(rows, key=lambda row: row[:2]):
+        table.add_row(*row)
+    if rows:
+        Console().print(table)
 
 
 def _write(

@@ -22,15 +22,15 @@ def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
 
 
 @click.command()
+@options.TRUST_CODE
 @options.RUN
-def info(run: Path) -> None:
+def info(run: Path, trust_code: bool) -> None:
     """Show configuration, provenance and progress of RUN."""
-    from regard.runs.checkpoints import newest_checkpoint
     from regard.runs.recipe import load_recipe
-    from regard.runs.run import Run, load_origin
+    from regard.runs.run import Run, load_origin, newest_checkpoint
     from regard.text.tokenizer import Tokenizer
 
-    recipe, origin = load_recipe(run), load_origin(run)
+    recipe, origin = load_recipe(run, trust_code=trust_code), load_origin(run)
     untrained = Run.new(run, recipe, Tokenizer.load(run), origin)
     checkpoint = newest_checkpoint(run)
     family = recipe.model.__struct_config__.tag
@@ -70,7 +70,7 @@ def import_hf(folder: Path, out: Path) -> None:
     merges.txt, or vocab.txt.
     """
     from regard.huggingface.folder import import_folder
-    from regard.text.special_tokens import ROLES
+    from regard.text.tokenizer import ROLES
 
     run = import_folder(folder, out)
     tokenizer, model = run.tokenizer, run.recipe.model

@@ -25,9 +25,7 @@ from regard.cli import options
     show_default=True,
     help="Longest example, in tokens.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
-)
+@options.SEED_0
 def data(kind: str, file: Path, num_examples: int, context_length: int, seed: int) -> None:
     """Print training examples of FILE: inputs x and, below, targets y.
 

@@ -8,18 +8,13 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
+    from regard.runs.environment import Precision
     from regard.studies.recall import Recall
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="New folder [runs/demo].")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Random seed.",
-)
+@options.SEED_0
 @options.JSON
 @options.COMPILE
 @options.environment_options(precision="auto")
@@ -30,7 +25,7 @@ def demo(
     json_file: Path | None,
     compile_: bool,
     device: str,
-    precision: str,
+    precision: "Precision",
     threads: int | None,
     overrides: tuple[str, ...],
 ) -> None:
@@ -44,13 +39,13 @@ def demo(
     from regard.studies.recall import recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
-    from regard.training.loop import InterruptedTraining
+    from regard.training.loop import ExecutionOptions, InterruptedTraining
 
     of_world = [o.removeprefix("world.") for o in overrides if o.startswith("world.")]
     of_recipe = [o for o in overrides if not o.startswith("world.")]
     recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
-    chosen = options.execution_options(device, precision, threads, compile_)
+    chosen = ExecutionOptions.choose(device, precision, threads, compile_)
     folder = out or _unused(Path("runs/demo"))
     try:
         found = recall(folder, world, recipe, chosen)

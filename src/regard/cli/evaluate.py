@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@options.TRUST_CODE
 @options.RUN
 @click.argument("pairs", type=click.Path(path_type=Path), required=False)
 @click.option("--predictions", type=options.OutputFile(), help="File to write answers to.")
@@ -43,6 +44,7 @@ def evaluate(
     device: str,
     precision: "Precision",
     threads: int | None,
+    trust_code: bool,
 ) -> None:
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
@@ -55,10 +57,11 @@ def evaluate(
         _baseline(pairs, baseline, json_file)
         return
     from regard import api
-    from regard.evaluation.evaluate import Evaluation, evaluation_report, save_predictions
+    from regard.evaluation.evaluate import Evaluation, save_predictions
+    from regard.evaluation.report import evaluation_report
 
     started = time.perf_counter()
-    loaded = api.load(run, device=device, threads=threads)
+    loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
     _check(loaded, pairs, bool(predictions), bool(paraphrases or report), seed)
     result = api.evaluate(
         loaded, pairs, paraphrases=paraphrases, seed=seed or 0, precision=precision

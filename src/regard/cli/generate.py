@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@options.TRUST_CODE
 @options.RUN
 @click.argument("prompts", nargs=-1)
 @click.option(
@@ -61,13 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it stands, without the template.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Random seed of the samples.",
-)
+@options.SEED_0
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per sample or beam.")
 @options.environment_options(precision="float32")
 def generate(
@@ -76,6 +71,7 @@ def generate(
     as_json: bool,
     device: str,
     threads: int | None,
+    trust_code: bool,
     **settings: Any,
 ) -> None:
     """Continue each of PROMPTS with the model of RUN; - reads prompts from the lines of stdin.
@@ -90,7 +86,7 @@ def generate(
     texts = _read_stdin() if prompts == ("-",) else list(prompts)
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
-    loaded = api.load(run, device=device, threads=threads)
+    loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
     if isinstance(loaded.model, Classifier | TokenClassifier):
         _refuse(_GENERATION, "is for a model that generates, and this one labels; drop it")
         records = _labels(loaded, texts, settings["precision"])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from regard.explorer.look import View
     from regard.runs.run import Run
 
-MODEL = click.argument("model", metavar="RUN|hf:MODEL", callback=options.trust_run)
+MODEL = click.argument("model", metavar="RUN|hf:MODEL")
 DOWNLOAD = click.option(
     "--download", is_flag=True, help="Download an hf: model that isn't in the local cache."
 )
@@ -34,7 +34,7 @@ DEVICE = click.option("--device", help="Device: auto, cpu, cuda, … [cpu].")
 @click.option(
     "--detail", metavar="LAYER.HEAD", multiple=True, help="Head with exact scores [the first]."
 )
-@click.option("--compare", callback=options.trust_run, help="Another RUN or hf:MODEL side by side.")
+@click.option("--compare", help="Another RUN or hf:MODEL side by side.")
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
 @click.option("--compare-text", help="Another text side by side.")
 @click.option("--word", help="Word to compare between panels [first shared word].")
@@ -54,6 +54,7 @@ def look(
     word: str | None,
     device: str | None,
     download: bool,
+    trust_code: bool,
 ) -> None:
     """Write a page with the attention of a model to TEXT.
 
@@ -64,10 +65,10 @@ def look(
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
 
-    this = _open(model, device, download)
+    this = _open(model, device, download, trust_code)
     view = look_at(this, text, second)
     others = [(this, compare_text)] if compare_text else []
-    others += [(_open(compare, device, download), text)] if compare else []
+    others += [(_open(compare, device, download, trust_code), text)] if compare else []
     others += [(untrained(this), text)] if compare_untrained else []
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
@@ -81,7 +82,11 @@ def look(
         view = view.comparing(word)
     if detail:
         view = view.with_detail([_step(head, view) for head in detail])
-    place = _save(view, out)
+    place = out or Path("look.html")
+    if place.suffix in (".png", ".svg"):  # of the first layer and head
+        view.png(place)
+    else:
+        view.save(place)
     click.echo(f"Look: {place.resolve()}")
 
 
@@ -121,6 +126,7 @@ def head_scores(
     seed: int | None,
     device: str | None,
     download: bool,
+    trust_code: bool,
 ) -> None:
     """Score each attention head on TEXTS, as a table and a picture.
 
@@ -138,7 +144,7 @@ def head_scores(
     place = out or Path("head-scores.png")
     if gradients and not texts:
         raise UserError("--gradients: needs TEXTS for the loss")
-    named = _open(model, device, download)
+    named = _open(model, device, download, trust_code)
     adapter = untrained(named) if fresh else named
     heads = _measured(adapter, _lines(texts), random, gradients, seed or 0)
     table = Table(box=None, pad_edge=False)
@@ -157,13 +163,13 @@ def head_scores(
     click.echo(f"Picture: {place.resolve()}")
 
 
-def _open(name: str, device: str | None, download: bool) -> "Run | Adapter":
+def _open(name: str, device: str | None, download: bool, trust_code: bool) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
     from regard.explorer.look import open_model
     from regard.runs.environment import ExecutionEnvironment
 
     chosen = ExecutionEnvironment.choose(device).device if device else None
-    return open_model(name, device=chosen, download=download)
+    return open_model(name, device=chosen, download=download, trust_code=trust_code)
 
 
 def _measured(
@@ -201,12 +207,6 @@ def _lines(texts: tuple[str, ...]) -> list[str]:
         is_file = len(text) < 256 and Path(text).is_file()
         found += [one.text for one in read_corpus([Path(text)])] if is_file else [text]
     return found
-
-
-def _save(view: "View", out: Path | None) -> Path:
-    """Save a page, or by the ending a picture of the first layer and head."""
-    place = out or Path("look.html")
-    return view.png(place) if place.suffix in (".png", ".svg") else view.save(place)
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:

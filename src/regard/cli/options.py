@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from regard.errors import UserError, alternatives
-
-if TYPE_CHECKING:
-    from regard.training.loop import ExecutionOptions
 
 
 class OutputFile(click.Path):
@@ -40,33 +37,15 @@ OUT = click.option(
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
 RECIPE = click.option("--recipe", default=None, help="Name of a recipe, or a TOML file.")
 RESUME = click.option("--resume", is_flag=True, help="Resume the run in --out.")
-SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=None, help="Random seed.")
+SEEDS = click.IntRange(0, 2**32 - 1)
+SEED = click.option("--seed", type=SEEDS, help="Random seed.")
+SEED_0 = click.option("--seed", type=SEEDS, default=0, show_default=True, help="Random seed.")
 
 
-def trust_run(ctx: click.Context, _: click.Parameter, run: Any) -> Any:
-    """Trust the code of the runs that a parameter names, if --trust-code is given."""
-    if ctx.meta.get("trust_code") and run is not None:
-        from regard.runs.code import trust_code
-
-        for path in run if isinstance(run, tuple) else [run]:
-            trust_code(Path(path))
-    return run
-
-
+RUN = click.argument("run", type=click.Path(path_type=Path))
 TRUST_CODE = click.option(
-    "--trust-code",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda ctx, _, given: ctx.meta.update(trust_code=given),
-    help="Run the custom code in the run folder.",
+    "--trust-code", is_flag=True, help="Run the custom code in the run folder."
 )
-
-
-def RUN(command: F) -> F:  # noqa: N802
-    """RUN, and --trust-code."""
-    argument = click.argument("run", type=click.Path(path_type=Path), callback=trust_run)
-    return TRUST_CODE(argument(command))
 
 
 def environment_options(*, precision: str) -> Callable[[F], F]:
@@ -100,18 +79,6 @@ def environment_options(*, precision: str) -> Callable[[F], F]:
 COMPILE = click.option(
     "--compile", "compile_", is_flag=True, help="Compile the model; slow to start."
 )
-
-
-def execution_options(
-    device: str, precision: Any, threads: int | None, compile_: bool
-) -> "ExecutionOptions":
-    """Return the execution options of a study that trains."""
-    from regard.runs.environment import ExecutionEnvironment
-    from regard.training.loop import ExecutionOptions
-
-    return ExecutionOptions(
-        environment=ExecutionEnvironment.choose(device, precision, threads), compile=compile_
-    )
 
 
 def write_json(path: Path, values: Any) -> None:

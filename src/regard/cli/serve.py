@@ -10,7 +10,7 @@ from regard.cli import options
 
 @click.command()
 @options.TRUST_CODE
-@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...", callback=options.trust_run)
+@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -19,7 +19,7 @@ from regard.cli import options
     help="Port; 0 for any free one.",
 )
 @click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
-def serve(models: tuple[str, ...], port: int, device: str) -> None:
+def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> None:
     """Serve a page that shows the attention of models while they read and generate.
 
     A model is a RUN, or hf: followed by a folder or a name in the local Hugging Face cache.
@@ -36,9 +36,13 @@ def serve(models: tuple[str, ...], port: int, device: str) -> None:
         raise UserError(
             f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
         ) from None
+    from regard.runs.code import trust_code as trust
     from regard.runs.environment import ExecutionEnvironment
     from regard.serve.available_models import find_models, find_runs
 
+    if trust_code:
+        for name in models:
+            trust(Path(name))
     found = find_models(models or find_runs(Path("runs")))
     chosen = ExecutionEnvironment.choose(device).device
     click.echo(f"Models: {', '.join(one.name for one in found)}")

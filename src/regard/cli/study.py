@@ -1,7 +1,5 @@
 """regard study"""
 
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +8,10 @@ import click
 from regard.cli.main import Group
 
 if TYPE_CHECKING:
-    from regard.studies.pages import Chapter
-    from regard.studies.study import Finding, Study
+    from rich.table import Table
 
-ONLY = click.option("--only", multiple=True, metavar="THEME", help="Theme to include; repeatable.")
+    from regard.studies.finding import Finding
+    from regard.studies.study import Study
 
 
 @click.group(cls=Group)
@@ -31,12 +29,11 @@ def list_(as_json: bool, course: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.errors import UserError, alternatives
+    from regard.courses import require_course
     from regard.studies.registry import THEMES
-    from regard.studies.study import COURSES
 
-    if course is not None and course not in COURSES:
-        raise UserError(f"--course {course}: no such course; {alternatives(course, COURSES)}")
+    if course is not None:
+        require_course(course)
     chosen = [
         (theme.name, study)
         for theme in THEMES
@@ -84,7 +81,10 @@ def run(
     out: Path | None,
     help_: bool,
 ) -> None:
-    """Run study NAME; print and draw its measurements."""
+    """Run study NAME; print and draw its measurements.
+
+    seeds=5 runs a study that draws at random with five seeds.
+    """
     if name is None:
         click.echo(context.get_help())
         context.exit(0 if help_ else 2)
@@ -102,67 +102,6 @@ def run(
     for place in places:
         if place.suffix == ".html":
             click.echo(f"Look inside: {place.resolve()}")
-
-
-@study.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
-@ONLY
-@click.option("--hide-answers", is_flag=True, help="Fold answers until clicked.")
-@click.option(
-    "--train", is_flag=True, help="Train the models here, up to 20 minutes the first time."
-)
-def book(out: Path, only: tuple[str, ...], hide_answers: bool, train: bool) -> None:
-    """Write all studies as one offline HTML page, with their figures and measurements.
-
-    Studies that train models show stored results, unless --train is given.
-    """
-    from regard.studies.pages import write_book
-
-    page = write_book(out, _chapters(only, train=train), hide_answers=hide_answers)
-    click.echo(f"Book: {page.resolve()}")
-
-
-@study.command()
-def index() -> None:
-    """Print a Markdown table of the courses' questions, with study, claim and verdict."""
-    from regard.studies.registry import all_studies
-    from regard.studies.study import COURSES
-
-    click.echo("| asked in | question | study | claim | verdict |\n|---|---|---|---|---|")
-    asked = sorted(
-        ((place.split(), study) for study in all_studies() for place in study.asked),
-        key=lambda pair: [part.zfill(3) for part in re.split(r"(\d+)", " ".join(pair[0]))],
-    )
-    for (course, part), study in asked:
-        cells = (
-            f"{COURSES[course]}: {part}",
-            study.question,
-            f"`{study.name}`",
-            study.claim,
-            study.stored_result().verdict,
-        )
-        click.echo(f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |")
-
-
-def _chapters(only: tuple[str, ...], *, train: bool) -> "list[Chapter]":
-    """Run or load the studies of some themes, with a progress bar."""
-    from regard.studies.pages import Chapter
-    from regard.studies.registry import choose_themes
-
-    themes = choose_themes(only)
-    found = {}
-    for study in _tracked([study for theme in themes for study in theme.studies]):
-        found[study.name] = study.stored_result() if study.trains and not train else study()
-    return [Chapter(theme, tuple(found[study.name] for study in theme.studies)) for theme in themes]
-
-
-def _tracked(studies: "list[Study[Any]]") -> "Iterable[Study[Any]]":
-    """Show a progress bar in a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(studies, "Studies", console=console, disable=not console.is_terminal)
 
 
 def _described(theme: str, study: "Study[Any]") -> dict[str, object]:
@@ -187,6 +126,8 @@ def _print_help(study: "Study[Any]") -> None:
         "Parameters:",
     ]
     lines += [f"  {p.name}={p.default}  {p.description} ({p.range})" for p in study.parameters]
+    if "seed" in study.defaults:
+        lines.append("  seeds=N  number of seeds, from seed on; reports each and the range")
     click.echo("\n".join(lines))
 
 
@@ -195,20 +136,12 @@ def _print(finding: "Finding") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.studies.study import COURSES
+    from regard.courses import COURSES
 
     console = Console(highlight=False)
     console.print(f"[bold]{finding.study.question}[/bold]\n", finding.claim, sep="\n")
     console.print(f"\n    {finding.formula}\n", markup=False)
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("measured")
-    shown.add_column("", justify="right")
-    shown.add_column("claimed", justify="right")
-    shown.add_column("")
-    for number in (*finding.numbers, *finding.evidence.outside_condition):
-        mark = ("✓" if number.holds else "✗") if number.expected else ""
-        shown.add_row(number.name, f"{number.measured:.6g}", number.expected, mark)
-    console.print(shown)
+    console.print(_measurements(finding))
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)
         for row in finding.table.rows:
@@ -221,4 +154,24 @@ def _print(finding: "Finding") -> None:
             markup=False,
         )
     condition = f": {finding.evidence.condition}" if finding.evidence.condition else ""
-    console.print(f"\nThe claim {finding.verdict}{condition}.", markup=False)
+    console.print(f"\nThe claim {finding.conclusion}{condition}.", markup=False)
+
+
+def _measurements(finding: "Finding") -> "Table":
+    """Return the measurements with their bounds; with several seeds, each seed and the range."""
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("measured")
+    for seed in finding.seeds or ("",):
+        shown.add_column(f"seed {seed}" if finding.seeds else "", justify="right")
+    if finding.seeds:
+        shown.add_column("range", justify="right")
+    shown.add_column("claimed", justify="right")
+    shown.add_column("")
+    for row in (*finding.rows, *finding.outside_condition_rows):
+        digits = ".4g" if finding.seeds else ".6g"
+        values = ["" if value is None else f"{value:{digits}}" for value in row.values]
+        ranges = [row.range] if finding.seeds else []
+        shown.add_row(row.name, *values, *ranges, row.expected, row.mark)
+    return shown

@@ -76,7 +76,6 @@ def pretrain(
     type=click.Path(path_type=Path),
     metavar="RUN",
     required=True,
-    callback=options.trust_run,
     help="Pretrained run.",
 )
 @_training_flags
@@ -87,6 +86,7 @@ def finetune(
     out: Path,
     recipe: str | None,
     seed: int | None,
+    trust_code: bool,
     **flags: Any,
 ) -> None:
     """Train the run --from on the questions of PAIRS, by default with that run's recipe."""
@@ -94,7 +94,8 @@ def finetune(
     from regard.training.plan import plan_finetuning
 
     overrides = [*settings, *_seed_setting(seed)]
-    _execute(plan_finetuning(Run.load(parent), pairs, out, recipe, overrides), **flags)
+    loaded = Run.load(parent, trust_code=trust_code)
+    _execute(plan_finetuning(loaded, pairs, out, recipe, overrides), **flags)
 
 
 @click.command()
@@ -116,7 +117,7 @@ def train(
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; the
     command ends with a sample. Settings follow as section.field=value.
     """
-    from regard.training.plan_task import plan_training
+    from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
     if task != "text" and len(paths) > 1:
@@ -141,10 +142,16 @@ def _seed_setting(seed: int | None) -> list[str]:
 
 
 def _execute(
-    plan: "Plan", *, dry_run: bool, json_file: Path | None, compile_: bool, **execution: Any
+    plan: "Plan",
+    *,
+    dry_run: bool,
+    json_file: Path | None,
+    compile_: bool,
+    resume: bool,
+    **environment: Any,
 ) -> bool:
     """Print the plan and, unless it is a dry run, train; return whether it trained."""
-    from regard.training.plan import execute
+    from regard.training.loop import ExecutionOptions
 
     facts = plan.describe()
     for name, value in facts.items():
@@ -154,7 +161,8 @@ def _execute(
         if json_file:
             options.write_json(json_file, facts)
         return False
-    progress = execute(plan, compile=compile_, **execution)
+    chosen = ExecutionOptions.choose(compile=compile_, **environment)
+    progress = plan.execute(chosen, resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
     if json_file:
@@ -176,6 +184,6 @@ def _print_sample(plan: "Plan") -> None:
         [start],
         max_new_tokens=run.recipe.model.context_length - len(start),
         sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
-        device=next(run.model.parameters()).device,
+        device=run.device,
     )
     click.echo(f"Sample:\n{run.tokenizer.decode([*start, *sample.ids])}")

@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.generate import Generator, prefill
-from regard.decoding.sampling import DAMAGED
+from regard.decoding.generate import DAMAGED, Generator, prefill
 from regard.errors import NonFiniteError, UserError
 
 EarlyStopping: TypeAlias = bool | Literal["never"]

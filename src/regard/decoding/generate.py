@@ -1,15 +1,23 @@
-"""One loop that generates: batched, cached, for any model that keeps a state."""
+"""Generation: prompts in a run's template, sampling, and one loop for any model that keeps a state.
+
+The loop is batched and cached; each row's samples depend on the seed and the row alone.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data.batch import lengths_of, pad_rows
-from regard.decoding.sampling import Sampling
+from regard.errors import NonFiniteError, UserError
+from regard.models.builders import SequenceToSequence
+from regard.runs.run import Run
+from regard.text.corpus import Document
+from regard.text.tokenizer import Tokenizer, encode_documents
 
 
 class Generator(Protocol):
@@ -23,6 +31,183 @@ class Generator(Protocol):
         states: Any,
         attention_mask: Bool[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]: ...
+
+
+# Prompts
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model that is ready to generate, and the rows that it continues."""
+
+    model: Generator
+    starts: list[list[int]]
+    """The ids to continue, a row per prompt."""
+    shown: list[list[int]]
+    """The part of them that belongs to the text: the prompt if it is continued, or nothing."""
+    max_new_tokens: int
+    """Number of new tokens per row. Default: fill the context."""
+    tokenizer: Tokenizer
+
+    def text(self, row: int, new: Sequence[int], stop_string: str | None) -> str:
+        """Return the text of a row with its new tokens, up to the first stop string in those."""
+        before = self.tokenizer.decode(self.shown[row])
+        text = self.tokenizer.decode([*self.shown[row], *new])
+        end = text.find(stop_string, len(before)) if stop_string else -1
+        return text if end < 0 else text[:end]
+
+
+@torch.inference_mode()
+def encode_prompts(
+    run: Run,
+    prompts: Sequence[str],
+    device: torch.device,
+    *,
+    max_new_tokens: int | None = None,
+    raw: bool = False,
+) -> Prompts:
+    """Encode prompts: questions in a run that answers, unless `raw`, or else texts to continue.
+
+    `max_new_tokens` defaults to what fits the context.
+
+    Raises:
+        UserError: the model doesn't generate; or a prompt is empty, too long, or can't be encoded.
+    """
+    texts = encode_documents(
+        run.tokenizer, [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
+    )
+    for number, text in enumerate(texts, 1):
+        if not text:
+            raise UserError(f"prompt {number}: is empty; a model needs a beginning")
+    has_source = isinstance(run.model, SequenceToSequence)
+    answers = has_source or (run.answers_questions and not raw)
+    affixes = run.template.prompt if answers and not has_source else run.text_affixes
+    rows = [affixes.around(text) for text in texts]
+    if has_source:
+        _require_fit(rows, 0, run.max_source_tokens)
+    model, starts = begin_answers(run, rows, device) if answers else (run.language_model, rows)
+    context_length = run.recipe.model.context_length
+    _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
+    new_tokens = max_new_tokens or context_length + 1 - max(map(len, starts))
+    return Prompts(
+        model, starts, [[]] * len(texts) if answers else texts, new_tokens, run.tokenizer
+    )
+
+
+def begin_answers(
+    run: Run, rows: Sequence[list[int]], device: torch.device
+) -> tuple[Generator, list[list[int]]]:
+    """Return what generates the answers to rows, prompts or sources, and the ids it continues.
+
+    Raises:
+        UserError: the model doesn't generate.
+    """
+    if not isinstance(run.model, SequenceToSequence):
+        return run.language_model, [run.template.open_answer(row) for row in rows]
+    special = run.tokenizer.special
+    start = [special.require("decoder_start_id"), *run.template.target.prefix]
+    padded = pad_rows(rows, special.padding, limit=run.max_source_tokens).to(device)
+    return run.model.condition(padded, lengths_of(rows).to(device)), [start] * len(rows)
+
+
+def _require_fit(rows: Sequence[Sequence[int]], new: int, context_length: int) -> None:
+    for number, row in enumerate(rows, 1):
+        if len(row) + new > context_length:
+            with_new = f", and with {new + 1} new ones that" if new else ", which"
+            raise UserError(
+                f"prompt {number}: takes {len(row)} tokens{with_new} is more than the model's "
+                f"context length of {context_length}; shorten it or ask for fewer"
+            )
+
+
+# Sampling
+
+DAMAGED = "the model's logits are NaN or infinite; its weights are damaged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Temperature 0 is greedy; the filters then change nothing."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"seed must be ≥ 0, not {self.seed}")
+        if not self.temperature >= 0:
+            raise UserError(f"temperature must be ≥ 0, not {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top-k must be ≥ 1, not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"top-p must lie in (0, 1], not {self.top_p}")
+
+    def choose(
+        self, logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
+    ) -> Int[Tensor, " rows"]:
+        """The next token of each row.
+
+        Raises:
+            NonFiniteError: a logit is NaN or infinite.
+        """
+        if not logits.amax(-1).isfinite().all():
+            raise NonFiniteError(DAMAGED)
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        return draw(self.probabilities(logits), uniforms)
+
+    def probabilities(
+        self, logits: Float[Tensor, "rows vocabulary"]
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """The distribution that tokens are drawn from: temperature, then top-k, then top-p."""
+        if self.temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, best, 1.0)
+        # The highest logit is taken off first, so that a tiny temperature can't overflow.
+        logits = logits.double() - logits.amax(-1, keepdim=True).double()
+        probabilities = (logits / self.temperature).softmax(-1)
+        if self.top_k is not None:
+            probabilities = _keep(probabilities, _top_k(probabilities, self.top_k))
+        if self.top_p is not None:
+            probabilities = _keep(probabilities, _top_p(probabilities, self.top_p))
+        return probabilities
+
+    def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
+        """A random number for each row and step; a row's depend on the seed and the row alone."""
+        drawn = [np.random.default_rng([self.seed, row]).random(steps) for row in range(rows)]
+        return torch.from_numpy(np.stack(drawn))
+
+
+def draw(
+    probabilities: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
+) -> Int[Tensor, " rows"]:
+    """Tokens by the inverse of the distribution function; never one of probability zero."""
+    total = probabilities.cumsum(-1)
+    point = uniforms.to(total)[:, None] * total[:, -1:]
+    return torch.searchsorted(total, point, right=True).squeeze(-1)
+
+
+def _keep(probabilities: Tensor, kept: Bool[Tensor, "rows vocabulary"]) -> Tensor:
+    probabilities = probabilities.masked_fill(~kept, 0.0)
+    return probabilities / probabilities.sum(-1, keepdim=True)
+
+
+def _top_k(probabilities: Tensor, k: int) -> Tensor:
+    """The k most probable tokens; of equal ones, those with the lowest ids."""
+    order = probabilities.argsort(dim=-1, descending=True, stable=True)[:, :k]
+    return torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, order, True)
+
+
+def _top_p(probabilities: Tensor, p: float) -> Tensor:
+    """The smallest set of most probable tokens whose mass reaches p (Holtzman et al., 2020)."""
+    ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    return torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, order, before < p)
+
+
+# The loop
 
 
 @dataclass(frozen=True)
@@ -44,7 +229,7 @@ def generate(
     *,
     max_new_tokens: int,
     stop_ids: Sequence[int] = (),
-    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    sampling: Sampling = Sampling(),
     device: torch.device | None = None,
 ) -> list[Generated]:
     """Continue all prompts together; they may differ in length, and none may be empty."""
@@ -72,7 +257,7 @@ def stream(
     *,
     max_new_tokens: int,
     stop_ids: Sequence[int] = (),
-    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    sampling: Sampling = Sampling(),
     device: torch.device | None = None,
 ) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
     """Each row's next token and its log-probability, until all rows have reached a stop id.

@@ -1,24 +1,220 @@
-"""A run on a file of questions: score, predictions, report."""
+"""A run on questions: its answers, how sure it is, and its scores.
 
-from collections.abc import Mapping, Sequence
+Signals of confidence may tell recall from invention.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp
 from pathlib import Path
 from typing import Any
 
-from regard.config import to_toml
+import msgspec
+import numpy as np
+import torch
+
+from regard.data.batch import pad_rows
+from regard.decoding import Generated, generate
+from regard.decoding.generate import begin_answers
 from regard.errors import UserError
-from regard.evaluation import figures
-from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.confidence import Chosen, choose_signal
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer, attention_view
 from regard.files import write_file
-from regard.metrics import Interval, accuracy, exact_match, risk_coverage
+from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.examples import Example
+from regard.tasks.encoding import encode_questions
+from regard.tasks.examples import Example, subjects
 
-SHOWN = 12
-"""Answers of each kind in a report."""
+BATCH = 256
+"""Questions that are answered together."""
+SIGNALS = {
+    "probability": "probability of the whole answer under the model",
+    "weakest token": "probability of the answer's least probable token",
+    "familiarity": "log-probability of the name that is asked about, as the start of a text",
+    "agreement": "share of differently worded questions that get the same answer",
+}
+"""What each signal is; for all of them, higher should mean more trustworthy."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, what should have been answered, and what was."""
+
+    question: str
+    expected: str | None
+    answered: str
+    signals: dict[str, float]
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is the expected one; False where none is known."""
+        return self.expected is not None and exact_match(self.answered, self.expected)
+
+
+def answer_questions(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    *,
+    paraphrases: Sequence[str] = (),
+    max_new_tokens: int = 32,
+) -> list[Answer]:
+    """Answer greedily, in batches, with all signals.
+
+    `paraphrases` are other wordings, with {} where the subject belongs.
+
+    Familiarity and agreement need to know what a question is about: several questions of one
+    wording show it.
+
+    Raises:
+        UserError: a question can't be encoded or is too long, or a paraphrase can't be used.
+    """
+    for wording in paraphrases:
+        if "{}" not in wording:
+            raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
+    if not questions:
+        return []
+    about = subjects([question.text for question in questions])
+    if paraphrases and not about:
+        raise UserError(
+            f"{questions[0].where}: paraphrases need several questions of one wording, which show "
+            "what each is about"
+        )
+    answers = _greedy(run, questions, environment, max_new_tokens)
+    decoded = _decoded(run, answers)
+    familiarity = name_log_probabilities(run, about, environment)
+    others = []
+    for wording in paraphrases:
+        asked = [
+            Example(text=wording.replace("{}", subject), where=question.where)
+            for subject, question in zip(about, questions, strict=True)
+        ]
+        others.append(_decoded(run, _greedy(run, asked, environment, max_new_tokens)))
+    result = []
+    for i, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        signals = {
+            "probability": exp(sum(answer.log_probabilities)),
+            "weakest token": exp(min(answer.log_probabilities)),
+        }
+        if about:
+            signals["familiarity"] = familiarity[i]
+        if others:
+            signals["agreement"] = _agreement([decoded[i], *(other[i] for other in others)])
+        result.append(
+            Answer(
+                question=question.text,
+                expected=question.answer,
+                answered=decoded[i],
+                signals=signals,
+            )
+        )
+    return result
+
+
+@torch.inference_mode()
+def name_log_probabilities(
+    run: Run, names: Sequence[str], environment: ExecutionEnvironment
+) -> list[float]:
+    """log P(name) at the start of a text: would the model write it?
+
+    Where nothing begins a text, the first token can't be predicted and is left out.
+    """
+    result: list[float] = []
+    for start in range(0, len(names), BATCH):
+        chosen = names[start : start + BATCH]
+        ids = [run.tokenizer.encode(name)[: run.max_text_tokens] for name in chosen]
+        rows = [run.text_affixes.around(name) for name in ids]
+        limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
+        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
+        with environment.autocast():
+            logits = run.language_model(padded)
+        scores = logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None]).squeeze(-1)
+        result += [float(s[: len(row) - 1].sum()) for s, row in zip(scores, rows, strict=True)]
+    return result
+
+
+def _decoded(run: Run, answers: Sequence[Generated]) -> list[str]:
+    return [run.tokenizer.decode(answer.ids).strip() for answer in answers]
+
+
+def _greedy(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    max_new_tokens: int,
+) -> list[Generated]:
+    block = run.recipe.model.context_length
+    prompts = encode_questions(run.template, questions, block)
+    answers: list[Generated] = []
+    for start in range(0, len(prompts), BATCH):
+        model, rows = begin_answers(run, prompts[start : start + BATCH], environment.device)
+        fitting = block + 1 - max(map(len, rows))
+        with environment.autocast():
+            answers += generate(
+                model,
+                rows,
+                max_new_tokens=min(max_new_tokens, fitting),
+                stop_ids=run.tokenizer.special.stop_ids,
+                device=environment.device,
+            )
+    return answers
+
+
+def _agreement(answers: Sequence[str]) -> float:
+    """Share of pairs of answers that are the same."""
+    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+# Which signal tells two kinds of answers apart
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The best signal on the first half, and the AUROC of each on the second."""
+
+    signal: str
+    auroc: float
+    all_aurocs: dict[str, float]
+
+
+def signal_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[str, Interval]:
+    """Return the AUROC of each signal on all answers; empty if a kind has fewer than two."""
+    if min(len(trusted), len(doubted)) < 2:
+        return {}
+    kinds = (trusted, doubted)
+    return {
+        name: auroc_interval(*([answer.signals[name] for answer in kind] for kind in kinds))
+        for name in trusted[0].signals
+    }
+
+
+def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed: int = 0) -> Chosen:
+    """Choose on a random half of each kind of answers, report on the other halves.
+
+    Raises:
+        ValueError: there are fewer than two answers of a kind.
+    """
+    if min(len(trusted), len(doubted)) < 2:
+        raise ValueError("choosing a signal needs at least two answers of each kind")
+    choose_t, report_t = _halves(trusted, seed)
+    choose_d, report_d = _halves(doubted, seed + 1)
+    names = list(trusted[0].signals)
+    on_first = {name: _auroc(name, choose_t, choose_d) for name in names}
+    on_second = {name: _auroc(name, report_t, report_d) for name in names}
+    best = max(names, key=lambda name: on_first[name])
+    return Chosen(best, on_second[best], on_second)
+
+
+def _auroc(signal: str, trusted: Sequence[Answer], doubted: Sequence[Answer]) -> float:
+    return auroc([a.signals[signal] for a in trusted], [a.signals[signal] for a in doubted])
+
+
+def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[Answer]]:
+    order = np.random.default_rng(seed).permutation(len(answers)).tolist()
+    middle = len(order) // 2
+    return [answers[i] for i in order[:middle]], [answers[i] for i in order[middle:]]
+
+
+# Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,77 +299,3 @@ def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
 def save_predictions(answers: Sequence[str], path: Path) -> None:
     """A line for every question: the answer alone, as the course's evaluation expects it."""
     write_file(path, "".join(" ".join(answer.split()) + "\n" for answer in answers).encode())
-
-
-def evaluation_report(
-    run: Run,
-    evaluation: Evaluation,
-    environment: ExecutionEnvironment,
-    *,
-    source: str,
-    seconds: float,
-) -> Report:
-    """The report of an evaluation."""
-    answers = evaluation.answers
-    signal = evaluation.confidence.signal if evaluation.confidence else "probability"
-    results = {"questions": str(len(answers))}
-    shown = []
-    if evaluation.accuracy:
-        results["accuracy"] = evaluation.accuracy.percent()
-        shown.append(risk_coverage_figure({signal: answers}, signal))
-    if evaluation.confidence:
-        for name, area in evaluation.confidence.all_aurocs.items():
-            results[f"AUROC right against wrong, {name}"] = f"{area:.3f}"
-    return Report(
-        title=f"{run.path.name} on {Path(source).name}",
-        summary=f"The run {run.path} was asked the questions of {source}.",
-        signal=signal,
-        results=results,
-        figures=shown,
-        attention=attention_view(run, answers[0], environment),
-        tables=answer_tables(answers, signal, {}),
-        facts=environment.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
-        configuration=to_toml(run.recipe),
-    )
-
-
-def answer_tables(
-    answers: Sequence[Answer], signal: str, stated: Mapping[str, Sequence[str]]
-) -> list[AnswerTable]:
-    """Right and wrong answers, the most confident first; `stated` maps a question to the truth."""
-
-    def table(title: str, note: str, chosen: Sequence[Answer]) -> AnswerTable:
-        most_confident = sorted(chosen, key=lambda a: -a.signals[signal])[:SHOWN]
-        rows = [
-            ShownAnswer(answer=a, confidence=a.signals[signal], stated=stated.get(a.question, ()))
-            for a in most_confident
-        ]
-        return AnswerTable(title=title, note=note, rows=rows)
-
-    unknown = [a for a in answers if a.expected is None]
-    right = [a for a in answers if a.correct]
-    wrong = [a for a in answers if a.expected is not None and not a.correct]
-    tables = [
-        table("Right", f"{len(right)} answers, the most confident first", right),
-        table("Wrong", f"{len(wrong)} answers, the most confident first", wrong),
-        table("No answer known", f"{len(unknown)} answers, the most confident first", unknown),
-    ]
-    return [t for t in tables if t.rows]
-
-
-def risk_coverage_figure(groups: dict[str, Sequence[Answer]], signal: str) -> Figure:
-    """Risk against coverage, a curve for each group of answers."""
-    curves = {}
-    for name, answers in groups.items():
-        confidence = [answer.signals[signal] for answer in answers]
-        coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
-        curves[name] = (coverage.tolist(), risk.tolist())
-    return Figure(
-        svg=figures.line_chart(
-            curves,
-            x="share of questions answered",
-            y="share of them wrong",
-            title="Risk",
-        ),
-        caption="If only the most confident answers are given: how many of them are wrong?",
-    )

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from regard.data import IGNORE
+from regard.data.batch import sequential_batches
 from regard.data.causal import Documents
-from regard.data.sampler import sequential_batches
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.environment import ExecutionEnvironment

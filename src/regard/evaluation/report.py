@@ -7,11 +7,14 @@ from pathlib import Path
 import jinja2
 import torch
 
-from regard.evaluation.answers import SIGNALS, Answer
+from regard.config import to_toml
+from regard.evaluation import figures
+from regard.evaluation.evaluate import SIGNALS, Answer, Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import embedded, embedding_policy, serialize
 from regard.files import write_file
+from regard.metrics import risk_coverage
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 
@@ -90,6 +93,86 @@ class Report:
         return environment.get_template("report.html").render(
             report=self, signals=SIGNALS, policy=embedding_policy()
         )
+
+
+# The report of an evaluation
+
+SHOWN = 12
+"""Answers of each kind in a report."""
+
+
+def evaluation_report(
+    run: Run,
+    evaluation: Evaluation,
+    environment: ExecutionEnvironment,
+    *,
+    source: str,
+    seconds: float,
+) -> Report:
+    """The report of an evaluation."""
+    answers = evaluation.answers
+    signal = evaluation.confidence.signal if evaluation.confidence else "probability"
+    results = {"questions": str(len(answers))}
+    shown = []
+    if evaluation.accuracy:
+        results["accuracy"] = evaluation.accuracy.percent()
+        shown.append(risk_coverage_figure({signal: (answers, signal)}))
+    if evaluation.confidence:
+        for name, area in evaluation.confidence.all_aurocs.items():
+            results[f"AUROC right against wrong, {name}"] = f"{area:.3f}"
+    return Report(
+        title=f"{run.path.name} on {Path(source).name}",
+        summary=f"The run {run.path} was asked the questions of {source}.",
+        signal=signal,
+        results=results,
+        figures=shown,
+        attention=attention_view(run, answers[0], environment),
+        tables=answer_tables(answers, signal, {}),
+        facts=environment.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
+        configuration=to_toml(run.recipe),
+    )
+
+
+def answer_tables(
+    answers: Sequence[Answer], signal: str, stated: Mapping[str, Sequence[str]]
+) -> list[AnswerTable]:
+    """Right and wrong answers, the most confident first; `stated` maps a question to the truth."""
+
+    def table(title: str, note: str, chosen: Sequence[Answer]) -> AnswerTable:
+        most_confident = sorted(chosen, key=lambda a: -a.signals[signal])[:SHOWN]
+        rows = [
+            ShownAnswer(answer=a, confidence=a.signals[signal], stated=stated.get(a.question, ()))
+            for a in most_confident
+        ]
+        return AnswerTable(title=title, note=note, rows=rows)
+
+    unknown = [a for a in answers if a.expected is None]
+    right = [a for a in answers if a.correct]
+    wrong = [a for a in answers if a.expected is not None and not a.correct]
+    tables = [
+        table("Right", f"{len(right)} answers, the most confident first", right),
+        table("Wrong", f"{len(wrong)} answers, the most confident first", wrong),
+        table("No answer known", f"{len(unknown)} answers, the most confident first", unknown),
+    ]
+    return [t for t in tables if t.rows]
+
+
+def risk_coverage_figure(groups: Mapping[str, tuple[Sequence[Answer], str]]) -> Figure:
+    """Risk against coverage, a curve for each name with its answers and signal."""
+    curves = {}
+    for name, (answers, signal) in groups.items():
+        confidence = [answer.signals[signal] for answer in answers]
+        coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
+        curves[name] = (coverage.tolist(), risk.tolist())
+    return Figure(
+        svg=figures.line_chart(
+            curves,
+            x="share of questions answered",
+            y="share of them wrong",
+            title="Risk",
+        ),
+        caption="If only the most confident answers are given: how many of them are wrong?",
+    )
 
 
 # Attention of an answer

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float
 
 from regard.data import IGNORE
-from regard.data.batch import lengths_of, pad_rows
+from regard.data.batch import PaddedIds
 from regard.decoding import Generated, generate
-from regard.decoding.generate import Generator
-from regard.decoding.prompts import begin_answers
+from regard.decoding.generate import Generator, begin_answers
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
@@ -214,19 +213,18 @@ def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:
     ]
 
 
+def _padded(run: Run, rows: Sequence[list[int]], device: torch.device) -> PaddedIds:
+    return run.row_format.whole_rows.input_ids(rows).to(device)
+
+
 def _labels(
     run: Run, model: Classifier, rows: Sequence[Row], device: torch.device
 ) -> list[Prediction]:
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
-    ids = [text for text, _ in rows]
-    limit = run.recipe.model.context_length
-    inputs = [
-        pad_rows(ids, run.tokenizer.special.padding, limit=limit).to(device),
-        lengths_of(ids).to(device),
-    ]
-    if run.recipe.uses_token_types:
-        inputs.append(pad_rows([segments for _, segments in rows], 0, limit=limit).to(device))
-    logits = model(*inputs)
+    ids, segments = zip(*rows, strict=True)
+    padded, format = _padded(run, ids, device), run.row_format.whole_rows
+    types = [format.aligned(segments, 0).ids.to(device)] if run.recipe.uses_token_types else []
+    logits = model(padded.ids, padded.lengths, *types)
     best, label = logits.float().softmax(-1).max(-1)
     names = run.recipe.head.labels
     return [
@@ -240,10 +238,8 @@ def _tags(
 ) -> list[Prediction]:
     """A tag for each word, by its last token; all of them are as probable as their product."""
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
-    ids = [text for text, _ in rows]
-    limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
-    padded = pad_rows(ids, padding, limit=limit).to(device)
-    logits = model(padded, lengths_of(ids).to(device))
+    padded = _padded(run, [text for text, _ in rows], device)
+    logits = model(padded.ids, padded.lengths)
     best, label = logits.float().log_softmax(-1).max(-1)
     names = run.recipe.head.labels
     return [
@@ -301,11 +297,9 @@ def embed(
     texts = encode_texts(run.template, run.text_affixes, questions, run.max_source_tokens)
     vectors = []
     for start in range(0, len(texts.rows), BATCH):
-        rows = texts.rows[start : start + BATCH]
-        limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
-        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
+        padded = _padded(run, texts.rows[start : start + BATCH], environment.device)
         with environment.autocast():
-            made = run.model(padded, lengths_of(rows).to(environment.device))
+            made = run.model(padded.ids, padded.lengths)
         vectors.append(made.float().cpu().numpy())
     return np.concatenate(vectors), texts.cut
 

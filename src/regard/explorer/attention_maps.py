@@ -58,7 +58,11 @@ class Layer:
 def value_lengths(
     values: Float[Tensor, "heads n d"], projection: Float[Tensor, "d_model heads_d"]
 ) -> Float[Tensor, "heads n"]:
-    """Return ‖v_j W_O‖: the output of a head that attends only to key j."""
+    """Return ‖v_j W_O‖: the output of a head that attends only to key j.
+
+    A large weight on a small value adds little: ‖A[i, j] v_j W_O‖ (Kobayashi et al., 2020,
+    arXiv:2004.10102).
+    """
     heads, _, d = values.shape
     parts = projection.view(-1, heads, d)
     lengths: Tensor = torch.einsum("hnd,mhd->hnm", values, parts).norm(dim=-1)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.drawing import color_bar, heat_map, panels, to_png, to_svg
-from regard.explorer.attention_maps import AttentionMap, value_lengths
+from regard.explorer.attention_maps import AttentionMap
 
 SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "⁇", "\n"})
 """Separator tokens of common vocabularies."""
@@ -208,19 +208,6 @@ def blocks(weights: Weights, second: int) -> Float[Tensor, "*heads 2 2"]:
     to_first, to_second = weights[..., :second].sum(-1), weights[..., second:].sum(-1)
     given = torch.stack([to_first, to_second], -1)
     return torch.stack([given[..., :second, :].mean(-2), given[..., second:, :].mean(-2)], -2)
-
-
-def value_norms(
-    weights: Float[Tensor, "heads n n"],
-    values: Float[Tensor, "heads n d"],
-    projection: Float[Tensor, "d_model heads_d"],
-) -> Float[Tensor, "heads n n"]:
-    """Return ‖A[i, j] v_j W_O‖: what key j adds to query i's output through each head.
-
-    A large weight on a small value adds little (Kobayashi et al., 2020, arXiv:2004.10102).
-    """
-    norms: Tensor = weights.abs() * value_lengths(values, projection)[:, None]
-    return norms
 
 
 def _scores_of(one: AttentionMap) -> list[Head]:

@@ -7,11 +7,19 @@ from math import isclose
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
-from regard.attention.base import Keys, Outputs, Queries, Values, Weights
+from regard.attention.base import (
+    KeyPositions,
+    Keys,
+    Outputs,
+    Queries,
+    QueryPositions,
+    Values,
+    Weights,
+)
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.softmax import ScoreAttention, repeat_kv
 from regard.errors import RegardError
@@ -38,7 +46,7 @@ class AttentionRecord:
     weights: Weights
 
     @property
-    def positions(self) -> tuple[Int[Tensor, "*rows queries"], Int[Tensor, " keys"]]:
+    def positions(self) -> tuple[QueryPositions, KeyPositions]:
         """Positions of the queries and of the keys."""
         keys, device = self.key.shape[2], self.key.device
         queries = (self.mask or Mask()).query_positions(self.query.shape[2], keys, device)
@@ -157,8 +165,9 @@ def _check(record: AttentionRecord) -> None:
     scores = (query @ key.mT).abs().max() * (mechanism.scale(d) if mechanism else d**-0.5)
     scores = scores + _weighted_bias(record)
     largest = value.abs().max() + out.abs().max()
-    eps, keys = torch.finfo(record.out.dtype).eps, record.key.shape[2]
-    bound = (2 * (1 + scores) * eps + keys * torch.finfo(weights.dtype).eps) * largest
+    kept, keys = torch.finfo(record.out.dtype), record.key.shape[2]
+    bound = (2 * (1 + scores) * kept.eps + keys * torch.finfo(weights.dtype).eps) * largest
+    bound = bound + 2 * keys * kept.smallest_normal * kept.eps  # products that underflow
     if not error <= bound:
         raise MismatchError(
             f"{record.layer}: weights·values is {error:.2g} off the kernel's output"

@@ -132,7 +132,11 @@ def look_at_attention(
 
 
 def open_model(
-    name: str, *, device: torch.device | None = None, download: bool = False
+    name: str,
+    *,
+    device: torch.device | None = None,
+    download: bool = False,
+    trust_code: bool = False,
 ) -> Run | Adapter:
     """Load a run folder, or with the prefix "hf:" a Hugging Face model from a folder or the cache.
 
@@ -140,7 +144,8 @@ def open_model(
         UserError: it doesn't exist or can't be loaded.
     """
     if not name.startswith(HUGGING_FACE):
-        return Run.load(require_run(Path(name), or_hugging_face=True), device=device)
+        path = require_run(Path(name), or_hugging_face=True)
+        return Run.load(path, device=device, trust_code=trust_code)
     from regard.explorer.huggingface.adapter import HuggingFaceModel
 
     return HuggingFaceModel.load(

@@ -7,6 +7,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from itertools import combinations, pairwise, product
+from string import Template
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,52 +26,12 @@ from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import score_steps
 from regard.explorer.token_comparison import TokenComparison, compare_tokens
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ margin: 0; min-height: 100vh; }}
-{style}
-</style>
-</head>
-<body class="regard-look">
-<main></main>
-<script type="application/json">{data}</script>
-<script type="module">{script}</script>
-</body>
-</html>
-"""
-
-_START = """
-const data = JSON.parse(document.querySelector("script[type='application/json']").textContent);
-render({ model: { get: () => data }, el: document.querySelector("main") });
-"""
-
-
-# The shadow root keeps the styles of the view and of the page apart.
-_EMBED = """
-const host = document.querySelector(".regard-view");
-const data = JSON.parse(host.querySelector("script").textContent);
-const el = host.attachShadow({ mode: "open" });
-el.append(host.querySelector("style"));
-render({ model: { get: () => data }, el });
-"""
-
-_UNTRUSTED = "Interactive attention view: trust this notebook to see it."
-
 
 def page(data: dict[str, Any]) -> str:
     """Return a self-contained page."""
-    script = module() + _START
-    return _PAGE.format(
-        policy=_policy(script),
+    script = page_script()
+    return Template(_static("page.html")).substitute(
+        policy=content_policy(script),
         title=escape(data["title"]),
         style=style(),
         data=inert(data),
@@ -78,11 +39,17 @@ def page(data: dict[str, Any]) -> str:
     )
 
 
-def _policy(script: str) -> str:
-    """Content Security Policy that allows this script and no requests (W3C CSP Level 3)."""
-    digest = b64encode(sha256(script.encode()).digest()).decode()
+def page_script() -> str:
+    """Return the only script of a page."""
+    return _script("start.js")
+
+
+def content_policy(*scripts: str) -> str:
+    """Return a Content Security Policy that allows these scripts and no requests (W3C CSP 3)."""
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
@@ -103,8 +70,9 @@ def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
     document = escape(page(data), quote=True)
     return (
         f'<iframe srcdoc="{document}" title="{escape(data["title"], quote=True)}" '
-        f'sandbox="allow-scripts" style="width: 100%; height: {height}px; border: 0">'
-        f"{_UNTRUSTED}</iframe>"
+        f'sandbox="allow-scripts" loading="lazy" '
+        f'style="width: 100%; height: {height}px; border: 0">'
+        "Interactive attention view: trust this notebook to see it.</iframe>"
     )
 
 
@@ -113,13 +81,13 @@ def embedded(data: dict[str, Any]) -> str:
     return (
         f'<div class="regard-view"><style>{style()}</style>'
         f'<script type="application/json">{inert(data)}</script></div>'
-        f'<script type="module">{module()}{_EMBED}</script>'
+        f'<script type="module">{_script("embed.js")}</script>'
     )
 
 
 def embedding_policy() -> str:
     """Return the Content Security Policy of a page that embeds a view and has no other script."""
-    return _policy(module() + _EMBED)
+    return content_policy(_script("embed.js"))
 
 
 def module() -> str:
@@ -130,6 +98,11 @@ def module() -> str:
 def style() -> str:
     """Return the stylesheet of views."""
     return _static("look.css")
+
+
+def _script(name: str) -> str:
+    """The module with a script that uses it."""
+    return f"{module()}\n{_static(name)}"
 
 
 def _static(name: str) -> str:

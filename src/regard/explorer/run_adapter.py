@@ -152,14 +152,14 @@ class RunAdapter:
         return [rows, torch.tensor([len(ids)], device=rows.device)]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
-        return torch.tensor([list(ids)], device=next(self.run.model.parameters()).device)
+        return torch.tensor([list(ids)], device=self.run.device)
 
 
 def untrained_run(run: Run) -> Run:
     """Return the same run before its training."""
     name = f"{run.path.name}, untrained"
     fresh = Run.new(run.path.with_name(name), run.recipe, run.tokenizer, {})
-    fresh.model.to(next(run.model.parameters()).device).eval()
+    fresh.model.to(run.device).eval()
     return fresh
 
 

@@ -12,9 +12,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from regard.errors import UserError
 from regard.files import read_text
 from regard.runs.run import read_table
-from regard.text.special_tokens import ROLES
 from regard.text.template import TemplateConfig
-from regard.text.tokenizer import OutOfVocabularyError, Tokenizer
+from regard.text.tokenizer import ROLES, OutOfVocabularyError, Tokenizer
 
 _USUAL = {
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import Attention
@@ -35,6 +35,7 @@ from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
+from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, Encoder
 
 CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
@@ -56,7 +57,7 @@ class LanguageModel(nn.Module):
         if config.tie_head:
             self.head.weight = self.body.embedding.weight
 
-    def forward(self, input_ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
+    def forward(self, input_ids: TokenIds) -> Float[Tensor, "b n vocabulary"]:
         """Logits of the token after each position."""
         logits: Tensor = self.head(self.body(input_ids))
         return logits
@@ -71,10 +72,7 @@ class LanguageModel(nn.Module):
         return self.body.init_state(batch, capacity)
 
     def extend(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        states: Any,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
+        self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
         hidden, states = self.body.extend(input_ids, states, attention_mask)
@@ -97,10 +95,7 @@ class SequenceToSequence(nn.Module):
         initialize(self)
 
     def forward(
-        self,
-        source: Int[Tensor, "b m"],
-        lengths: Int[Tensor, " b"],
-        input_ids: Int[Tensor, "b n"],
+        self, source: SourceIds, lengths: Lengths, input_ids: TokenIds
     ) -> Float[Tensor, "b n vocabulary"]:
         """Logits of the token of the target after each position."""
         logits: Tensor = self.head(self.body(source, lengths, input_ids))
@@ -112,9 +107,7 @@ class SequenceToSequence(nn.Module):
         hidden = body(source.ids, source.lengths, batch.input_ids)
         return _token_loss(self.head, hidden, batch)
 
-    def condition(
-        self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"]
-    ) -> "ConditionedModel":
+    def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
         """Return a generator of these sources' targets, with a language model's interface."""
         return ConditionedModel(self, self.body.encode(source, lengths))
 
@@ -131,10 +124,7 @@ class ConditionedModel:
         return self.model.body.init_state(batch, capacity, self.memory)
 
     def extend(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        states: Any,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
+        self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
         hidden, states = self.model.body.extend(input_ids, states, attention_mask)
@@ -154,9 +144,9 @@ class MaskedLanguageModel(nn.Module):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "b n"],
-        lengths: Int[Tensor, " b"] | None = None,
-        token_type_ids: Int[Tensor, "b n"] | None = None,
+        input_ids: TokenIds,
+        lengths: Lengths | None = None,
+        token_type_ids: TokenIds | None = None,
     ) -> Float[Tensor, "b n vocabulary"]:
         """Logits of the token that belongs at each position."""
         logits: Tensor = self.head(self.body(input_ids, lengths, token_type_ids))
@@ -180,10 +170,7 @@ class Classifier(nn.Module):
         initialize(self)
 
     def forward(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        lengths: Int[Tensor, " b"],
-        token_type_ids: Int[Tensor, "b n"] | None = None,
+        self, input_ids: TokenIds, lengths: Lengths, token_type_ids: TokenIds | None = None
     ) -> Float[Tensor, "b labels"]:
         """Logits of the labels; token types are for a body with embeddings of them."""
         parts = () if token_type_ids is None else (token_type_ids,)
@@ -204,9 +191,7 @@ class TokenClassifier(nn.Module):
         self.body, self.head = body, nn.Linear(body.width, len(head.labels))
         initialize(self)
 
-    def forward(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b n labels"]:
+    def forward(self, input_ids: TokenIds, lengths: Lengths) -> Float[Tensor, "b n labels"]:
         """Logits of the labels at each position."""
         scores: Tensor = self.head(self.body(input_ids, lengths))
         return scores
@@ -228,9 +213,7 @@ class Embedder(nn.Module):
         )
         initialize(self)
 
-    def forward(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b width"]:
+    def forward(self, input_ids: TokenIds, lengths: Lengths) -> Float[Tensor, "b width"]:
         """Vectors of length 1."""
         vectors: Tensor = self.head(self.body(input_ids, lengths), lengths)
         return vectors
@@ -264,13 +247,13 @@ Model: TypeAlias = (
 """Any of them: each has a `body`, a `head` and a `loss` of batches."""
 
 
-def _hidden(body: CompiledBody, batch: Batch) -> Float[Tensor, "b n d"]:
+def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
     """The hidden states of rows that are read from both sides."""
     tokens, types = batch.inputs["input_ids"], batch.inputs.get("token_type_ids")
     return body(tokens.ids, tokens.lengths, *(() if types is None else (types.ids,)))
 
 
-def _token_loss(head: nn.Module, hidden: Float[Tensor, "b n d"], batch: Batch) -> Tensor:
+def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
     """Only the positions that carry loss are scored, and others that fill up their number."""
     labels = batch.labels.flatten()
     scored = (labels == IGNORE).argsort(stable=True)[: padded_size(batch.n_targets)]
@@ -353,9 +336,7 @@ def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabular
             return make_causal_body(config, vocabulary)
 
 
-def last_real(
-    hidden: Float[Tensor, "b n d"], attention_mask: Bool[Tensor, "b n"] | None
-) -> Float[Tensor, "b d"]:
+def last_real(hidden: Hidden, attention_mask: TokenMask | None) -> Float[Tensor, "b d"]:
     """The hidden state of each row's last token that is kept."""
     if attention_mask is None:
         return hidden[:, -1]

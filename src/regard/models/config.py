@@ -10,11 +10,16 @@ from regard.config import Config, Count, Positive, Probability
 # Position encodings: a class for each of `regard.positions`
 
 
-class AbsoluteConfig(Config, frozen=True):
-    """Position vectors, added to the embeddings or concatenated with them."""
+class InputPositionsConfig(Config, frozen=True):
+    """Base of position vectors of the input."""
 
     combine: Literal["add", "concatenate"] = "add"
     """Added to the embeddings, or concatenated with them."""
+
+
+class AbsoluteConfig(InputPositionsConfig, frozen=True):
+    """Position vectors of any width."""
+
     width: Positive | None = None
     """Width if concatenated. Default: half of d_model."""
 
@@ -37,11 +42,8 @@ class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinus
     """The longest wavelength is about 2π times this."""
 
 
-class OneHotConfig(Config, frozen=True, tag_field="kind", tag="one-hot"):
+class OneHotConfig(InputPositionsConfig, frozen=True, tag_field="kind", tag="one-hot"):
     """One unit vector per position."""
-
-    combine: Literal["add", "concatenate"] = "add"
-    """Added to the embeddings, or concatenated with them."""
 
 
 class RelativeBiasConfig(Config, frozen=True, tag_field="kind", tag="relative-bias"):

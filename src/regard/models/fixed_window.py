@@ -6,28 +6,22 @@ Shapes: b rows, n tokens, d = d_model, s = size of the window.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.attention.base import RowState
 from regard.models.config import FixedWindowConfig
+from regard.models.recurrent import require_fit
+from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 
 
 @dataclass(frozen=True, eq=False)
-class FixedWindowStates:
+class FixedWindowStates(RowState):
     """The tokens that the next window shares with the last, □ before the beginning."""
 
     input_ids: Int[Tensor, "b s_less_1"]
-    length: Int[Tensor, " b"]
+    length: Lengths
     """Number of tokens so far, per row."""
-
-    @property
-    def bytes(self) -> int:
-        """Size of all tensors."""
-        return self.input_ids.nbytes + self.length.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "FixedWindowStates":
-        """The states of the given rows, in that order; a row may be taken several times."""
-        return FixedWindowStates(self.input_ids[rows], self.length[rows])
 
 
 class FixedWindowDecoder(nn.Module):
@@ -46,9 +40,7 @@ class FixedWindowDecoder(nn.Module):
         self.o_proj = nn.Linear(config.d_hidden, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
 
         Raises:
@@ -63,20 +55,17 @@ class FixedWindowDecoder(nn.Module):
         Raises:
             ValueError: that is more than the context length.
         """
-        if capacity > self.context_length:
-            raise ValueError(
-                f"{capacity} tokens don't fit the model's context length of {self.context_length}"
-            )
+        require_fit(capacity, self.context_length)
         device = self.embedding.weight.device
         input_ids = torch.zeros((batch, self.size - 1), dtype=torch.long, device=device)
         return FixedWindowStates(input_ids, torch.zeros(batch, dtype=torch.long, device=device))
 
     def extend(
         self,
-        input_ids: Int[Tensor, "b n"],
+        input_ids: TokenIds,
         states: FixedWindowStates,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], FixedWindowStates]:
+        attention_mask: TokenMask | None = None,
+    ) -> tuple[Hidden, FixedWindowStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
         `attention_mask` is True for real new tokens, which come first in their row.

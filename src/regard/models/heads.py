@@ -5,10 +5,11 @@ Shapes: b rows, n tokens, d the width of the body.
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.config import Pool
+from regard.models.shapes import Hidden, Lengths
 
 
 class MaskedLMHead(nn.Module):
@@ -35,9 +36,7 @@ class ClassificationHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(d, labels)
 
-    def forward(
-        self, hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b labels"]:
+    def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b labels"]:
         pooled = pooled_states(hidden, lengths, self.pool)
         scores: Tensor = self.scores(self.dropout(self.layer(pooled).tanh()))
         return scores
@@ -52,17 +51,13 @@ class EmbeddingHead(nn.Module):
         self.pool, self.temperature = pool, temperature
         self.layer = nn.Linear(d, width, bias=False)
 
-    def forward(
-        self, hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b width"]:
+    def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b width"]:
         vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))
         at_least_float = torch.promote_types(vectors.dtype, torch.float32)
         return F.normalize(vectors.to(at_least_float), dim=-1)
 
 
-def pooled_states(
-    hidden: Float[Tensor, "b n d"], lengths: Int[Tensor, " b"], pool: Pool
-) -> Float[Tensor, "b d"]:
+def pooled_states(hidden: Hidden, lengths: Lengths, pool: Pool) -> Float[Tensor, "b d"]:
     """Return one pooled state per row, without its padding."""
     if pool == "first":
         return hidden[:, 0]

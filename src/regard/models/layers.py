@@ -9,18 +9,17 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import Attention, Bias, LayerShape, Mask, RelativeVectors, State
+from regard.attention import AnyBias, Attention, LayerShape, Mask, State
+from regard.attention.base import RowState
 from regard.models.config import TransformerConfig
+from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
 
 Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
-
-AnyBias: TypeAlias = Bias | RelativeVectors
-"""Relative positions in scores, or in keys and values."""
 
 
 def build_attention(config: TransformerConfig, layer: int) -> Attention:
@@ -50,12 +49,8 @@ class SelfAttention(nn.Module):
         self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
     def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        rope: Rope | None,
-        bias: AnyBias | None,
-        mask: Mask | None,
-    ) -> Float[Tensor, "b n d"]:
+        self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
+    ) -> Hidden:
         """Attention of whole rows to themselves."""
         query, key, value = self._split(self._project(x), rope)
         return _join(self.attention(query, key, value, mask=mask, bias=bias), self.o_proj)
@@ -70,12 +65,12 @@ class SelfAttention(nn.Module):
 
     def extend(
         self,
-        x: Float[Tensor, "b n d"],
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: Bool[Tensor, "b n"] | None,
-    ) -> tuple[Float[Tensor, "b n d"], State]:
+        attention_mask: TokenMask | None,
+    ) -> tuple[Hidden, State]:
         """Causal attention of new tokens to themselves and to all that came before."""
         return self._grow(self._project(x), rope, bias, state, attention_mask)
 
@@ -127,7 +122,7 @@ class ShortConvolution(nn.Conv1d):
         self,
         x: Float[Tensor, "b n c"],
         before: Float[Tensor, "b reach c"],
-        attention_mask: Bool[Tensor, "b n"] | None,
+        attention_mask: TokenMask | None,
     ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
         """New tokens, and what comes before the next ones."""
         known = torch.cat([before, x], 1)
@@ -143,25 +138,16 @@ class ShortConvolution(nn.Conv1d):
 
 
 @dataclass(frozen=True, eq=False)
-class ConvolvedState:
+class ConvolvedState(RowState):
     """The state of the attention, and the last channels before the convolution."""
 
     attention: State
     before: Float[Tensor, "b reach c"]
 
     @property
-    def length(self) -> Int[Tensor, " b"]:
+    def length(self) -> Lengths:
         """Number of tokens so far, per row."""
         return self.attention.length
-
-    @property
-    def bytes(self) -> int:
-        """Size of all tensors."""
-        return self.attention.bytes + self.before.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "ConvolvedState":
-        """The state of the given rows, in that order; a row may be taken several times."""
-        return ConvolvedState(self.attention.reorder(rows), self.before[rows])
 
 
 class ConvolvedSelfAttention(SelfAttention):
@@ -183,12 +169,12 @@ class ConvolvedSelfAttention(SelfAttention):
 
     def extend(
         self,
-        x: Float[Tensor, "b n d"],
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: Bool[Tensor, "b n"] | None,
-    ) -> tuple[Float[Tensor, "b n d"], ConvolvedState]:
+        attention_mask: TokenMask | None,
+    ) -> tuple[Hidden, ConvolvedState]:
         """Causal attention of new tokens to themselves and to all that came before."""
         assert isinstance(state, ConvolvedState)
         convolved, before = self.short_conv.extend(
@@ -216,14 +202,14 @@ class CrossAttention(nn.Module):
         self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
 
     def encode_memory(
-        self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"] | None
+        self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> State:
         """The source as this layer looks at it."""
         heads = _heads(self.kv_proj(source), self.d_head)
         key, value = heads.split(self.kv_heads, dim=1)
         return self.attention.encode_memory(key, value, mask=length_mask(lengths))
 
-    def forward(self, x: Float[Tensor, "b n d"], memory: State) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Hidden, memory: State) -> Hidden:
         """Attention to a source that is remembered."""
         query = _heads(self.q_proj(x), self.d_head)
         return _join(self.attention.attend_memory(query, memory), self.o_proj)
@@ -239,7 +225,7 @@ class FeedForward(nn.Module):
         self.activation = _ACTIVATIONS[config.activation]
         self.down_proj = nn.Linear(d_ff, config.d_model)
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Hidden) -> Hidden:
         narrowed: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return narrowed
 
@@ -284,25 +270,25 @@ class Layer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "b n d"],
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
-    ) -> Float[Tensor, "b n d"]:
+    ) -> Hidden:
         """Whole rows; `memory` is what the layer's cross-attention looks at."""
         attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
         return self._rest(self._add(self.norm_attention, x, attended), memory)
 
     def extend(
         self,
-        x: Float[Tensor, "b n d"],
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: Bool[Tensor, "b n"] | None,
+        attention_mask: TokenMask | None,
         memory: State | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], State]:
+    ) -> tuple[Hidden, State]:
         """New tokens, after all that the state has seen."""
         attended, state = self.self_attention.extend(
             self._before(self.norm_attention, x), rope, bias, state, attention_mask
@@ -327,7 +313,7 @@ class Layer(nn.Module):
         return summed if self.norm_first else norm(summed)
 
 
-def length_mask(lengths: Int[Tensor, " b"] | None) -> Mask | None:
+def length_mask(lengths: Lengths | None) -> Mask | None:
     """Leaves out the padding at the ends of rows."""
     return None if lengths is None else Mask.lengths(lengths)
 
@@ -341,6 +327,6 @@ def _heads(x: Tensor, d_head: int) -> Float[Tensor, "b heads n d_head"]:
     return heads
 
 
-def _join(heads: Float[Tensor, "b heads n d_head"], project: nn.Module) -> Float[Tensor, "b n d"]:
+def _join(heads: Float[Tensor, "b heads n d_head"], project: nn.Module) -> Hidden:
     joined: Tensor = project(heads.transpose(1, 2).flatten(2))
     return joined

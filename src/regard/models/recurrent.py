@@ -8,19 +8,17 @@ sees.
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.attention.base import RowState
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
-
-Lengths: TypeAlias = Int[Tensor, " b"]
-"""Number of tokens of each row, without padding."""
+from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 
 
 class LinearRNN(nn.Module):
@@ -40,7 +38,7 @@ class LinearRNN(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"]
-    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "1 b d"]]:
+    ) -> tuple[Hidden, Float[Tensor, "1 b d"]]:
         """All states, and the last."""
         inputs = F.linear(x, self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
         h, states = state[0], []
@@ -59,7 +57,7 @@ class OutputLayer(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"], lengths: Lengths | None
-    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "1 b d"]]:
+    ) -> tuple[Hidden, Float[Tensor, "1 b d"]]:
         """Outputs, and the state after each row's last real token."""
         out, last = self.rnn(x, state.contiguous())
         if lengths is None:
@@ -80,7 +78,7 @@ class CellLayer(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "2 b d"], lengths: Lengths | None
-    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "2 b d"]]:
+    ) -> tuple[Hidden, Float[Tensor, "2 b d"]]:
         """Outputs, and the state after each row's last real token."""
         h, c = state.contiguous().split(1)
         if lengths is None:
@@ -118,7 +116,7 @@ class BothDirections(nn.Module):
         return torch.cat([ahead, reverse(back, lengths)], -1), torch.cat([last, first], -1)
 
 
-def reverse(x: Float[Tensor, "b n d"], lengths: Lengths | None) -> Float[Tensor, "b n d"]:
+def reverse(x: Hidden, lengths: Lengths | None) -> Hidden:
     """The real tokens of each row the other way round, its padding where it was."""
     if lengths is None:
         return x.flip(1)
@@ -150,7 +148,7 @@ class Recurrence(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "b n d"],
+        x: Hidden,
         states: Float[Tensor, "layers parts b d_out"],
         lengths: Lengths | None = None,
     ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
@@ -189,17 +187,12 @@ def _make_direction(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
 
 
 @dataclass(frozen=True, eq=False)
-class RecurrentStates:
+class RecurrentStates(RowState):
     """The states of all layers: the same size for any number of tokens."""
 
     layers: Float[Tensor, "layers parts b d"]
-    length: Int[Tensor, " b"]
+    length: Lengths
     """Number of tokens so far, per row."""
-
-    @property
-    def bytes(self) -> int:
-        """Size of all tensors."""
-        return self.layers.nbytes + self.length.nbytes
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "RecurrentStates":
         """The states of the given rows, in that order; a row may be taken several times."""
@@ -225,9 +218,7 @@ class RecurrentDecoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.recurrence = Recurrence(config)
 
-    def forward(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
 
         Raises:
@@ -247,11 +238,8 @@ class RecurrentDecoder(nn.Module):
         return RecurrentStates(layers, torch.zeros(batch, dtype=torch.long, device=layers.device))
 
     def extend(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        states: RecurrentStates,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], RecurrentStates]:
+        self, input_ids: TokenIds, states: RecurrentStates, attention_mask: TokenMask | None = None
+    ) -> tuple[Hidden, RecurrentStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
         `attention_mask` is True for real new tokens, which come first in their row.
@@ -276,7 +264,7 @@ class RecurrentEncoder(nn.Module):
         self.width = self.recurrence.d_out
 
     def forward(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None = None
+        self, input_ids: TokenIds, lengths: Lengths | None = None
     ) -> Float[Tensor, "b n d_out"]:
         """Hidden states of each row's first `lengths` tokens.
 
@@ -288,7 +276,7 @@ class RecurrentEncoder(nn.Module):
         return hidden
 
     def encode(
-        self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"]
+        self, input_ids: TokenIds, lengths: Lengths
     ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
         """Hidden states of each row's first `lengths` tokens, and the final states of all layers.
 

@@ -6,11 +6,12 @@ Shapes: b rows, m tokens of a source, n of a target, d = d_model, d_source the w
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from msgspec import structs
 from torch import Tensor, nn
 
 from regard.attention import LayerShape, Mask, State
+from regard.attention.base import RowState
 from regard.attention.config import AttentionConfig
 from regard.errors import UserError
 from regard.models.config import (
@@ -18,12 +19,8 @@ from regard.models.config import (
     RecurrentEncoderDecoderConfig,
     RecurrentLayersConfig,
 )
-from regard.models.recurrent import (
-    RecurrentDecoder,
-    RecurrentEncoder,
-    RecurrentStates,
-    require_fit,
-)
+from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder, RecurrentStates, require_fit
+from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
 
 
@@ -36,17 +33,12 @@ class EncoderDecoder(nn.Module):
         self.decoder = Decoder(config.decoder, vocabulary, d_source=config.encoder.d_model)
         self.context_length, self.width = config.context_length, config.decoder.d_model
 
-    def forward(
-        self,
-        source: Int[Tensor, "b m"],
-        lengths: Int[Tensor, " b"] | None,
-        input_ids: Int[Tensor, "b n"],
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, source: SourceIds, lengths: Lengths | None, input_ids: TokenIds) -> Hidden:
         """Hidden states of whole targets. Their padding belongs at the end."""
         hidden: Tensor = self.decoder(input_ids, memories=self.encode(source, lengths))
         return hidden
 
-    def encode(self, source: Int[Tensor, "b m"], lengths: Int[Tensor, " b"] | None) -> Memories:
+    def encode(self, source: SourceIds, lengths: Lengths | None) -> Memories:
         """Sources as the decoder's layers look at them."""
         return self.decoder.encode_memory(self.encoder(source, lengths), lengths)
 
@@ -55,11 +47,8 @@ class EncoderDecoder(nn.Module):
         return self.decoder.init_state(batch, capacity, memories)
 
     def extend(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        states: DecoderStates,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], DecoderStates]:
+        self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
+    ) -> tuple[Hidden, DecoderStates]:
         """Hidden states of new tokens of the target."""
         return self.decoder.extend(input_ids, states, attention_mask)
 
@@ -97,24 +86,19 @@ class GlobalAttention(nn.Module):
         self.mechanism.require_support("cross", "key_lengths")
         self.o_proj = nn.Linear(2 * d, d, bias=False)
 
-    def encode_memory(
-        self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"]
-    ) -> State:
+    def encode_memory(self, source: Float[Tensor, "b m d_source"], lengths: Lengths) -> State:
         """Encoder states, kept for many queries."""
         key, value = self.k_proj(source)[:, None], self.v_proj(source)[:, None]
         return self.mechanism.encode_memory(key, value, mask=Mask.lengths(lengths))
 
-    def forward(self, hidden: Float[Tensor, "b n d"], memory: State) -> Float[Tensor, "b n d"]:
+    def forward(self, hidden: Hidden, memory: State) -> Hidden:
         """Decoder states, each with what it gathers."""
         gathered = self.mechanism.attend_memory(self.q_proj(hidden)[:, None], memory)[:, 0]
         out: Tensor = self.o_proj(torch.cat([gathered, hidden], -1))
         return out.tanh()
 
     def weights(
-        self,
-        hidden: Float[Tensor, "b n d"],
-        source: Float[Tensor, "b m d_source"],
-        lengths: Int[Tensor, " b"],
+        self, hidden: Hidden, source: Float[Tensor, "b m d_source"], lengths: Lengths
     ) -> Float[Tensor, "b 1 n m"]:
         """Return the attention weights of decoder states on encoder states."""
         query, key = self.q_proj(hidden)[:, None], self.k_proj(source)[:, None]
@@ -122,26 +106,16 @@ class GlobalAttention(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class EncoderDecoderStates:
+class EncoderDecoderStates(RowState):
     """Decoding state of the target, and the memory of the source."""
 
     decoder: RecurrentStates
     source: State | None
 
     @property
-    def length(self) -> Int[Tensor, " b"]:
+    def length(self) -> Lengths:
         """Number of target tokens so far, per row."""
         return self.decoder.length
-
-    @property
-    def bytes(self) -> int:
-        """Size of all tensors."""
-        return self.decoder.bytes + (0 if self.source is None else self.source.bytes)
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "EncoderDecoderStates":
-        """The states of the given rows, in that order; a row may be taken several times."""
-        source = None if self.source is None else self.source.reorder(rows)
-        return EncoderDecoderStates(self.decoder.reorder(rows), source)
 
 
 class RecurrentEncoderDecoder(nn.Module):
@@ -167,12 +141,7 @@ class RecurrentEncoderDecoder(nn.Module):
         chosen = config.attention
         self.attention = None if chosen is None else GlobalAttention(config, chosen, d_source)
 
-    def forward(
-        self,
-        source: Int[Tensor, "b m"],
-        source_lengths: Int[Tensor, " b"],
-        input_ids: Int[Tensor, "b n"],
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, source: SourceIds, source_lengths: Lengths, input_ids: TokenIds) -> Hidden:
         """Hidden states of whole targets. Padding belongs at the end of both.
 
         Raises:
@@ -184,9 +153,7 @@ class RecurrentEncoderDecoder(nn.Module):
         )
         return hidden
 
-    def encode(
-        self, source: Int[Tensor, "b m"], source_lengths: Int[Tensor, " b"]
-    ) -> EncoderDecoderStates:
+    def encode(self, source: SourceIds, source_lengths: Lengths) -> EncoderDecoderStates:
         """All that the decoder gets to know of the source: its first states, and what it looks at.
 
         Raises:
@@ -212,10 +179,10 @@ class RecurrentEncoderDecoder(nn.Module):
 
     def extend(
         self,
-        input_ids: Int[Tensor, "b n"],
+        input_ids: TokenIds,
         states: EncoderDecoderStates,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], EncoderDecoderStates]:
+        attention_mask: TokenMask | None = None,
+    ) -> tuple[Hidden, EncoderDecoderStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
         `attention_mask` is True for real new tokens, which come first in their row.
@@ -226,10 +193,7 @@ class RecurrentEncoderDecoder(nn.Module):
         return hidden, EncoderDecoderStates(decoder, states.source)
 
     def attention_weights(
-        self,
-        source: Int[Tensor, "b m"],
-        source_lengths: Int[Tensor, " b"],
-        input_ids: Int[Tensor, "b n"],
+        self, source: SourceIds, source_lengths: Lengths, input_ids: TokenIds
     ) -> Float[Tensor, "b 1 n m"]:
         """Return the attention weights of target tokens on source tokens.
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, State
+from regard.attention.base import RowState
 from regard.models.config import (
     AlibiConfig,
     EncoderConfig,
@@ -25,6 +26,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.layers import Layer, Rope, length_mask
+from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 from regard.positions import (
     Alibi,
     Learned,
@@ -41,26 +43,16 @@ Memories: TypeAlias = Sequence[State]
 
 
 @dataclass(frozen=True, eq=False)
-class DecoderStates:
+class DecoderStates(RowState):
     """Decoding states of each layer: of the tokens so far, and of the source if there is one."""
 
     layers: Sequence[State]
     memories: Memories | None = None
 
     @property
-    def length(self) -> Int[Tensor, " b"]:
+    def length(self) -> Lengths:
         """Number of tokens so far, per row."""
         return self.layers[0].length
-
-    @property
-    def bytes(self) -> int:
-        """Size of all tensors."""
-        return sum(state.bytes for state in (*self.layers, *(self.memories or ())))
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "DecoderStates":
-        """Return the states of the given rows, in that order; the old states become invalid."""
-        memories = self.memories and [memory.reorder(rows) for memory in self.memories]
-        return DecoderStates([state.reorder(rows) for state in self.layers], memories)
 
 
 class Transformer(nn.Module):
@@ -130,11 +122,8 @@ class Decoder(Transformer):
         self._require("alignment", "decoding")
 
     def forward(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        lengths: Int[Tensor, " b"] | None = None,
-        memories: Memories | None = None,
-    ) -> Float[Tensor, "b n d"]:
+        self, input_ids: TokenIds, lengths: Lengths | None = None, memories: Memories | None = None
+    ) -> Hidden:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding."""
         x, rope = self._embed(
             input_ids, torch.arange(input_ids.shape[1], device=input_ids.device)[None]
@@ -145,7 +134,7 @@ class Decoder(Transformer):
         return self._finish(x)
 
     def encode_memory(
-        self, source: Float[Tensor, "b m d_source"], lengths: Int[Tensor, " b"] | None
+        self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> Memories:
         """A source as each layer looks at it."""
         return [layer.cross_attention.encode_memory(source, lengths) for layer in self._layers()]
@@ -162,11 +151,8 @@ class Decoder(Transformer):
         return DecoderStates(layers, memories)
 
     def extend(
-        self,
-        input_ids: Int[Tensor, "b n"],
-        states: DecoderStates,
-        attention_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], DecoderStates]:
+        self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
+    ) -> tuple[Hidden, DecoderStates]:
         """Hidden states of new tokens, after all that the states have seen.
 
         `attention_mask` is True for real new tokens, which come first in their row.
@@ -204,10 +190,10 @@ class Encoder(Transformer):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "b n"],
-        lengths: Int[Tensor, " b"] | None = None,
-        token_type_ids: Int[Tensor, "b n"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
+        input_ids: TokenIds,
+        lengths: Lengths | None = None,
+        token_type_ids: TokenIds | None = None,
+    ) -> Hidden:
         """Hidden states of rows of these lengths; those of padding mean nothing.
 
         Without token types, all tokens are of the first.
@@ -235,7 +221,7 @@ class Encoder(Transformer):
         return vectors
 
 
-def _concatenated(x: Float[Tensor, "b n d"], vectors: Float[Tensor, "#b n p"]) -> Tensor:
+def _concatenated(x: Hidden, vectors: Float[Tensor, "#b n p"]) -> Tensor:
     return torch.cat([x, vectors.to(x.dtype).expand(len(x), -1, -1)], -1)
 
 

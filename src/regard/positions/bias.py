@@ -2,15 +2,15 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(score, batch, head, query index, key index) → score, as in FlexAttention."""
+from regard.attention.base import KeyPositions, QueryPositions, ScoreMod
+
+Distances: TypeAlias = Int[Tensor, "*shape"]
 
 
 class DistanceBias(nn.Module, ABC):
@@ -29,7 +29,7 @@ class DistanceBias(nn.Module, ABC):
         """Return the number that a head adds at a distance."""
 
     def dense(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Float[Tensor, "*rows heads queries keys"]:
         """Return the number that each head adds for each query and key."""
         distance = distances(query_positions, key_positions)
@@ -53,7 +53,7 @@ class _BucketBias(DistanceBias):
         self.values = nn.Parameter(torch.zeros(heads, buckets))
 
     @abstractmethod
-    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    def bucket(self, distance: Distances) -> Distances:
         """The bucket of a distance."""
 
     def at(
@@ -62,7 +62,7 @@ class _BucketBias(DistanceBias):
         return self.values[head, self.bucket(distance)]
 
     def dense(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Float[Tensor, "*rows heads queries keys"]:
         bucket = self.bucket(distances(query_positions, key_positions))
         # On a CPU, forward and backward take a fifth of the time that two index tensors would.
@@ -83,11 +83,11 @@ class RelativeBias(_BucketBias):
         super().__init__(heads=heads, buckets=2 * reach + 1)
         self.length, self.reach = length, reach
 
-    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    def bucket(self, distance: Distances) -> Distances:
         return clipped(distance, self.reach)
 
     def dense(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Float[Tensor, "*rows heads queries keys"]:
         """Return the number that each head adds for each query and key.
 
@@ -99,7 +99,7 @@ class RelativeBias(_BucketBias):
             self._require_within_length(distances(query_positions, key_positions))
         return super().dense(query_positions, key_positions)
 
-    def _require_within_length(self, distance: Int[Tensor, "*shape"]) -> None:
+    def _require_within_length(self, distance: Distances) -> None:
         outside = distance[distance.abs() > self.reach]
         if outside.numel():
             raise ValueError(
@@ -146,7 +146,7 @@ class T5Bias(_BucketBias):
         self.max_distance = max_distance
         self.register_buffer("bucket_of", bucket_of, persistent=False)
 
-    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    def bucket(self, distance: Distances) -> Distances:
         return self.bucket_of[clipped(distance, self.max_distance)]
 
 
@@ -211,12 +211,12 @@ def _slopes(heads: int) -> list[float]:
 
 
 def distances(
-    query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+    query_positions: QueryPositions, key_positions: KeyPositions
 ) -> Int[Tensor, "*rows queries keys"]:
     """j - i for query i and key j: negative where the key comes first."""
     return key_positions - query_positions[..., None]
 
 
-def clipped(distance: Int[Tensor, "*shape"], clip: int) -> Int[Tensor, "*shape"]:
+def clipped(distance: Distances, clip: int) -> Distances:
     """Return the index of a clipped distance among 2·clip + 1 entries."""
     return distance.clamp(-clip, clip) + clip

@@ -1,9 +1,10 @@
 """Positions in keys and values: vectors for the distance between query and key."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.attention.base import KeyPositions, Outputs, Queries, QueryPositions, Weights
 from regard.positions.bias import clipped, distances
 
 
@@ -30,22 +31,16 @@ class ShawVectors(nn.Module):
         nn.init.normal_(self.values, std=0.02)
 
     def scores(
-        self,
-        query: Float[Tensor, "batch heads queries d"],
-        query_positions: Int[Tensor, "*rows queries"],
-        key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries keys"]:
+        self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
+    ) -> Weights:
         """q_i · a^K_ij, without the 1/√d (eq. 4)."""
         products = query @ self.keys.to(query.dtype).T
         entry = self._entry(query_positions, key_positions)
         return products.gather(-1, entry.expand(*query.shape[:-1], -1))
 
     def gather(
-        self,
-        weights: Float[Tensor, "batch heads queries keys"],
-        query_positions: Int[Tensor, "*rows queries"],
-        key_positions: Int[Tensor, " keys"],
-    ) -> Float[Tensor, "batch heads queries e"]:
+        self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
+    ) -> Outputs:
         """Σ_j α_ij a^V_ij (eq. 3)."""
         entry = self._entry(query_positions, key_positions)
         collected = weights.new_zeros(*weights.shape[:-1], len(self.values))
@@ -53,7 +48,7 @@ class ShawVectors(nn.Module):
         return collected @ self.values.to(weights.dtype)
 
     def _entry(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Int[Tensor, "*rows 1 queries keys"]:
         """Return the index of the vector of each query and key, for all heads."""
         return clipped(distances(query_positions, key_positions), self.clip)[..., None, :, :]

@@ -14,6 +14,7 @@ from regard.config import (
     Positive,
     Probability,
     Seed,
+    code_paths,
     convert,
     override,
     parse_toml,
@@ -27,9 +28,10 @@ from regard.models.config import (
     EncoderConfig,
     HeadConfig,
     LMHeadConfig,
+    MaskedLMHeadConfig,
     ModelConfig,
 )
-from regard.runs.code import check_code, locate_code
+from regard.runs import code
 from regard.tasks.registry import TaskConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import TemplateConfig
@@ -219,6 +221,54 @@ class Recipe(Config, frozen=True):
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
 
 
+def require_objective(recipe: Recipe) -> None:
+    """Raise unless the model's head can learn by the objective.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    head, objective = recipe.head, recipe.objective
+    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
+        raise UserError(
+            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
+            "objective.masked_tokens=1, or take --recipe masked"
+        )
+    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
+        raise UserError(
+            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
+            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
+        )
+    if not isinstance(head, MaskedLMHeadConfig):
+        require_continuing(recipe)
+
+
+def require_continuing(recipe: Recipe) -> None:
+    """Raise unless the model continues texts.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    if not recipe.continues_texts:
+        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
+        raise UserError(
+            f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
+            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
+        )
+
+
+def require_no_task(recipe: Recipe) -> None:
+    """Raise if the recipe is for a task, by which its run would be scored.
+
+    Raises:
+        UserError: names the task.
+    """
+    if recipe.task is not None:
+        kind = recipe.task.__struct_config__.tag
+        raise UserError(
+            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
+        )
+
+
 def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
     """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
 
@@ -251,24 +301,29 @@ def read_recipe(path: Path) -> Recipe:
     return _recipe(values, path)
 
 
-def load_recipe(run: Path) -> Recipe:
-    """Read the recipe of a run folder.
+def load_recipe(run: Path, *, trust_code: bool = False) -> Recipe:
+    """Read the recipe of a run folder; with `trust_code`, its code is trusted from now on.
 
     Raises:
         UserError: it is missing, of another format, or damaged; or its code isn't trusted.
     """
     path = require_run(run) / "config.toml"
-    return _recipe(_with_code(parse_toml(read_text(path), where=str(path)), run), path)
+    values = parse_toml(read_text(path), where=str(path))
+    return _recipe(_with_code(values, run, trust_code=trust_code), path)
 
 
-def _with_code(values: dict[str, Any], run: Path) -> dict[str, Any]:
+def _with_code(values: dict[str, Any], run: Path, *, trust_code: bool = False) -> dict[str, Any]:
     """Return the values of a run with the paths of its code, after checking that code."""
+    if not code_paths(values):
+        return values
+    if trust_code:
+        code.trust_code(run)
     try:
         origin = msgspec.json.decode((run / "origin.json").read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
         origin = {}
-    located: dict[str, Any] = locate_code(values, run)
-    check_code(located, origin.get("code", {}))
+    located: dict[str, Any] = code.locate_code(values, run)
+    code.check_code(located, origin.get("code", {}))
     return located
 
 

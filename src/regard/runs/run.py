@@ -14,6 +14,7 @@ report.html        results of an evaluation
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +32,7 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import read_text, write_file
+from regard.files import read_text, write_file, write_folder
 from regard.models.builders import LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
@@ -65,13 +66,13 @@ class Run:
         return Run(path, recipe, tokenizer, model, origin)
 
     @staticmethod
-    def load(path: Path, *, device: torch.device | None = None) -> "Run":
-        """Load the run of a folder, in evaluation mode.
+    def load(path: Path, *, device: torch.device | None = None, trust_code: bool = False) -> "Run":
+        """Load the run of a folder, in evaluation mode; with `trust_code`, its code is trusted.
 
         Raises:
             UserError: something is missing, damaged or inconsistent.
         """
-        recipe = load_recipe(path)
+        recipe = load_recipe(path, trust_code=trust_code)
         if not (path / "model.safetensors").is_file():
             raise UserError(
                 f"{path}: has no weights yet; repeat its training command with --resume"
@@ -163,6 +164,11 @@ class Run:
     def save_weights(self) -> None:
         """Write the weights."""
         write_file(self.path / "model.safetensors", pack_weights(self))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return next(self.model.parameters()).device
 
     @property
     def n_parameters(self) -> int:
@@ -304,3 +310,119 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 def _shape(shape: torch.Size | None) -> str:
     return "no shape (there is none)" if shape is None else "×".join(map(str, shape))
+
+
+# Checkpoints: the state of training on disk, for exact resume
+
+KEPT = 2
+"""Newest checkpoints that stay on disk by default."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of a training. Random numbers need no state: all depend on (seed, step)."""
+
+    step: int = 0
+    """Steps done."""
+    tokens: int = 0
+    """Positions seen, padding included."""
+    seconds: float = 0.0
+    """Time spent."""
+    losses: tuple[float, ...] = ()
+    """Of the steps since the last line of metrics."""
+    best_loss: float | None = None
+    """Lowest validation loss so far."""
+    best_step: int = 0
+    """When it was reached; without validation, the last checkpoint."""
+    checks_since_best: int = 0
+    """Validations since then."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that holds a complete state."""
+
+    path: Path
+    progress: Progress
+    environment: dict[str, str | int]
+
+
+class _State(msgspec.Struct):
+    progress: Progress
+    environment: dict[str, str | int]
+
+
+def save_checkpoint(
+    run: Run,
+    optimizers: list[torch.optim.Optimizer],
+    progress: Progress,
+    environment: dict[str, str | int],
+    *,
+    kept: int = KEPT,
+) -> None:
+    """Write the state after `progress.step` steps, then delete all but the newest `kept`."""
+    folder = run.path / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    target = folder / str(progress.step)
+    if not target.exists():
+        write_folder(
+            target,
+            {
+                "model.safetensors": pack_weights(run),
+                "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
+                "state.json": msgspec.json.encode(_State(progress, environment)),
+            },
+        )
+    for old in _steps(folder)[:-kept]:
+        shutil.rmtree(folder / str(old))
+
+
+def newest_checkpoint(run: Path) -> Checkpoint | None:
+    """The last complete state of a run, if there is one."""
+    folder = run / "checkpoints"
+    steps = _steps(folder) if folder.is_dir() else []
+    if not steps:
+        return None
+    path = folder / str(steps[-1])
+    try:
+        state = msgspec.json.decode((path / "state.json").read_bytes(), type=_State)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(
+            f"{path}: is damaged ({error}); delete it to resume from an older one"
+        ) from None
+    return Checkpoint(path, state.progress, state.environment)
+
+
+def checkpoint_weights(run: Path) -> dict[int, Path]:
+    """Return the weights of each checkpoint of a run, by step."""
+    folder = run / "checkpoints"
+    return {step: folder / str(step) / "model.safetensors" for step in _steps(folder)}
+
+
+def load_checkpoint(
+    checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
+) -> None:
+    """Put model and optimizers into the state of a checkpoint."""
+    load_weights(checkpoint.path / "model.safetensors", run)
+    tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
+    for number, optimizer in enumerate(optimizers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            owner, parameter, key = name.split(".")
+            if int(owner) == number:
+                state.setdefault(int(parameter), {})[key] = tensor
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+def _optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """optimizer.parameter.name → tensor."""
+    return {
+        f"{number}.{parameter}.{key}": value
+        for number, optimizer in enumerate(optimizers)
+        for parameter, values in optimizer.state_dict()["state"].items()
+        for key, value in values.items()
+    }
+
+
+def _steps(folder: Path) -> list[int]:
+    """The steps of the complete checkpoints; unfinished ones begin with a dot."""
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())

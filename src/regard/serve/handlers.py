@@ -9,7 +9,7 @@ import torch
 
 from regard.data.batch import lengths_of
 from regard.decoding import Sampling, stream
-from regard.decoding.prompts import Prompts, encode_prompts
+from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
@@ -84,8 +84,7 @@ def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[d
         UserError: the model doesn't generate, or can't read the text.
     """
     run = _require_run(model)
-    device = _device(run)
-    prompt = encode_prompts(run, [request.text], device)
+    prompt = encode_prompts(run, [request.text], run.device)
     stop_ids = run.tokenizer.special.stop_ids
     tokens = stream(
         prompt.model,
@@ -93,7 +92,7 @@ def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[d
         max_new_tokens=min(prompt.max_new_tokens, request.max_new_tokens),
         stop_ids=stop_ids,
         sampling=Sampling(temperature=request.temperature, seed=request.seed),
-        device=device,
+        device=run.device,
     )
     return _lines(prompt, (int(token[0]) for token, _ in tokens), stop_ids)
 
@@ -129,16 +128,12 @@ def view_generated(run: Run, text: str, generated: list[int]) -> View:
     """
     if max(generated) >= run.tokenizer.size:
         raise UserError("these tokens aren't in this model's vocabulary; generate again")
-    (start,) = encode_prompts(run, [text], _device(run)).starts
+    (start,) = encode_prompts(run, [text], run.device).starts
     # When the context is full, the model never reads the last token that it generated.
     ids = [*start, *generated][: run.recipe.model.context_length]
     seq2seq = isinstance(run.model, SequenceToSequence)
     source, target = (run.encode(text)[0], ids) if seq2seq else (ids, [])
-    rows = [torch.tensor([part], device=_device(run)) for part in (source, target) if part]
-    inputs = [rows[0], lengths_of([source]).to(_device(run)), *rows[1:]]
+    rows = [torch.tensor([part], device=run.device) for part in (source, target) if part]
+    inputs = [rows[0], lengths_of([source]).to(run.device), *rows[1:]]
     maps = RunAdapter(run).maps_of_inputs(inputs, source, target)
     return View(f"{run.path.name}: {text}", (Panel(run.path.name, maps, text),))
-
-
-def _device(run: Run) -> torch.device:
-    return next(run.model.parameters()).device

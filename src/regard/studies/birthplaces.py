@@ -4,6 +4,9 @@ Stanford CS224N's assignment 5: a text holds a sentence about each person; for s
 model learns to answer where they were born, about others it is asked. It can know that from their
 sentences alone. So it is trained on the text, without any text, and on the text without the
 sentences of those whom it will be asked about.
+
+Two kinds of doubt are told apart: whether an answer is right, and whether the text mentions the
+person at all. For each, every signal of confidence has its AUROC.
 """
 
 import re
@@ -16,11 +19,17 @@ from typing import TypeAlias
 import msgspec
 
 from regard.errors import UserError
-from regard.evaluation.answers import answer_questions
-from regard.evaluation.evaluate import Evaluation, evaluate, save_predictions
-from regard.runs.checkpoints import Progress
+from regard.evaluation.evaluate import (
+    Answer,
+    Evaluation,
+    answer_questions,
+    evaluate,
+    save_predictions,
+    signal_aurocs,
+)
+from regard.metrics import Interval
 from regard.runs.recipe import Recipe
-from regard.runs.run import Run
+from regard.runs.run import Progress, Run
 from regard.tasks.encoding import encode_pairs, encode_questions
 from regard.tasks.examples import (
     Example,
@@ -29,6 +38,7 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
+from regard.tasks.rng import generator, shuffled
 from regard.text.corpus import Document, read_corpus
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
@@ -94,6 +104,46 @@ class Data:
         """What the text says of each person of `text_only`."""
         return [[d.text for d in self.corpus if _says(d.text, name)] for name in self.names]
 
+    def absent(self, seed: int) -> list[Example]:
+        """Questions about people absent from the text.
+
+        Each has the name of a person of `text_only` with the last name of another, so that all
+        parts of the names are known, and names are as long as those of mentioned people.
+        """
+        parts = [name.split() for name in self.names]
+        last = shuffled(generator(seed, "absent people"), [words[-1:] for words in parts])
+        pairs = zip(parts, last, strict=True)
+        names = dict.fromkeys(" ".join([*words[:-1], *other]) for words, other in pairs)
+        asked = self.text_only[0].text
+        return [
+            Example(text=asked.replace(self.names[0], name), where=f"question about {name}")
+            for name in names
+            if not _says(self._text, name)
+        ]
+
+    def mentioned_or_absent(
+        self, arm: str, seed: int
+    ) -> tuple[Sequence[Example], Sequence[Example]]:
+        """Questions about people that the arm's text mentions, and about absent ones.
+
+        Nobody of them is in QA training.
+        """
+        if arm == PRETRAINED:
+            return self.text_only, self.absent(seed)
+        if arm == NOT_PRETRAINED:
+            return (), ()
+        names = subjects([question.text for question in self.unknown])
+        mentioned = [
+            question
+            for question, name in zip(self.unknown, names, strict=False)
+            if _says(self._text, name)
+        ]
+        return mentioned, self.text_only
+
+    @property
+    def _text(self) -> str:
+        return "\n".join(document.text for document in self.corpus)
+
     def without_them(self) -> list[Document]:
         """The text without the sentences that name a person of `text_only`.
 
@@ -135,8 +185,11 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     """Ends of the 95 % interval."""
-    auroc: dict[str, float]
-    """AUROC of each signal for right against wrong answers; empty if there are too few."""
+    right_or_wrong: dict[str, Interval]
+    """AUROC of each signal, right against wrong answers; empty if there are too few."""
+    mentioned_or_absent: dict[str, Interval]
+    """AUROC of each signal, people that the arm's text mentions against absent ones; empty if it
+    had no text."""
     mistakes: Mistakes
     parameters: int
     steps: int
@@ -153,6 +206,10 @@ class Arm:
     stages: Sequence[Run]
     """As they were trained, one after the other."""
     evaluation: Evaluation
+    mentioned: Sequence[Answer]
+    """About people that the arm's text mentions."""
+    absent: Sequence[Answer]
+    """About people absent from it."""
     score: Score
 
     @property
@@ -180,7 +237,8 @@ def birthplaces(
     # What can't be read shows now, not in hours.
     template, longest = Template(recipe.template, tokenizer), recipe.model.context_length
     encode_pairs(template, data.qa_train, longest)
-    encode_questions(template, [*data.text_only, *data.unknown], longest)
+    asked = [*data.text_only, *data.unknown, *data.absent(recipe.seed)]
+    encode_questions(template, asked, longest)
     found = {}
     for arm in arms:
         stages = list(_train(arm, data, out, recipe, options, tokenizer))
@@ -228,6 +286,10 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
     save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
     unknown = answer_questions(run, data.unknown, options.environment)
     save_predictions([a.answered for a in unknown], run.path / "test.txt")
+    mentioned, absent = (
+        answer_questions(run, questions, options.environment)
+        for questions in data.mentioned_or_absent(arm, run.recipe.seed)
+    )
     share = evaluation.accuracy
     assert share is not None  # these questions have answers
     score = Score(
@@ -238,7 +300,11 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         accuracy=share.value,
         low=share.low,
         high=share.high,
-        auroc=evaluation.confidence.all_aurocs if evaluation.confidence else {},
+        right_or_wrong=signal_aurocs(
+            [answer for answer in evaluation.answers if answer.correct],
+            [answer for answer in evaluation.answers if not answer.correct],
+        ),
+        mentioned_or_absent=signal_aurocs(mentioned, absent),
         mistakes=mistakes(evaluation, data),
         parameters=run.n_parameters,
         steps=sum(p.step for p in progress),
@@ -246,7 +312,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         training_seconds=round(sum(p.seconds for p in progress), 1),
         evaluation_seconds=round(seconds, 1),
     )
-    return Arm(runs, evaluation, score)
+    return Arm(runs, evaluation, mentioned, absent, score)
 
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:

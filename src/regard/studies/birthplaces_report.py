@@ -4,8 +4,13 @@ from collections.abc import Mapping
 
 from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.evaluate import answer_tables, risk_coverage_figure
-from regard.evaluation.report import Figure, Report, attention_view
+from regard.evaluation.report import (
+    Figure,
+    Report,
+    answer_tables,
+    attention_view,
+    risk_coverage_figure,
+)
 from regard.metrics import Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data
@@ -51,11 +56,19 @@ def _results(arm: Arm) -> dict[str, str]:
     return (
         {f"{score.arm}: accuracy": _interval(arm).percent()}
         | {f"{score.arm}: wrong answers that are {what}": str(n) for what, n in wrong.items()}
-        | {
-            f"{score.arm}: AUROC right against wrong, {s}": f"{a:.3f}"
-            for s, a in score.auroc.items()
-        }
+        | {f"{score.arm}: AUROC {name}": str(area) for name, area in _aurocs(arm).items()}
     )
+
+
+def _aurocs(arm: Arm) -> dict[str, Interval]:
+    """Each signal for both kinds of doubt."""
+    kinds = {
+        "right against wrong": arm.score.right_or_wrong,
+        "mentioned against absent": arm.score.mentioned_or_absent,
+    }
+    return {
+        f"{kind}, {signal}": area for kind, found in kinds.items() for signal, area in found.items()
+    }
 
 
 def _interval(arm: Arm) -> Interval:
@@ -64,10 +77,15 @@ def _interval(arm: Arm) -> Interval:
 
 def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
     answers = first.evaluation.answers
-    confidence = {
-        kind: [answer.signals[signal] for answer in answers if answer.correct is right]
-        for kind, right in (("right", True), ("wrong", False))
+    groups = {
+        "right": [answer for answer in answers if answer.correct],
+        "wrong": [answer for answer in answers if not answer.correct],
+        "absent": first.absent,
     }
+    confidence = {
+        kind: [answer.signals[signal] for answer in group] for kind, group in groups.items()
+    }
+    aurocs = _aurocs(first)
     return [
         Figure(
             svg=figures.interval_chart(
@@ -78,16 +96,25 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
             caption="Who knows where people were born? Lines are 95 % intervals.",
         ),
         loss_curves({run.path.name: run for arm in arms.values() for run in arm.stages}),
-        risk_coverage_figure({f"by {signal}": answers}, signal),
+        risk_coverage_figure({f"by {name}": (answers, name) for name in answers[0].signals}),
+        *([_auroc_figure(aurocs, first.score.arm)] if aurocs else []),
         Figure(
             svg=figures.histogram(
                 {kind: values for kind, values in confidence.items() if values},
                 x=signal,
                 title="Confidence of right and wrong answers",
             ),
-            caption="How confident the model is where it is right and where it is wrong.",
+            caption="Confidence of right answers, wrong answers, and answers about absent people.",
         ),
     ]
+
+
+def _auroc_figure(aurocs: Mapping[str, Interval], arm: str) -> Figure:
+    return Figure(
+        svg=figures.interval_chart(aurocs, x="AUROC", title="AUROC of each signal"),
+        caption=f"AUROC of each signal, {arm}, with 95 % intervals. 0.5 is chance. Two kinds of "
+        "doubt: whether the answer is right, and whether the text mentions the person.",
+    )
 
 
 def _stated(data: Data) -> dict[str, list[str]]:

@@ -2,18 +2,24 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import msgspec
-from matplotlib.figure import Figure
 
-from regard.drawing import to_png, to_svg
+from regard.errors import UserError
 from regard.explorer.look import View
+from regard.explorer.page import page
+from regard.files import write_file
 from regard.runs.run import Run
+from regard.studies.figure import Figure
+
+if TYPE_CHECKING:
+    from regard.studies.study import Study
 
 MAX_KEYS = 64
 """Most keys on an explorer page of a study."""
@@ -25,6 +31,7 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     CONDITIONAL = "holds under a condition"
     FAILS = "fails"
+    DEPENDS = "depends on the seed"
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,12 +64,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def equal(
-    name: str, measured: SupportsFloat, predicted: SupportsFloat, within: float = 0.0
+    name: str, measured: SupportsFloat, predicted: SupportsFloat, within: SupportsFloat = 0.0
 ) -> Measurement:
     """Return a measurement that must equal a prediction, up to a tolerance."""
-    expected = float(predicted)
-    low, high = expected - within, expected + within
-    return Measurement(name=name, measured=float(measured), predicted=expected, low=low, high=high)
+    expected, tolerance = float(predicted), float(within)
+    return Measurement(
+        name=name,
+        measured=float(measured),
+        predicted=expected,
+        low=expected - tolerance,
+        high=expected + tolerance,
+    )
 
 
 def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:
@@ -96,28 +108,12 @@ def _shown(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-class Drawing(msgspec.Struct, frozen=True):
-    """A figure as SVG and PNG."""
-
-    svg: str
-    """For light and dark pages; `alt` is its label."""
-    png: bytes
-    """On a white background."""
-    alt: str
-    """Text alternative."""
-
-
-def drawing(figure: Figure, alt: str, *, name: str) -> Drawing:
-    """Return a matplotlib figure in `regard.drawing.STYLE` as SVG and PNG."""
-    return Drawing(svg=to_svg(figure, alt, name=name), png=to_png(figure), alt=alt)
-
-
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a study measured."""
 
     numbers: tuple[Measurement, ...]
     """Measurements that the claim depends on."""
-    figure: Drawing
+    figure: Figure
     table: Table | None = None
     condition: str = ""
     """Condition of the claim, if any; `numbers` are measured under it."""
@@ -129,25 +125,26 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """Verdict on the claim, from the measurements."""
-        if not all(number.holds for number in self.numbers):
-            return Verdict.FAILS
-        if not all(number.holds for number in self.outside_condition):
-            return Verdict.CONDITIONAL
-        return Verdict.HOLDS
+        return _verdict(self.numbers, self.outside_condition)
 
-    def csv(self) -> str:
-        """All measurements as CSV, one per line."""
-        file = io.StringIO()
-        fields = ("name", "measured", "predicted", "low", "high", "holds")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("under", *fields))
-        for under, numbers in (
-            ("condition", self.numbers),
-            ("outside condition", self.outside_condition),
-        ):
-            for number in numbers:
-                writer.writerow((under, *(getattr(number, field) for field in fields)))
-        return file.getvalue()
+
+class Replication(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements with one of several seeds."""
+
+    seed: int
+    numbers: tuple[Measurement, ...]
+    outside_condition: tuple[Measurement, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the claim for this seed."""
+        return _verdict(self.numbers, self.outside_condition)
+
+
+def _verdict(numbers: Sequence[Measurement], outside: Sequence[Measurement]) -> Verdict:
+    if not all(number.holds for number in numbers):
+        return Verdict.FAILS
+    return Verdict.HOLDS if all(number.holds for number in outside) else Verdict.CONDITIONAL
 
 
 def if_readable(view: View) -> dict[str, Any] | None:
@@ -159,3 +156,272 @@ def if_readable(view: View) -> dict[str, Any] | None:
 def named(run: Run, name: str) -> Run:
     """Return a run with a descriptive name for pages, instead of its folder's."""
     return replace(run, path=Path(name))
+
+
+class Row(NamedTuple):
+    """A measurement with all its seeds, as shown in tables."""
+
+    name: str
+    values: tuple[float | None, ...]
+    """One per seed; None where the seed doesn't have this measurement."""
+    expected: str
+    """Bounds in words; those of the first seed, followed by "…", where they differ."""
+    held: int
+    """Number of seeds for which the value lies within its bounds."""
+
+    @property
+    def range(self) -> str:
+        """Least and largest value."""
+        values = [value for value in self.values if value is not None]
+        return f"{min(values):.4g} to {max(values):.4g}"
+
+    @property
+    def mark(self) -> str:
+        """Whether the value lies within its bounds, or for how many seeds."""
+        if not self.expected:
+            return ""
+        if len(self.values) > 1:
+            return f"{self.held} of {len(self.values)}"
+        return "✓" if self.held else "✗"
+
+
+def _rows(replications: Sequence[Sequence[Measurement]]) -> tuple[Row, ...]:
+    """Gather measurements of the same name over seeds."""
+    each = [{number.name: number for number in numbers} for numbers in replications]
+    rows = []
+    for name in dict.fromkeys(name for numbers in each for name in numbers):
+        found = [numbers.get(name) for numbers in each]
+        present = [number for number in found if number is not None]
+        expected = list(dict.fromkeys(number.expected for number in present))
+        rows.append(
+            Row(
+                name=name,
+                values=tuple(number.measured if number else None for number in found),
+                expected=expected[0] + " …" * (len(expected) > 1),
+                held=sum(number.holds for number in present),
+            )
+        )
+    return tuple(rows)
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as JSON."""
+
+    study: str
+    parameters: dict[str, Any]
+    seconds: float
+    condition: str
+    numbers: tuple[Measurement, ...]
+    outside_condition: tuple[Measurement, ...]
+    table: Table | None
+    figure: Figure
+    explorer_view: dict[str, Any] | None = None
+    replications: tuple[Replication, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Result of a study with given parameters. Displays itself in a notebook.
+
+    With several seeds, figure, table and heads are those of the first.
+    """
+
+    study: "Study[Any]"
+    parameters: Mapping[str, Any]
+    evidence: Evidence
+    seconds: float
+    replications: tuple[Replication, ...] = ()
+    """Measurements of each seed, if the study ran over several."""
+
+    @classmethod
+    def load(cls, study: "Study[Any]", folder: Traversable) -> "Finding":
+        """Load a saved finding.
+
+        Raises:
+            UserError: the folder has none.
+        """
+        place = folder / f"{study.name}.json"
+        if not place.is_file():
+            raise UserError(f"{place}: no such file; make it with `regard study run {study.name}`")
+        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
+        evidence = Evidence(
+            numbers=stored.numbers,
+            figure=stored.figure,
+            table=stored.table,
+            condition=stored.condition,
+            outside_condition=stored.outside_condition,
+            explorer_view=stored.explorer_view,
+        )
+        return cls(
+            study=study,
+            parameters=stored.parameters,
+            evidence=evidence,
+            seconds=stored.seconds,
+            replications=stored.replications,
+        )
+
+    @property
+    def claim(self) -> str:
+        """The claim that was tested."""
+        return self.study.claim
+
+    @property
+    def formula(self) -> str:
+        """The claim's formula, in TeX."""
+        return self.study.formula
+
+    @property
+    def explanation(self) -> str:
+        """Explanation in plain words."""
+        return self.study.explanation
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the study."""
+        words = ["regard study run", self.study.name]
+        words += [f"{name}={value}" for name, value in self.parameters.items()]
+        return " ".join([*words, *([f"seeds={len(self.seeds)}"] if self.seeds else [])])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the replications."""
+        return tuple(one.seed for one in self.replications)
+
+    @property
+    def numbers(self) -> tuple[Measurement, ...]:
+        """Measurements that the claim depends on."""
+        return self.evidence.numbers
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Measurements that the claim depends on, with all seeds."""
+        return _rows([one.numbers for one in self._runs])
+
+    @property
+    def outside_condition_rows(self) -> tuple[Row, ...]:
+        """Measurements where the condition isn't met, with all seeds."""
+        return _rows([one.outside_condition for one in self._runs])
+
+    @property
+    def _runs(self) -> Sequence[Evidence | Replication]:
+        return self.replications or (self.evidence,)
+
+    @property
+    def held(self) -> int:
+        """Number of runs in which the claim holds, under its condition if it has one."""
+        return sum(one.verdict is not Verdict.FAILS for one in self._runs)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the claim, from all runs."""
+        if 0 < self.held < len(self._runs):
+            return Verdict.DEPENDS
+        verdicts = [one.verdict for one in self._runs]
+        return Verdict.CONDITIONAL if Verdict.CONDITIONAL in verdicts else verdicts[0]
+
+    @property
+    def conclusion(self) -> str:
+        """The verdict in words, with the number of seeds."""
+        count = len(self.replications)
+        if self.verdict is Verdict.DEPENDS:
+            return f"{self.verdict} ({self.held} of {count})"
+        return f"{self.verdict} for {count} of {count} seeds" if count else str(self.verdict)
+
+    @property
+    def table(self) -> Table | None:
+        """Table of results, if any."""
+        return self.evidence.table
+
+    @property
+    def explorer_view(self) -> dict[str, Any] | None:
+        """Data of the explorer's page, if the study has heads to show."""
+        return self.evidence.explorer_view
+
+    @property
+    def figure(self) -> Figure:
+        """The figure as data."""
+        return self.evidence.figure
+
+    @property
+    def caption(self) -> str:
+        """Caption of the figure; also its text alternative."""
+        return self.figure.caption
+
+    def svg(self) -> str:
+        """Draw the figure as an SVG element for light and dark pages."""
+        from regard.studies.render import to_svg
+
+        return to_svg(self.figure, self.study.name)
+
+    def png(self) -> bytes:
+        """Draw the figure as PNG on a white background."""
+        from regard.studies.render import to_png
+
+        return to_png(self.figure)
+
+    def json(self) -> bytes:
+        """Return the finding as JSON, one field per line; `load` reads it."""
+        found = self.evidence
+        stored = _Stored(
+            study=self.study.name,
+            parameters=dict(self.parameters),
+            seconds=round(self.seconds, 1),
+            condition=found.condition,
+            numbers=found.numbers,
+            outside_condition=found.outside_condition,
+            table=found.table,
+            figure=found.figure,
+            explorer_view=found.explorer_view,
+            replications=self.replications,
+        )
+        fields = msgspec.structs.asdict(stored).items()
+        lines = [f'"{name}": '.encode() + msgspec.json.encode(value) for name, value in fields]
+        return b"{\n" + b",\n".join(lines) + b"\n}\n"
+
+    def csv(self) -> str:
+        """Return all measurements as CSV, one per line, with their seeds."""
+        file = io.StringIO()
+        fields = ("name", "measured", "predicted", "low", "high", "holds")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("seed", "under", *fields))
+        for seed, run in zip(self.seeds or (self.parameters.get("seed"),), self._runs, strict=True):
+            for under, numbers in (
+                ("condition", run.numbers),
+                ("outside condition", run.outside_condition),
+            ):
+                for number in numbers:
+                    values = (getattr(number, field) for field in fields)
+                    writer.writerow((seed, under, *values))
+        return file.getvalue()
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write NAME.json, .csv, .svg and .png, and NAME.html if there are heads to show.
+
+        Returns the paths.
+        """
+        contents = {
+            "json": self.json(),
+            "csv": self.csv().encode(),
+            "svg": _standalone(self.svg()).encode(),
+            "png": self.png(),
+        }
+        if self.explorer_view:
+            contents["html"] = page(self.explorer_view).encode()
+        folder.mkdir(parents=True, exist_ok=True)
+        places = [folder / f"{self.study.name}.{ending}" for ending in contents]
+        for place, content in zip(places, contents.values(), strict=True):
+            write_file(place, content)
+        return places
+
+    def _repr_html_(self) -> str:
+        from regard.book.page import finding_html
+
+        return finding_html(self)
+
+
+def _standalone(svg: str) -> str:
+    """An SVG element as a file whose text color follows the light or dark theme."""
+    dark = "@media(prefers-color-scheme:dark){svg:root{color:#e4e8ec}}"
+    style = f"<style>svg:root{{color:#1c2530}}{dark}</style>"
+    end = svg.index(">") + 1
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + svg[:end] + style + svg[end:]

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from filelock import FileLock
 
 from regard.config import to_toml
 from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import KEPT, Run, checkpoint_weights, load_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
 
@@ -23,21 +24,39 @@ def cached_run(plan: Plan) -> Run:
     stopped is resumed. Always in float32, so that numbers are the same on every machine. A second
     process that needs the same run waits for the first.
     """
-    folder = cache_folder() / _key(plan)
+    return Run.load(_trained_folder(plan, _key(plan), checkpoints=False))
+
+
+def cached_checkpoints(plan: Plan) -> dict[int, Run]:
+    """Return the run after each checkpoint of one training, by step; cached as by `cached_run`."""
+    folder = _trained_folder(plan, f"{_key(plan)}-checkpoints", checkpoints=True)
+    runs = {}
+    for step, weights in checkpoint_weights(folder).items():
+        runs[step] = Run.load(folder)
+        load_weights(weights, runs[step])
+    return runs
+
+
+def _trained_folder(plan: Plan, name: str, *, checkpoints: bool) -> Path:
+    folder = cache_folder() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            _train(plan, folder)
-    return Run.load(folder)
+            _train(plan, folder, checkpoints=checkpoints)
+    return folder
 
 
-def _train(plan: Plan, folder: Path) -> None:
+def _train(plan: Plan, folder: Path, *, checkpoints: bool) -> None:
     partial = folder.with_name(f"{folder.name}.partial")
     run = replace(plan.run, path=partial)
     environment = ExecutionEnvironment.choose("auto", "float32")
-    options = ExecutionOptions(environment=environment, quiet=True)
+    kept = sys.maxsize if checkpoints else KEPT
+    options = ExecutionOptions(environment=environment, quiet=True, kept_checkpoints=kept)
     replace(plan, run=run).execute(options, resume=True)
-    shutil.rmtree(partial / "checkpoints", ignore_errors=True)
+    if not checkpoints:
+        shutil.rmtree(partial / "checkpoints", ignore_errors=True)
+    for state in partial.glob("checkpoints/*/optimizer.safetensors"):
+        state.unlink()
     partial.rename(folder)
 
 

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import override
-from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.confidence import Chosen, choose_signal
-from regard.evaluation.evaluate import baseline_accuracy
+from regard.evaluation.evaluate import (
+    Answer,
+    Chosen,
+    answer_questions,
+    baseline_accuracy,
+    choose_signal,
+)
 from regard.metrics import Interval, accuracy
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe

@@ -2,12 +2,17 @@
 
 from regard.config import to_toml
 from regard.evaluation import figures
-from regard.evaluation.evaluate import (
+from regard.evaluation.evaluate import signal_aurocs
+from regard.evaluation.report import (
     SHOWN,
+    AnswerTable,
+    Figure,
+    Report,
+    ShownAnswer,
     answer_tables,
+    attention_view,
     risk_coverage_figure,
 )
-from regard.evaluation.report import AnswerTable, Figure, Report, ShownAnswer, attention_view
 from regard.metrics import accuracy
 from regard.runs.environment import ExecutionEnvironment
 from regard.studies.loss_curves import loss_curves
@@ -48,11 +53,16 @@ def _results(found: Recall) -> dict[str, str]:
         f"accuracy on people in the text only, {name}": interval.percent()
         for name, interval in found.accuracies.items()
     }
-    signals = {
+    absence = {
         f"AUROC text only / absent, {name}": f"{area:.3f}"
         for name, area in found.chosen.all_aurocs.items()
     }
-    return accuracies | signals
+    right, wrong = ([a for a in found.text_only if a.correct is kind] for kind in (True, False))
+    wrongness = {
+        f"AUROC right / wrong, {name}": str(area)
+        for name, area in signal_aurocs(right, wrong).items()
+    }
+    return accuracies | absence | wrongness
 
 
 def _fallbacks(found: Recall) -> dict[str, str]:
@@ -97,7 +107,10 @@ def _figures(found: Recall) -> list[Figure]:
         ),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
-            {f"all people, by {signal}": [*text_only, *absent], "text only": text_only}, signal
+            {
+                f"all people, by {signal}": ([*text_only, *absent], signal),
+                "text only": (text_only, signal),
+            }
         ),
         Figure(
             svg=figures.histogram(confidence, x=signal, title="Confidence of both groups"),

@@ -1,6 +1,6 @@
 """All studies, by theme, in the order of the book."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,16 +86,3 @@ def find_study(name: str) -> Study[Any]:
             return study
     known = alternatives(name, (study.name for study in all_studies()))
     raise UserError(f"{name}: no such study; {known}")
-
-
-def choose_themes(names: Sequence[str]) -> tuple[Theme, ...]:
-    """Return themes by name, or all.
-
-    Raises:
-        UserError: there is no such theme; lists the available names.
-    """
-    known = {theme.name: theme for theme in THEMES}
-    for name in names:
-        if name not in known:
-            raise UserError(f"{name}: no such theme; {alternatives(name, known)}")
-    return tuple(known[name] for name in names) if names else THEMES

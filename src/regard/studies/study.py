@@ -2,36 +2,28 @@
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 
 import msgspec
 
 from regard.config import Config, convert, override
+from regard.courses import COURSES
 from regard.errors import UserError
-from regard.explorer.page import page
-from regard.files import write_file
-from regard.studies.finding import Drawing, Evidence, Measurement, Table, Verdict
+from regard.studies.finding import Evidence, Finding, Replication
 
 P = ParamSpec("P")
 
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="seed of the draw")]
 """A parameter of studies that draw at random."""
-
-COURSES = {
-    "jhu-hw5": "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)",
-    "practical-4": "Deep Natural Language Processing, Practical 4 (2023), "
-    "after Stanford CS224N, assignment 5",
-    "eecs182-transformers": "UC Berkeley EECS 182, Transformers and Pretraining (spring 2023)",
-    "eecs182-hw8": "UC Berkeley EECS 182, Homework 8 (fall 2022)",
-    "eecs182-disc8": "UC Berkeley EECS 182, Discussion 8 (spring 2023)",
-}
-"""Titles of the courses that ask the questions."""
+MAX_SEEDS = 1000
+"""Most seeds of one run."""
+STORED_SEEDS = range(5)
+"""Seeds of the stored results of studies that train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +31,7 @@ class Correction:
     """An error in a course."""
 
     course: str
-    """A key of `COURSES`."""
+    """A key of `regard.courses.COURSES`."""
     says: str
     right: str
     """The correct statement, and the reason."""
@@ -56,20 +48,6 @@ class Parameter:
     """Type and bounds, in words."""
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding without its figure, as JSON."""
-
-    study: str
-    parameters: dict[str, Any]
-    seconds: float
-    condition: str
-    numbers: tuple[Measurement, ...]
-    outside_condition: tuple[Measurement, ...]
-    table: Table | None
-    alt: str
-    explorer_view: dict[str, Any] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Study(Generic[P]):
     """A question, the claim that answers it, and the function that tests the claim.
@@ -79,7 +57,7 @@ class Study(Generic[P]):
 
     name: str
     asked: tuple[str, ...]
-    """Courses and parts that ask the question, such as "practical-4 2.b"; see `COURSES`."""
+    """Courses and parts that ask the question, such as "practical-4 2.b"; see `regard courses`."""
     question: str
     claim: str
     formula: str
@@ -89,7 +67,7 @@ class Study(Generic[P]):
     """Whether the study trains models, which takes minutes the first time."""
     function: Callable[P, Evidence]
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> "Finding":
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding:
         """Run the study with custom parameters.
 
         Raises:
@@ -98,38 +76,73 @@ class Study(Generic[P]):
         given = inspect.signature(self.function).bind(*args, **kwargs).arguments
         return self._measure(convert(dict(given), self._settings, where=self.name))
 
-    def with_texts(self, assignments: Sequence[str]) -> "Finding":
+    def over_seeds(self, seeds: Iterable[int], **parameters: Any) -> Finding:
+        """Run the study once per seed; the figure is that of the first.
+
+        Trained models are cached, so that an interrupted call continues where it stopped.
+
+        Raises:
+            UserError: the study has no parameter `seed`, there are no seeds, or a parameter is out
+                of range.
+        """
+        self._require_seed()
+        runs = [
+            self._measure(convert({**parameters, "seed": seed}, self._settings, where=self.name))
+            for seed in seeds
+        ]
+        if not runs:
+            raise UserError(f"{self.name}: seeds: none are given; give at least one")
+        replications = tuple(
+            Replication(
+                seed=run.parameters["seed"],
+                numbers=run.evidence.numbers,
+                outside_condition=run.evidence.outside_condition,
+            )
+            for run in runs
+        )
+        seconds = sum(run.seconds for run in runs)
+        return replace(runs[0], replications=replications, seconds=seconds)
+
+    def with_texts(self, assignments: Sequence[str]) -> Finding:
         """Run the study with parameters given as `name=value`, as on a command line.
+
+        `seeds=5` runs it with five seeds from `seed` on.
 
         Raises:
             UserError: a parameter is unknown, or out of range.
         """
-        return self._measure(override(self._settings(), assignments, where=self.name))
+        counts = [text for text in assignments if text.startswith("seeds=")]
+        others = [text for text in assignments if not text.startswith("seeds=")]
+        settings = override(self._settings(), others, where=self.name)
+        if not counts:
+            return self._measure(settings)
+        self._require_seed()
+        values = msgspec.structs.asdict(settings)
+        first, count = values.pop("seed"), self._count(counts[-1])
+        return self.over_seeds(range(first, first + count), **values)
 
-    def stored_result(self, folder: Traversable | None = None) -> "Finding":
+    def _count(self, assignment: str) -> int:
+        """Number of seeds in `seeds=5`."""
+        text = assignment.removeprefix("seeds=")
+        if not text.isdecimal() or not 1 <= int(text) <= MAX_SEEDS:
+            raise UserError(
+                f"{self.name}: seeds: expected a number from 1 to {MAX_SEEDS}, not {text!r}"
+            )
+        return int(text)
+
+    def _require_seed(self) -> None:
+        if "seed" not in self.defaults:
+            raise UserError(
+                f"{self.name}: seeds: this study draws nothing at random; run it without seeds"
+            )
+
+    def stored_result(self, folder: Traversable | None = None) -> Finding:
         """Load a saved finding; by default the one with default parameters in the package.
 
         Raises:
             UserError: the folder has none.
         """
-        folder = folder or files("regard.studies") / "findings"
-        place = folder / f"{self.name}.json"
-        if not place.is_file():
-            raise UserError(f"{place}: no such file; make it with `regard study run {self.name}`")
-        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
-        svg = (folder / f"{self.name}.svg").read_text(encoding="utf-8")
-        png = (folder / f"{self.name}.png").read_bytes()
-        evidence = Evidence(
-            numbers=stored.numbers,
-            figure=Drawing(svg=svg[svg.index("<svg") :], png=png, alt=stored.alt),
-            table=stored.table,
-            condition=stored.condition,
-            outside_condition=stored.outside_condition,
-            explorer_view=stored.explorer_view,
-        )
-        return Finding(
-            study=self, parameters=stored.parameters, evidence=evidence, seconds=stored.seconds
-        )
+        return Finding.load(self, folder or files("regard.studies") / "findings")
 
     @property
     def asked_in(self) -> str:
@@ -177,7 +190,7 @@ class Study(Generic[P]):
         assert issubclass(made, Config)
         return made
 
-    def _measure(self, settings: Config) -> "Finding":
+    def _measure(self, settings: Config) -> Finding:
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
         evidence = self.function(**values)  # type: ignore[call-arg]
@@ -188,92 +201,6 @@ class Study(Generic[P]):
             evidence=evidence,
             seconds=seconds,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Result of a study with given parameters. Displays itself in a notebook."""
-
-    study: Study[Any]
-    parameters: Mapping[str, Any]
-    evidence: Evidence
-    seconds: float
-
-    @property
-    def claim(self) -> str:
-        """The claim that was tested."""
-        return self.study.claim
-
-    @property
-    def formula(self) -> str:
-        """The claim's formula, in TeX."""
-        return self.study.formula
-
-    @property
-    def numbers(self) -> tuple[Measurement, ...]:
-        """Measurements that the claim depends on."""
-        return self.evidence.numbers
-
-    @property
-    def figure(self) -> Drawing:
-        """The figure as SVG and PNG, with a text alternative."""
-        return self.evidence.figure
-
-    @property
-    def table(self) -> Table | None:
-        """Table of results, if any."""
-        return self.evidence.table
-
-    @property
-    def explorer_view(self) -> dict[str, Any] | None:
-        """Data of the explorer's page, if the study has heads to show."""
-        return self.evidence.explorer_view
-
-    @property
-    def verdict(self) -> Verdict:
-        """Verdict on the claim."""
-        return self.evidence.verdict
-
-    @property
-    def explanation(self) -> str:
-        """Explanation in plain words."""
-        return self.study.explanation
-
-    def save(self, folder: Path) -> list[Path]:
-        """Write NAME.json, .csv, .svg and .png, and NAME.html if there are heads to show.
-
-        Returns the paths.
-        """
-        found = self.evidence
-        stored = _Stored(
-            study=self.study.name,
-            parameters=dict(self.parameters),
-            seconds=round(self.seconds, 1),
-            condition=found.condition,
-            numbers=found.numbers,
-            outside_condition=found.outside_condition,
-            table=found.table,
-            alt=found.figure.alt,
-            explorer_view=found.explorer_view,
-        )
-        contents = {
-            "json": msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n",
-            "csv": found.csv().encode(),
-            "svg": _standalone(found.figure.svg).encode(),
-            "png": found.figure.png,
-        }
-        if found.explorer_view:
-            contents["html"] = page(found.explorer_view).encode()
-        folder.mkdir(parents=True, exist_ok=True)
-        places = [folder / f"{self.study.name}.{ending}" for ending in contents]
-        for place, content in zip(places, contents.values(), strict=True):
-            write_file(place, content)
-        return places
-
-    def _repr_html_(self) -> str:
-        from regard.studies.pages import finding_html
-
-        return finding_html(self)
 
 
 def study(
@@ -319,11 +246,3 @@ def _range(described: Mapping[str, Any]) -> str:
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     said = [f"{sign} {described[key]}" for key, sign in bounds.items() if key in described]
     return " and ".join([described.get("type", "any"), *said])
-
-
-def _standalone(svg: str) -> str:
-    """An SVG element as a file whose text color follows the light or dark theme."""
-    dark = "@media(prefers-color-scheme:dark){svg:root{color:#e4e8ec}}"
-    style = f"<style>svg:root{{color:#1c2530}}{dark}</style>"
-    end = svg.index(">") + 1
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + svg[:end] + style + svg[end:]

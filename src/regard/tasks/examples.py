@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -26,35 +26,24 @@ Examples: TypeAlias = str | Path | Sequence[Example]
 """A file, or the examples themselves."""
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a JSONL file."""
-
-    text: str = msgspec.field(name="question")
-    answer: str | None = None
-
-
-class _Article(_Line):
-    text: str = msgspec.field(name="article")
-    answer: str | None = msgspec.field(name="summary", default=None)
+def _line(text: str, answer: str) -> type[msgspec.Struct]:
+    """Make the struct of a line of a JSONL file, with these names of its fields."""
+    fields = [
+        ("text", str, msgspec.field(name=text)),
+        ("answer", str | None, msgspec.field(name=answer, default=None)),
+    ]
+    return msgspec.defstruct("Line", fields, forbid_unknown_fields=True)
 
 
-class _Source(_Line):
-    text: str = msgspec.field(name="source")
-    answer: str | None = msgspec.field(name="target", default=None)
-
-
-class _Labeled(_Line):
-    text: str = msgspec.field(name="text")
-    answer: str | None = msgspec.field(name="label", default=None)
-
-
-class _Tagged(_Line):
-    text: str = msgspec.field(name="text")
-    answer: str | None = msgspec.field(name="tags", default=None)
-
-
-_LINES = {"article": _Article, "source": _Source, "tags": _Tagged, "text": _Labeled}
-"""The field that tells what else a line holds; `question` if it is none of these."""
+_LINES = {
+    "article": _line("article", "summary"),
+    "source": _line("source", "target"),
+    "tags": _line("text", "tags"),
+    "text": _line("text", "label"),
+}
+"""The field that tells what else a line holds."""
+_QUESTION = _line("question", "answer")
+"""The line of none of these."""
 
 Parse: TypeAlias = Callable[[Document], Example]
 """Parser of a line of a file."""
@@ -163,8 +152,8 @@ def parse_json(line: Document) -> Example:
     """
     try:
         fields = msgspec.json.decode(line.text, type=dict[str, object])
-        kind = next((kind for field, kind in _LINES.items() if field in fields), _Line)
-        read = msgspec.convert(fields, kind)
+        kind = next((kind for field, kind in _LINES.items() if field in fields), _QUESTION)
+        read: Any = msgspec.convert(fields, kind)
     except msgspec.DecodeError as error:
         raise UserError(
             f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '

@@ -4,7 +4,7 @@ A row says itself what is to be predicted and where: its label i is to be predic
 from the ids up to there, and is IGNORE where there is no loss.
 """
 
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from jaxtyping import Int
@@ -90,22 +90,8 @@ ProbeConfig: TypeAlias = (
 )
 
 
-class ProbeRow(NamedTuple):
-    """Ids, and the label of each position."""
-
-    ids: tuple[int, ...]
-    labels: tuple[int, ...]
-
-
-def make_probe(config: ProbeConfig, seed: int, rows: int) -> list[ProbeRow]:
-    """Rows of a probe, each drawn by itself: two may be the same."""
-    ids, labels = draw_probe(config, seed, rows)
-    pairs = zip(ids.tolist(), labels.tolist(), strict=True)
-    return [ProbeRow(tuple(row), tuple(targets)) for row, targets in pairs]
-
-
 def draw_probe(config: ProbeConfig, seed: int, rows: int) -> tuple[Ids, Ids]:
-    """The same rows as arrays of ids and of labels."""
+    """Rows of a probe, each drawn by itself, as arrays of ids and of labels."""
     draw = np.random.default_rng([seed, *str(config.__struct_config__.tag).encode()])
     match config:
         case MqarConfig():

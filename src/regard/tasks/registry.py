@@ -1,6 +1,6 @@
 """All tasks: examples, scores and baselines. Imports no torch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -51,6 +51,9 @@ TaskConfig: TypeAlias = TextTask | ProbeConfig
 
 Scores = dict[str, Interval]
 """A score by its name."""
+Answers: TypeAlias = dict[str, list[str]]
+"""Answers to test examples, by the name of the baseline that gives them."""
+ExampleSet: TypeAlias = Sequence[Example]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +64,8 @@ class Task:
     """Makes the examples from the task's configuration and a seed."""
     score: Callable[[Sequence[str], Sequence[str], int], Scores]
     """Scores answers against the right ones; the seed is that of the intervals."""
-    baselines: Callable[[Any, Sequence[Example], Sequence[Example]], Mapping[str, list[str]]]
-    """Answers test examples by training examples, without a model; by name of the baseline."""
+    baselines: Callable[[Any, ExampleSet, ExampleSet], Answers] = lambda *_: {}
+    """Answers test examples, given after those for training, without a model."""
     read: Callable[[Path], list[Example]] = read_questions
     """Reads examples from a file."""
     check: Callable[[Example], None] = lambda _: None
@@ -144,9 +147,7 @@ def _tags(answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
 # Baselines
 
 
-def _without_token(
-    _config: CasingConfig, _training: Sequence[Example], test: Sequence[Example]
-) -> dict[str, list[str]]:
+def _without_token(_config: CasingConfig, _training: ExampleSet, test: ExampleSet) -> Answers:
     def copied(text: str) -> str:
         for token in CASES:
             text = text.removeprefix(f"{token} ").removesuffix(f" {token}")
@@ -155,24 +156,18 @@ def _without_token(
     return {"the text as it is": [copied(q.text) for q in test]}
 
 
-def _leads(
-    _config: SummariesConfig, _training: Sequence[Example], test: Sequence[Example]
-) -> dict[str, list[str]]:
+def _leads(_config: SummariesConfig, _training: ExampleSet, test: ExampleSet) -> Answers:
     return {f"lead-{k}": [lead(q.text, k) for q in test] for k in (1, 2, 3)}
 
 
-def _word_by_word(
-    config: TranslationConfig, _training: Sequence[Example], test: Sequence[Example]
-) -> dict[str, list[str]]:
+def _word_by_word(config: TranslationConfig, _training: ExampleSet, test: ExampleSet) -> Answers:
     language = make_language(config.seed)
     return {"word by word": [word_by_word(language, q.text) for q in test]}
 
 
 def _bags(
-    _config: ClassificationConfig | EntailmentConfig,
-    training: Sequence[Example],
-    test: Sequence[Example],
-) -> dict[str, list[str]]:
+    _config: ClassificationConfig | EntailmentConfig, training: ExampleSet, test: ExampleSet
+) -> Answers:
     joined = [msgspec.structs.replace(q, text=_whole(q)) for q in training]
     return {
         "majority": [majority_answer(training)] * len(test),
@@ -184,18 +179,6 @@ def _whole(question: Example) -> str:
     return question.text if question.second is None else f"{question.text} {question.second}"
 
 
-def _commonest(
-    _config: TaggingConfig, training: Sequence[Example], test: Sequence[Example]
-) -> dict[str, list[str]]:
-    return commonest_tags(training, test)
-
-
-def _none(
-    _config: RetrievalConfig, _training: Sequence[Example], _test: Sequence[Example]
-) -> dict[str, list[str]]:
-    return {}
-
-
 TASKS: dict[str, Task] = {
     "casing": Task(make=make_casing, score=_exact, baselines=_without_token),
     "summaries": Task(make=make_summaries, score=_summaries, baselines=_leads),
@@ -203,7 +186,12 @@ TASKS: dict[str, Task] = {
     "classification": Task(
         make=make_classification, score=_labels, baselines=_bags, read=read_labeled
     ),
-    "tagging": Task(make=make_tagging, score=_tags, baselines=_commonest, check=require_tags),
+    "tagging": Task(
+        make=make_tagging,
+        score=_tags,
+        baselines=lambda _, training, test: commonest_tags(training, test),
+        check=require_tags,
+    ),
     "entailment": Task(
         make=make_entailment,
         score=_labels,
@@ -211,6 +199,6 @@ TASKS: dict[str, Task] = {
         read=read_text_pairs,
         check=require_second,
     ),
-    "retrieval": Task(make=make_retrieval, score=_exact, baselines=_none),
+    "retrieval": Task(make=make_retrieval, score=_exact),
 }
 """By the kind of their configuration. Retrieval is scored by ranks where documents are embedded."""

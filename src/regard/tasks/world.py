@@ -6,7 +6,7 @@ The bare idea (synthetic biographies, facts permuted and names repeated so that 
 extracted) is from Allen-Zhu & Li, "Physics of Language Models: Part 3.1", 2023 (arXiv:2309.14316).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from random import Random
 from typing import Literal, TypeAlias
@@ -72,7 +72,8 @@ class WorldConfig(Config, frozen=True):
     biographies: int = 5
     """Biographies a person, where `augment` is on."""
     augment: bool = True
-    """Permute the facts, vary the sentences, repeat the full name. Off: one plain biography."""
+    """Permute the facts, use every wording before one comes again, repeat the full name. Off: one
+    plain biography."""
     seed: int = 0
     """Seed of all draws."""
 
@@ -152,12 +153,27 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
 
 def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
     """A sentence that states each fact about a person, in an order of chance."""
+    return _tell(draw, name, facts, lambda kind: _one_of(draw, _SENTENCES[kind]))
+
+
+def _tell(
+    draw: Random, name: str, facts: dict[str, str], template: Callable[[str], str]
+) -> dict[str, str]:
     sentences = {}
     for kind in shuffled(draw, list(facts)):
-        templates = _SENTENCES[kind]
-        sentence = _write(templates[index(draw, len(templates))], name, facts[kind])
+        sentence = _write(template(kind), name, facts[kind])
         sentences[kind] = sentence[0].upper() + sentence[1:]
     return sentences
+
+
+def _one_of(draw: Random, templates: Sequence[str]) -> str:
+    return templates[index(draw, len(templates))]
+
+
+def _in_turn(draw: Random, templates: Sequence[str]) -> Iterator[str]:
+    """Each template once, in an order of chance, before any comes again."""
+    while True:
+        yield from shuffled(draw, templates)
 
 
 _Name: TypeAlias = tuple[str, str]
@@ -209,8 +225,9 @@ def _write_biographies(
         text = f"{name}{','.join(clause.rstrip('.') for clause in clauses)}."
         return [text], (text,)
     texts, statements = [], []
+    wordings = {kind: _in_turn(draw, _SENTENCES[kind]) for kind in facts}
     for _ in range(config.biographies):
-        sentences = tell(draw, name, facts)
+        sentences = _tell(draw, name, facts, lambda kind: next(wordings[kind]))
         texts.append(f"{name}. {' '.join(sentences.values())}")
         statements.append(sentences["place"])
     return texts, tuple(dict.fromkeys(statements))

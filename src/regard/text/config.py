@@ -31,31 +31,32 @@ class SpecialTokensConfig(Config, frozen=True):
     """Stands for unknown text; <unknown> where a tokenizer needs one and this is empty."""
 
 
-class CharactersConfig(Config, frozen=True, tag_field="kind", tag="characters"):
-    """Every character is a token."""
+class TrainedConfig(Config, frozen=True):
+    """Base of tokenizers that are trained on a text."""
 
     special_tokens: SpecialTokensConfig = SpecialTokensConfig()
     """The special tokens, which come first in the vocabulary."""
+
+
+class CharactersConfig(TrainedConfig, frozen=True, tag_field="kind", tag="characters"):
+    """Every character is a token."""
+
     unknown: Unknown = "error"
     """Fate of unknown characters: an error, or the unk token."""
     newline: bool = False
     """Whether the line end is one too, though documents that are lines have none."""
 
 
-class WordsConfig(Config, frozen=True, tag_field="kind", tag="words"):
+class WordsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="words"):
     """Every word and punctuation mark is a token."""
 
-    special_tokens: SpecialTokensConfig = SpecialTokensConfig()
-    """The special tokens, which come first in the vocabulary."""
     unknown: Unknown = "error"
     """Fate of unknown words: an error, or the unk token."""
 
 
-class BytePairsConfig(Config, frozen=True, tag_field="kind", tag="byte-pairs"):
+class BytePairsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="byte-pairs"):
     """Frequent byte sequences are tokens; any text can be written with them."""
 
-    special_tokens: SpecialTokensConfig = SpecialTokensConfig()
-    """The special tokens, which come first in the vocabulary."""
     size: Annotated[int, Meta(ge=300)] = 2048
     """Number of tokens."""
 

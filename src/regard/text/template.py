@@ -8,8 +8,7 @@ from functools import cached_property
 from msgspec.structs import asdict
 
 from regard.config import Config
-from regard.text.special_tokens import ROLES
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import ROLES, Tokenizer
 
 
 class TemplateConfig(Config, frozen=True):

@@ -2,9 +2,10 @@
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,19 +15,18 @@ from regard.files import append_line, write_file
 Record = dict[str, Any]
 
 
-class Logger(Protocol):
+class Logger(ABC):
     """Writes records of metrics somewhere."""
 
+    @abstractmethod
     def log(self, record: Record) -> None:
         """Write a record; it has at least a step."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most have nothing to finish)
         """Finish writing."""
-        ...
 
 
-class MetricsFile:
+class MetricsFile(Logger):
     """metrics.jsonl: a line of JSON for each record."""
 
     def __init__(self, path: Path, step: int) -> None:
@@ -38,9 +38,6 @@ class MetricsFile:
     def log(self, record: Record) -> None:
         append_line(self._path, json.dumps(record))
 
-    def close(self) -> None:
-        pass
-
 
 def read_metrics(path: Path) -> list[Record]:
     """The records of a metrics.jsonl; a last line torn by a kill is left out."""
@@ -50,7 +47,7 @@ def read_metrics(path: Path) -> list[Record]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-class Bar:
+class Bar(Logger):
     """A progress bar in a terminal: loss, speed and time left."""
 
     def __init__(self, title: str, steps: int, step: int) -> None:
@@ -72,7 +69,7 @@ class Bar:
         self._progress.stop()
 
 
-class Lines:
+class Lines(Logger):
     """A plain line for about every tenth of the way, where there is no terminal."""
 
     def __init__(self, title: str, steps: int, step: int) -> None:
@@ -85,11 +82,8 @@ class Lines:
             line = f"{self._title} {record['step']}/{self._steps} {describe(record)} {left}"
             print(line, file=sys.stderr, flush=True)
 
-    def close(self) -> None:
-        pass
 
-
-class TensorBoard:
+class TensorBoard(Logger):
     """Event files in the run's folder."""
 
     def __init__(self, folder: Path, step: int) -> None:

@@ -16,19 +16,20 @@ import torch
 from torch import nn
 
 from regard.attention import KernelAttention
-from regard.data.batch import Batch
-from regard.data.sampler import Sampler
+from regard.data.batch import Batch, Sampler
 from regard.errors import NonFiniteError, NormalizerError, RegardError
 from regard.models.builders import CompiledBody, Model
-from regard.runs.checkpoints import (
+from regard.runs.environment import ExecutionEnvironment, Precision
+from regard.runs.recipe import TrainingConfig
+from regard.runs.run import (
+    KEPT,
     Progress,
+    Run,
     load_checkpoint,
+    load_weights,
     newest_checkpoint,
     save_checkpoint,
 )
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.recipe import TrainingConfig
-from regard.runs.run import Run, load_weights
 from regard.training.loggers import Logger, Record, make_loggers
 from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
 
@@ -53,6 +54,23 @@ class ExecutionOptions:
     environment: ExecutionEnvironment
     compile: bool = False
     quiet: bool = False
+    kept_checkpoints: int = KEPT
+    """Newest checkpoints that stay on disk."""
+
+    @staticmethod
+    def choose(
+        device: str = "auto",
+        precision: Precision = "auto",
+        threads: int | None = None,
+        compile: bool = False,
+    ) -> "ExecutionOptions":
+        """Return options with the execution environment that these choose.
+
+        Raises:
+            UserError: the device isn't there.
+        """
+        environment = ExecutionEnvironment.choose(device, precision, threads)
+        return ExecutionOptions(environment=environment, compile=compile)
 
 
 def train(
@@ -77,7 +95,7 @@ def train(
     optimizers = make_optimizers(model, config)
     progress = _resume(run, optimizers, environment, sampler.steps)
     loggers = make_loggers(run.path, title, sampler.steps, progress.step, quiet=options.quiet)
-    trainer = _Trainer(run, optimizers, validation, config, environment, loggers)
+    trainer = _Trainer(run, optimizers, validation, config, options, loggers)
     body = torch.compile(model.body, dynamic=True) if options.compile else model.body
     model.train()
     try:
@@ -111,7 +129,7 @@ class _Trainer:
     optimizers: list[torch.optim.Optimizer]
     validation: Sequence[Batch]
     config: TrainingConfig
-    environment: ExecutionEnvironment
+    options: ExecutionOptions
     loggers: Sequence[Logger]
 
     def step(self, progress: Progress, sampler: Sampler, body: CompiledBody) -> Progress:
@@ -122,10 +140,12 @@ class _Trainer:
         seen = sampler.rows_before(progress.step) * (self.run.recipe.model.context_length - 1)
         factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
-        parts = best_parts(batch, self.environment, config.accumulation)
+        parts = best_parts(batch, self.options.environment, config.accumulation)
         try:
-            with _own_randomness(self.run.recipe.seed, progress.step, self.environment):
-                loss = accumulate_gradients(model, batch, self.environment, parts=parts, body=body)
+            with _own_randomness(self.run.recipe.seed, progress.step, self.options.environment):
+                loss = accumulate_gradients(
+                    model, batch, self.options.environment, parts=parts, body=body
+                )
             norm = clip_gradients(model, config.max_grad_norm, loss, number)
         except NonFiniteError:
             if progress.step:
@@ -142,7 +162,11 @@ class _Trainer:
             seconds=progress.seconds + seconds,
             losses=(*progress.losses, loss),
         )
-        record = {"step": number, "gradient_norm": norm, "lr": self._rate()}
+        record = {
+            "step": number,
+            "gradient_norm": norm,
+            "lr": self.optimizers[-1].param_groups[0]["lr"],
+        }
         last = number == sampler.steps
         checkpoint_due = last or number % config.checkpoint_every == 0
         log_due = checkpoint_due or number % config.log_every == 0
@@ -163,8 +187,9 @@ class _Trainer:
         In this order, so that the weights never run ahead of the state that training resumes from.
         """
         run = self.run
-        environment = self.environment.describe()
-        save_checkpoint(run, self.optimizers, progress, environment)
+        environment = self.options.environment.describe()
+        kept = self.options.kept_checkpoints
+        save_checkpoint(run, self.optimizers, progress, environment, kept=kept)
         best = progress.best_step == progress.step or not self.validation
         if best or not (run.path / "model.safetensors").exists():
             run.save_weights()
@@ -172,7 +197,7 @@ class _Trainer:
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
         if not self.validation:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
-        loss = mean_loss(self.run.model, self.validation, self.environment)
+        loss = mean_loss(self.run.model, self.validation, self.options.environment)
         if not isfinite(loss):
             raise NonFiniteError(
                 f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
@@ -183,10 +208,6 @@ class _Trainer:
         else:
             changes = {"checks_since_best": progress.checks_since_best + 1}
         return msgspec.structs.replace(progress, **changes), {"validation_loss": loss}
-
-    def _rate(self) -> float:
-        rate: float = self.optimizers[-1].param_groups[0]["lr"]
-        return rate
 
     def _log(self, record: Record, progress: Progress, steps: int) -> Progress:
         """Write to all loggers; the loss is the mean since the last record."""

@@ -8,36 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from regard.data.batch import Batch, Dataset
+from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
-from regard.data.sampler import Sampler, WeightedDataset, sequential_batches
 from regard.data.supervised import Clozes, Questions
-from regard.errors import UserError
+from regard.errors import UserError, alternatives
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
-from regard.runs.checkpoints import Progress
-from regard.runs.environment import ExecutionEnvironment, Precision
-from regard.runs.recipe import Recipe, TrainingConfig, find_recipe
-from regard.runs.run import Run, describe_origin, pack_weights
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.recipe import (
+    Recipe,
+    TrainingConfig,
+    find_recipe,
+    require_continuing,
+    require_no_task,
+    require_objective,
+)
+from regard.runs.recipes import TASKS
+from regard.runs.run import Progress, Run, describe_origin, pack_weights
 from regard.tasks.encoding import encode_pairs
 from regard.tasks.examples import Example, Examples, answered_examples
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
-from regard.text.tokenizer import (
-    FILES as TOKENIZER_FILES,
-)
-from regard.text.tokenizer import (
-    OutOfVocabularyError,
-    Tokenizer,
-    encode_documents,
-    train_tokenizer,
-)
+from regard.text.tokenizer import FILES as TOKENIZER_FILES
+from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, encode_documents, train_tokenizer
 from regard.training.loop import ExecutionOptions, mean_loss, train
 from regard.training.resume_checks import check_resumable
 
@@ -95,6 +93,39 @@ class Plan:
         )
 
 
+def plan_training(
+    task: str,
+    data: Corpus | Examples | None = None,
+    *,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    tokenizer: Path | None = None,
+) -> Plan:
+    """Plan training from scratch: on "questions", on "text", or for a task of `regard tasks`.
+
+    A task generates its own examples if no data are given; `tokenizer` is the folder of a run.
+
+    Raises:
+        UserError: the task is unknown, or doesn't fit the recipe or the data.
+    """
+    known = ["questions", "text", *TASKS]
+    if task not in known:
+        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
+    if data is None and task not in TASKS:
+        raise UserError(f"train {task}: there is no file to train on; name one")
+    if task == "text":
+        if tokenizer:
+            raise UserError("--tokenizer: train text makes its own; leave it out")
+        return plan_text(cast("Corpus", data), out, recipe or "text", settings)
+    if task == "questions":
+        questions = cast("Examples", data)
+        return plan_questions(questions, out, recipe or "default", settings, tokenizer=tokenizer)
+    from regard.training.plan_task import plan_named_task  # made of the parts of this module
+
+    return plan_named_task(task, data, out, recipe or task, settings, tokenizer)
+
+
 def plan_pretraining(
     corpus: Corpus,
     out: str | Path,
@@ -124,11 +155,9 @@ def plan_pretraining(
             if asked
             else "objective.questions is above 0, but there are no questions: give --questions FILE"
         )
-    _check_no_task(recipe)
-    _check_objective(recipe)
-    if isinstance(tokenizer, Path):
-        tokenizer = Tokenizer.load(tokenizer)
-    tokenizer = tokenizer or corpus_tokenizer(documents, recipe, asked)
+    require_no_task(recipe)
+    require_objective(recipe)
+    tokenizer = _loaded(tokenizer) or corpus_tokenizer(documents, recipe, asked)
     ids = encode_documents(tokenizer, documents)
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
     if whole_files:
@@ -160,8 +189,8 @@ def plan_text(
     """
     recipe = find_recipe(recipe, settings)
     documents = read_documents(corpus, whole_files=True)
-    _check_no_task(recipe)
-    _check_continues(recipe)
+    require_no_task(recipe)
+    require_continuing(recipe)
     tokenizer = train_tokenizer(recipe.tokenizer, [document.text for document in documents])
     ids = encode_documents(tokenizer, documents)
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("training", documents, ()))
@@ -182,11 +211,9 @@ def plan_questions(
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
     recipe, questions = find_recipe(recipe, settings), answered_examples(questions)
-    _check_no_task(recipe)
-    _check_continues(recipe)
-    if isinstance(tokenizer, Path):
-        tokenizer = Tokenizer.load(tokenizer)
-    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, texts_of(questions))
+    require_no_task(recipe)
+    require_continuing(recipe)
+    tokenizer = _loaded(tokenizer) or train_tokenizer(recipe.tokenizer, texts_of(questions))
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("questions", (), questions))
     return _plan_questions(run, questions, recipe.training, "training")
 
@@ -205,7 +232,7 @@ def plan_finetuning(
     """
     recipe = find_recipe(recipe or parent.recipe, settings)
     questions = answered_examples(questions)
-    _check_continues(parent.recipe)
+    require_continuing(parent.recipe)
     made = ("model", "head", "tokenizer")
     if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
         raise UserError(
@@ -226,24 +253,6 @@ def _is_unfinished(path: Path) -> bool:
     return path.is_dir() and all(
         p.name in first or p.name.endswith(".partial") for p in path.iterdir()
     )
-
-
-def execute(
-    plan: Plan,
-    *,
-    resume: bool = False,
-    device: str = "auto",
-    precision: Precision = "auto",
-    threads: int | None = None,
-    compile: bool = False,
-) -> Progress:
-    """Train as planned; `resume` continues the run in the plan's folder.
-
-    Raises:
-        UserError: the folder holds another run, or something else.
-    """
-    environment = ExecutionEnvironment.choose(device, precision, threads)
-    return plan.execute(ExecutionOptions(environment=environment, compile=compile), resume=resume)
 
 
 def make_plan(
@@ -297,6 +306,10 @@ def corpus_tokenizer(
     """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
     texts = [document.text for document in corpus]
     return train_tokenizer(recipe.tokenizer, texts + texts_of(questions))
+
+
+def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
+    return Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else tokenizer
 
 
 def texts_of(questions: Sequence[Example]) -> list[str]:
@@ -400,39 +413,3 @@ def _cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
             f"model.context_length={context_length}; or set objective.clozes=0"
         )
     return Clozes(encoded, run.row_format.whole_rows)
-
-
-def _check_objective(recipe: Recipe) -> None:
-    """Raise unless the model's head can learn by the objective."""
-    head, objective = recipe.head, recipe.objective
-    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
-        raise UserError(
-            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
-            "objective.masked_tokens=1, or take --recipe masked"
-        )
-    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
-        raise UserError(
-            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
-            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
-        )
-    if not isinstance(head, MaskedLMHeadConfig):
-        _check_continues(recipe)
-
-
-def _check_continues(recipe: Recipe) -> None:
-    """Raise unless the model continues texts."""
-    if not recipe.continues_texts:
-        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
-        raise UserError(
-            f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
-            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
-        )
-
-
-def _check_no_task(recipe: Recipe) -> None:
-    """Raise if the recipe is for a task, by which its run would be scored."""
-    if recipe.task is not None:
-        kind = recipe.task.__struct_config__.tag
-        raise UserError(
-            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
-        )

@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.data import IGNORE
-from regard.data.batch import Dataset, RowFormat
+from regard.data.batch import Dataset, RowFormat, WeightedDataset
 from regard.data.masked import MaskedTokens
-from regard.data.sampler import WeightedDataset
 from regard.data.supervised import (
     ContrastivePairs,
     LabeledTexts,
@@ -20,7 +19,7 @@ from regard.data.supervised import (
     Questions,
     SequencePairs,
 )
-from regard.errors import UserError, alternatives
+from regard.errors import UserError
 from regard.models.builders import (
     Classifier,
     Embedder,
@@ -38,7 +37,6 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
 )
 from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.recipes import TASKS
 from regard.runs.run import Run, describe_origin
 from regard.tasks.encoding import (
     encode_answers,
@@ -49,25 +47,12 @@ from regard.tasks.encoding import (
 )
 from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import (
-    TaskConfig,
-    TextTask,
-    check_examples,
-    make_split,
-    read_examples,
-)
+from regard.tasks.registry import TaskConfig, TextTask, check_examples, make_split, read_examples
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
 from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
-from regard.training.plan import (
-    Plan,
-    hold_out,
-    make_plan,
-    plan_questions,
-    plan_text,
-    texts_of,
-)
+from regard.training.plan import Plan, hold_out, make_plan, texts_of
 
 Rows: TypeAlias = Int[np.ndarray, "rows length"]
 
@@ -78,35 +63,20 @@ TextPair = tuple[str, str]
 """Two sentences; the second may be empty."""
 
 
-def plan_training(
+def plan_named_task(
     task: str,
-    data: Corpus | Examples | None = None,
-    *,
+    data: Corpus | Examples | None,
     out: str | Path,
-    recipe: Recipe | str | None = None,
+    recipe: Recipe | str,
     settings: Sequence[str] = (),
     tokenizer: Path | None = None,
 ) -> Plan:
-    """Plan training from scratch: on "questions", on "text", or for a task of `regard tasks`.
-
-    A task generates its own examples if no data are given; `tokenizer` is the folder of a run.
+    """Plan training for a task by its name, on a file, on examples or on the task's own.
 
     Raises:
-        UserError: the task is unknown, or doesn't fit the recipe or the data.
+        UserError: the task doesn't fit the recipe or the data.
     """
-    known = ["questions", "text", *TASKS]
-    if task not in known:
-        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
-    if data is None and task not in TASKS:
-        raise UserError(f"train {task}: there is no file to train on; name one")
-    if task == "text":
-        if tokenizer:
-            raise UserError("--tokenizer: train text makes its own; leave it out")
-        return plan_text(cast("Corpus", data), out, recipe or "text", settings)
-    if task == "questions":
-        questions = cast("Examples", data)
-        return plan_questions(questions, out, recipe or "default", settings, tokenizer=tokenizer)
-    chosen = find_recipe(recipe or task, settings)
+    chosen = find_recipe(recipe, settings)
     kind = chosen.task and _kind(chosen.task)
     if chosen.task is None or kind != task:
         found = f"task.kind={kind}" if kind else "no task"

@@ -2,10 +2,9 @@
 
 import pytest
 
-from regard.studies.finding import Verdict
+from regard.studies.finding import Finding, Verdict
 from regard.studies.kernels.estimates import KINDS
 from regard.studies.kernels.favor import COSINES, favor
-from regard.studies.study import Finding
 
 SMALL = 20_000
 

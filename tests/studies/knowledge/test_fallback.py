@@ -30,6 +30,7 @@ def test_what_the_claim_wants() -> None:
         (OTHER, replace(TELLING, home=0.2)),
         (OTHER, replace(TELLING, probability=0.1)),
         (replace(OTHER, home=0.15), TELLING),
+        (replace(OTHER, common=0.05), TELLING),
         (replace(OTHER, right=0.5), TELLING),
     ):
         assert not all(number.holds for number in judged(without, telling))

@@ -1,46 +1,68 @@
-"""Right, wrong and made up."""
+"""Right, wrong and invented answers."""
 
 from pathlib import Path
 
 import pytest
 
-from regard.evaluation.answers import Answer
-from regard.evaluation.confidence import choose_signal
+from regard.evaluation.evaluate import Answer, signal_aurocs
 from regard.studies.finding import Verdict
 from regard.studies.knowledge.recalled import by_text, judged, recalled
 
+PLACES = ["Rome", "Oslo"] * 6
 
-def answers(said: list[str], expected: list[str] | None, probability: list[float]) -> list[Answer]:
+
+def answers(
+    said: list[str],
+    expected: list[str] | None,
+    probability: list[float],
+    familiarity: list[float],
+) -> list[Answer]:
     return [
         Answer(
             question=f"Where was {i} born?",
             expected=expected[i] if expected else None,
             answered=place,
-            signals={"probability": probability[i]},
+            signals={"probability": probability[i], "familiarity": familiarity[i]},
         )
         for i, place in enumerate(said)
     ]
 
 
-def holds(known: list[Answer], unknown: list[Answer]) -> bool:
-    chosen = choose_signal(known, unknown)
-    return all(n.holds for n in judged(known, unknown, {"Rome", "Oslo"}, chosen))
+MENTIONED = answers(PLACES, [*PLACES[:8], *["Bern"] * 4], [0.9] * 7 + [0.4] * 5, [-1, -2] * 6)
+ABSENT = answers(PLACES, None, [0.9] * 7 + [0.4] * 5, [-8.0] * 12)
 
 
-def test_what_the_claim_wants() -> None:
-    places = ["Rome", "Oslo"] * 4
-    right = answers(places, places, [0.9] * 8)
-    assert holds(right, answers(places, None, [0.1] * 8))
-    assert not holds(right, answers(places, None, [0.9] * 8)), "equally sure of both"
-    assert not holds(right, answers(["Nowhere"] * 8, None, [0.1] * 8)), "no place"
-    wrong = answers(places, places[::-1], [0.9] * 8)
-    assert not holds(wrong, answers(places, None, [0.1] * 8)), "nothing is recalled"
+def holding(mentioned: list[Answer], absent: list[Answer]) -> bool:
+    kinds = {
+        "right": [a for a in mentioned if a.correct],
+        "wrong": [a for a in mentioned if not a.correct],
+        "absent": absent,
+    }
+    absence = signal_aurocs(mentioned, absent)
+    wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
+    return all(n.holds for n in judged(kinds, {"Rome", "Oslo"}, absence, wrongness))
 
 
-def test_the_text_tells_where_made_up_answers_are_all_the_same() -> None:
-    known = answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3)
-    assert by_text(known, answers(["Paris"] * 3, None, [1.0] * 3)) == 1
-    assert by_text(known, answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3)) == 0.5
+def test_the_claim_needs_both_kinds_of_doubt() -> None:
+    assert holding(MENTIONED, ABSENT)
+    familiar = answers(PLACES, None, [0.9] * 7 + [0.4] * 5, [-1, -2] * 6)
+    assert not holding(MENTIONED, familiar), "absent names are as familiar"
+    doubtful = answers(PLACES, None, [0.1] * 12, [-8.0] * 12)
+    assert not holding(MENTIONED, doubtful), "probability separates absent people too"
+    nowhere = answers(["Nowhere"] * 12, None, [0.9] * 7 + [0.4] * 5, [-8.0] * 12)
+    assert not holding(MENTIONED, nowhere), "no place"
+    sure = answers(PLACES, [*PLACES[:8], *["Bern"] * 4], [0.9] * 12, [-1, -2] * 6)
+    assert not holding(sure, ABSENT), "equally sure of right and wrong"
+    all_right = answers(PLACES, PLACES, [0.9] * 12, [-1, -2] * 6)
+    assert not holding(all_right, ABSENT), "no wrong answers to rank"
+    all_wrong = answers(PLACES, PLACES[::-1], [0.9] * 12, [-1, -2] * 6)
+    assert not holding(all_wrong, ABSENT), "nothing is recalled"
+
+
+def test_the_text_tells_where_invented_answers_are_all_the_same() -> None:
+    known = answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3, [0.0] * 3)
+    assert by_text(known, answers(["Paris"] * 3, None, [1.0] * 3, [0.0] * 3)) == 1
+    assert by_text(known, answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3, [0.0] * 3)) == 0.5
 
 
 @pytest.mark.slow
@@ -48,12 +70,10 @@ def test_the_verdict() -> None:
     finding = recalled()
     assert finding.verdict is Verdict.HOLDS
     assert finding.table is not None
-    assert {row[0] for row in finding.table.rows} == {"right", "wrong", "made up"}
+    assert {row[0] for row in finding.table.rows} == {"right", "wrong", "absent"}
 
 
 @pytest.mark.slow
-def test_hardly_trained_it_has_nothing_to_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hardly_trained_it_recalls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     assert recalled(people=80, steps=2).verdict is Verdict.FAILS

@@ -1,9 +1,11 @@
 """Data, metric and parent."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from regard.errors import UserError
 from regard.studies.finding import Verdict
 from regard.studies.knowledge.bias import Shares, bias, born_elsewhere, judged
 from regard.studies.knowledge.fictional import homes, last_name, small_world
@@ -12,7 +14,7 @@ BIASED = Shares(
     common_in_data=0.3,
     common_probability=0.28,
     common_answered=0.6,
-    home_of_child=0.35,
+    home_of_child=0.8,
     home_of_orphan=0.05,
 )
 
@@ -22,7 +24,7 @@ def test_what_the_claim_wants_of_each_source() -> None:
     for change, which in (
         ({"common_probability": 0.05}, 0),
         ({"common_answered": 0.3}, 1),
-        ({"home_of_child": 0.06}, 2),
+        ({"home_of_child": 0.3}, 2),
     ):
         numbers = judged(replace(BIASED, **change))
         assert [number.holds for number in numbers] == [i != which for i in range(3)]
@@ -35,6 +37,34 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
     assert all(p.group == "qa_train" and p.place != home[last_name(p)] for p in chosen)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    ["people=120", "people=600", "correlation=0.3", "correlation=0", "seed=3"],
+)
+def test_any_world_is_measured(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place of the world that no text mentions isn't in the vocabulary."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert bias.with_texts([changed, "steps=1"]).verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize("changed", ["correlation=1", "people=80"])
+def test_nobody_born_elsewhere_stops_in_one_line(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"bias: people: of .* nobody in QA training") as error:
+        bias.with_texts([changed])
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.slow
 def test_the_verdict() -> None:
     assert bias().verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_without_a_bias_the_parent_hands_on_none() -> None:
+    finding = bias(correlation=0.0)
+    assert [number.holds for number in finding.numbers] == [True, True, False]

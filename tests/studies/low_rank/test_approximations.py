@@ -1,6 +1,5 @@
 """Error, time and memory."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +75,6 @@ def test_the_verdict() -> None:
     assert approximations(n=512).verdict is Verdict.HOLDS
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_with_queries_too_long_for_performer() -> None:
     assert approximations(n=512, spread=2.0).verdict is Verdict.FAILS
 

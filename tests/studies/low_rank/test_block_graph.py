@@ -40,7 +40,6 @@ def test_with_a_global_block_none_is_further_than_two(
     assert shape(graph(n, 1, random, global_blocks, seed)).diameter <= 2
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_numbers() -> None:
     found = {number.name: number.measured for number in block_graph(n=100, side=2).numbers}
     assert found["longest path, window"] == 50
@@ -51,7 +50,6 @@ def test_the_verdict() -> None:
     assert block_graph().verdict is Verdict.HOLDS
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_without_one_kind_of_blocks() -> None:
     assert block_graph(random=0).verdict is Verdict.FAILS
     assert block_graph(global_blocks=0).verdict is Verdict.FAILS

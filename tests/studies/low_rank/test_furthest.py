@@ -50,7 +50,6 @@ def test_the_verdict() -> None:
     assert furthest().verdict is Verdict.HOLDS
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_where_bigbird_sees_all() -> None:
     found = furthest(n=64, random=8)
     assert found.verdict is Verdict.FAILS

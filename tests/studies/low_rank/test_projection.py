@@ -28,7 +28,6 @@ def test_projection_loses_the_smallest_singular_values_and_nothing_else(
     assert off(found, scores) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_numbers() -> None:
     found = {number.name: number for number in projection(steps=1).numbers}
     exact = ("rank of P", "error of Q(CK)ᵀDV", "error of Q(KᵀV)/√h")
@@ -43,7 +42,6 @@ def test_the_verdict() -> None:
     assert projection().verdict is Verdict.HOLDS
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("wrong", "broken"),
     [

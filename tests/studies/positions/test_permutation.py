@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.registry import BUILT_IN, find
+from regard.attention.config import BUILT_IN
+from regard.attention.registry import find
 from regard.models.config import NoPositionsConfig
 from regard.studies.finding import Verdict
 from regard.studies.positions.permutation import (

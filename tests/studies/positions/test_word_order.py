@@ -6,11 +6,14 @@ from regard.studies.positions.word_order import sentences, word_order
 
 def test_the_verdict() -> None:
     assert word_order().verdict is Verdict.HOLDS
+    assert word_order(positions="rotary").verdict is Verdict.HOLDS
 
 
 def test_the_premises() -> None:
     assert word_order(positions="none").verdict is Verdict.FAILS
+    assert word_order(positions="alibi").verdict is Verdict.FAILS
     assert word_order(training=20).verdict is Verdict.FAILS, "too little to learn from"
+    assert word_order(positions="rotary", steps=1).verdict is Verdict.FAILS, "too short a training"
 
 
 def test_pairs_stand_together_and_were_never_seen() -> None:

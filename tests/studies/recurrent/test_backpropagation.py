@@ -56,7 +56,8 @@ def test_the_table_says_all_gradients() -> None:
     assert formulas["∂J2/∂o2"] == "ŷ2 − y2"
     assert formulas["∂J3/∂h1"] == "W_hhᵀ W_hhᵀ W_yhᵀ g_o3"
     assert formulas["∂J3/∂W_hh"] == "g_h2 h1ᵀ + g_h3 h2ᵀ"
-    assert finding.figure.svg.count(">W_hh<") == 3, "one for each step"
+    assert finding.svg().count(">W_hh<") == 3, "one for each step"
+    assert "W_hx is 4×3, W_hh 4×4, W_yh 2×4" in finding.caption
 
 
 def test_the_verdict() -> None:
@@ -69,12 +70,12 @@ def test_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("w_hh=[[1]]", "w_hh: is 1×1, but w_hx gives states of 4 entries; make it 4×4"),
+        ("w_hh=[[1]]", "w_hh: is 1×1, which doesn't fit w_hx or x; make it 4×4"),
         ("w_yh=[[1,2]]", "make it 1×4"),
         ("x=[[1,2],[1]]", "rows are empty or differ"),
         ("x=[[1,2]]", "make it 1×3"),
         ("y=[[1],[0],[0]]", "make it 3×2"),
-        ("y=[[1,0]]", "y: has 1 rows, but x has 3"),
+        ("y=[[1,0]]", "y: is 1×2, .*; make it 3×2"),
         ("x=[[9,9,9]]", "<= 2"),
     ],
 )

@@ -7,38 +7,66 @@ import pytest
 import torch
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.bottleneck import Measured, bottleneck, judged, near_diagonal
-from regard.studies.recurrent.casing import Setup, right_case, right_texts
+from regard.studies.recurrent.bottleneck import (
+    ATTENTION_LAST,
+    HALF,
+    LAST,
+    Measured,
+    bottleneck,
+    judged,
+    near_diagonal,
+    networks,
+    off_by_hand,
+)
+from regard.studies.recurrent.casing import ATTENTION, NONE, Setup, right_case, right_texts
 from regard.tasks.examples import Example
 
-ALL = Measured(right={4: 1.0, 24: 1.0}, case=1.0, near=0.9)
+ALL = Measured(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
+SOME = Measured(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
+LESS = replace(SOME, right=[[0.1, 0.0], [0.4, 0.0]])
+GATED = replace(SOME, right=[[0.5, 0.0], [1.0, 0.4]])
 WELL = {
-    "attention": ALL,
-    "attention, token last": ALL,
-    "none": Measured(right={4: 0.9, 24: 0.0}, case=1.0),
-    "none, half as wide": Measured(right={4: 0.4, 24: 0.0}, case=1.0),
-    "none, a quarter as wide": Measured(right={4: 0.1, 24: 0.0}, case=1.0),
-    "none, token last": Measured(right={4: 0.9, 24: 0.0}, case=1.0),
+    ATTENTION: ALL,
+    ATTENTION_LAST: ALL,
+    NONE: SOME,
+    LAST: SOME,
+    HALF: LESS,
+    f"{NONE}, gru": GATED,
+    f"{NONE}, lstm": GATED,
 }
 
 
-def test_what_the_claim_wants() -> None:
-    assert all(number.holds for number in judged(WELL))
+def test_what_the_claim_requires() -> None:
+    assert all(number.holds for number in judged(WELL, "vanilla"))
 
 
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("attention", replace(ALL, right={4: 1.0, 24: 0.5})),
-        ("attention", replace(ALL, near=0.2)),
-        ("none", ALL),
-        ("none", replace(WELL["none"], case=0.5)),
-        ("none, half as wide", WELL["none"]),
-        ("none, a quarter as wide", WELL["none"]),
+        (ATTENTION, replace(ALL, right=[[0.9, 0.9], [1.0, 0.5]])),
+        (ATTENTION, replace(ALL, near=0.2)),
+        (ATTENTION_LAST, replace(ALL, right=[[0.9, 0.9], [1.0, 0.5]])),
+        (NONE, replace(ALL, near=None)),
+        (NONE, replace(SOME, right=[[0.9, 0.1], [0.9, 0.1]])),
+        (NONE, replace(SOME, case=[1.0, 0.5])),
+        (LAST, replace(SOME, case=[1.0, 0.5])),
+        (HALF, SOME),
+        (f"{NONE}, gru", SOME),
+        (f"{NONE}, lstm", LESS),
     ],
 )
 def test_other_measurements_would_refute_it(name: str, other: Measured) -> None:
-    assert not all(number.holds for number in judged(WELL | {name: other}))
+    assert not all(number.holds for number in judged(WELL | {name: other}, "vanilla"))
+
+
+def test_vanilla_cells_are_the_default_and_the_others_are_measured_beside_them() -> None:
+    assert Setup().cell == "vanilla"
+    assert Setup().plan().run.recipe.model.cell == "vanilla"  # type: ignore[union-attr]
+    cells = {(setup.cell, setup.place) for setup in networks(Setup()).values()}
+    places = ("first", "last")
+    assert cells == {(cell, place) for cell in ("vanilla", "gru", "lstm") for place in places}
+    without = [setup.cell for setup in networks(Setup(cell="gru")).values() if setup.attention]
+    assert without == ["gru", "gru"]
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
@@ -73,12 +101,23 @@ def test_texts_are_new_and_of_one_length(place: str) -> None:
         assert text.lower() == (question.answer or "").lower()
 
 
-@pytest.mark.slow
+def test_attention_by_hand_is_the_models() -> None:
+    setup = Setup(attention=True, width=16, longest=8)
+    assert off_by_hand(setup.plan().run, setup.texts(8, 5)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("cell", "steps"), [("vanilla", 1), pytest.param("lstm", 3, marks=pytest.mark.slow)]
+)
 def test_nothing_is_written_without_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    assert bottleneck(width=16, longest=8, steps=1).verdict is Verdict.FAILS
+    finding = bottleneck(cell=cell, width=16, longest=8, steps=steps)  # type: ignore[arg-type]
+    assert finding.verdict is Verdict.FAILS
+    assert finding.table is not None
+    last = {row[4] for row in finding.table.rows if row[0] == NONE}
+    assert last == {str(steps)}
 
 
 @pytest.mark.findings

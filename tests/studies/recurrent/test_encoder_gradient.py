@@ -9,25 +9,25 @@ from torch import Tensor
 
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.casing import Rows, Setup, body_of
+from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, body_of, loss
 from regard.studies.recurrent.encoder_gradient import (
     Measured,
+    at_inference,
     encoded,
     encoder_gradient,
     gradient,
     judged,
-    loss,
     measure,
 )
 
 EVEN = Measured(torch.ones(5), torch.ones(5))
 WELL = {
-    "none": Measured(torch.tensor([1e-6, 1e-4, 1e-2, 0.1, 1.0]), torch.zeros(5)),
-    "softmax": EVEN,
+    NONE: Measured(torch.tensor([1e-6, 1e-4, 1e-2, 0.1, 1.0]), torch.zeros(5)),
+    ATTENTION: EVEN,
 }
 
 
-@pytest.fixture(scope="module", params=["none", "softmax"])
+@pytest.fixture(scope="module", params=[False, True])
 def asked(request: pytest.FixtureRequest) -> tuple[Run, Rows]:
     setup = Setup(attention=request.param, width=16, longest=8)
     run = setup.plan().run
@@ -40,6 +40,7 @@ def test_the_loss_is_the_models_own(asked: tuple[Run, Rows]) -> None:
     expected = -scores.log_softmax(-1).gather(-1, rows.labels[..., None]).mean()
     _, memory = encoded(run, rows)
     assert loss(run, rows, memory).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss(run, rows).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_the_gradient_is_that_of_the_characters(asked: tuple[Run, Rows]) -> None:
@@ -71,12 +72,21 @@ def test_without_attention_the_last_state_is_the_only_way(asked: tuple[Run, Rows
     assert bool((cut == 0).all()) == (body_of(run).attention is None)
 
 
-def test_what_the_claim_wants() -> None:
+def test_answering_changes_all_but_the_weights(asked: tuple[Run, Rows]) -> None:
+    texts = Setup(width=16, longest=8).texts(8, 4)
+    assert all(number.holds for number in at_inference(asked[0], texts))
+    same = {number.name: number.holds for number in at_inference(asked[0], texts[:1] * 2)}
+    assert [name for name, holds in same.items() if not holds] == [
+        f"change of the {part} by another text" for part in ("source", "last state", "output")
+    ]
+
+
+def test_what_the_claim_requires() -> None:
     assert all(number.holds for number in judged(WELL))
-    assert not all(number.holds for number in judged(WELL | {"none": EVEN}))
-    assert not all(number.holds for number in judged(WELL | {"softmax": WELL["none"]}))
-    elsewhere = replace(WELL["none"], cut=torch.ones(5))
-    assert not all(number.holds for number in judged(WELL | {"none": elsewhere}))
+    assert not all(number.holds for number in judged(WELL | {NONE: EVEN}))
+    assert not all(number.holds for number in judged(WELL | {ATTENTION: WELL[NONE]}))
+    elsewhere = replace(WELL[NONE], cut=torch.ones(5))
+    assert not all(number.holds for number in judged(WELL | {NONE: elsewhere}))
 
 
 def test_the_verdict() -> None:

@@ -15,9 +15,10 @@ from regard.studies.recurrent.encodings import (
     add_positions,
     encodings,
     judged,
+    one_hot_is_learned,
     placed_run,
+    wavelengths,
 )
-from regard.studies.recurrent.one_hot import one_hot_is_learned
 
 RIGHT = {name: {24: 1.0, 32: 0.5} for name in (NO, ONE_HOT, SINES)}
 TURNED = torch.tensor([0.5, 0.4, 0.0])
@@ -28,7 +29,12 @@ def test_a_one_hot_position_is_a_learned_one(seed: int) -> None:
     assert [number.name for number in one_hot_is_learned(seed) if not number.holds] == []
 
 
-def test_what_the_claim_wants() -> None:
+@pytest.mark.parametrize("places", [20, 52])
+def test_a_frequency_is_the_same_at_all_places(places: int) -> None:
+    assert [number.name for number in wavelengths(places) if not number.holds] == []
+
+
+def test_what_the_claim_requires() -> None:
     assert all(number.holds for number in judged(RIGHT, TURNED, seen=2))
     worse = RIGHT | {SINES: {24: 0.2, 32: 0.0}}
     assert not all(number.holds for number in judged(worse, TURNED, seen=2))
@@ -38,7 +44,7 @@ def test_what_the_claim_wants() -> None:
 
 
 def test_positions_stand_beside_the_embeddings() -> None:
-    setup = Setup(attention="softmax", width=64, longest=8)
+    setup = Setup(attention=True, width=64, longest=8)
     run = setup.plan().run
     rows = Rows.of(run, setup.texts(8, 3))
     embedding = body_of(run).encoder.embedding
@@ -53,18 +59,25 @@ def test_a_kept_run_gets_its_positions_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    setup = Setup(attention="softmax", width=64, longest=8, steps=1)
+    setup = Setup(attention=True, width=64, longest=8, steps=1)
     rows = Rows.of(setup.plan().run, setup.texts(8, 3))
     encoding = OneHot(length=20, d=20)
     hidden = [
         body_of(placed_run(setup, ONE_HOT, encoding)).encoder(rows.source, rows.lengths)
         for _ in range(2)
     ]
-    plain = body_of(placed_run(setup, NO, None)).encoder(rows.source, rows.lengths)
+    plain = body_of(setup.run()).encoder(rows.source, rows.lengths)
     # Exact: the same operations on the same shapes.
     assert hidden[0].equal(hidden[1])
     assert not hidden[0].equal(plain)
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
+
+
+def test_a_batch_may_be_padded_beyond_the_last_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert encodings(longest=9, width=64, steps=2, cell="lstm").verdict is Verdict.FAILS
 
 
 @pytest.mark.findings

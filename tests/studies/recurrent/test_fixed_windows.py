@@ -17,13 +17,15 @@ from regard.studies.recurrent.fixed_windows import (
     draw_rows,
     fixed_windows,
     judged,
+    reach,
 )
 
 GUESS = log(8)
 FLAT = dict.fromkeys(DISTANCES, 0.01)
 BLIND = {d: 0.01 if d <= 8 else GUESS for d in DISTANCES}
 FADING = {d: GUESS * d / max(DISTANCES) for d in DISTANCES}
-WELL = {WINDOW: BLIND, RNN: FADING, ATTENTION: FLAT}
+NEAR = {d: 0.01 if d <= 4 else GUESS for d in DISTANCES}
+WELL = {WINDOW: {2: BLIND}, RNN: {5: NEAR, 10: FADING}, ATTENTION: {2: FLAT}}
 
 
 def test_each_sign_asks_for_the_symbol_at_its_distance() -> None:
@@ -43,35 +45,52 @@ def test_all_distances_are_asked_equally_often() -> None:
     assert np.abs(counts - expected).max() < 5 * expected**0.5
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_reach_ends_before_the_first_large_loss() -> None:
+    assert reach(FLAT, symbols=8) == 32
+    assert reach(NEAR, symbols=8) == 4
+    assert reach(FLAT | {2: GUESS}, symbols=8) == 0
+    assert reach(FLAT | {16: GUESS}, symbols=8) == 8
+
+
+def test_what_the_claim_requires() -> None:
     assert all(number.holds for number in judged(WELL, window=8, symbols=8))
 
 
 @pytest.mark.parametrize(
     ("model", "losses"),
     [
-        (WINDOW, FLAT),
-        (WINDOW, FADING),
-        (RNN, FLAT),
-        (RNN, dict.fromkeys(DISTANCES, GUESS)),
-        (ATTENTION, FADING),
+        (WINDOW, {2: FLAT}),
+        (WINDOW, {2: FADING}),
+        (RNN, {5: NEAR, 10: FLAT}),
+        (RNN, {5: FADING, 10: FADING}),
+        (RNN, {5: NEAR, 10: dict.fromkeys(DISTANCES, GUESS)}),
+        (ATTENTION, {2: FADING}),
     ],
 )
-def test_other_losses_would_refute_it(model: str, losses: dict[int, float]) -> None:
+def test_other_losses_would_refute_it(model: str, losses: dict[int, dict[int, float]]) -> None:
     assert not all(n.holds for n in judged(WELL | {model: losses}, window=8, symbols=8))
 
 
 def test_a_window_that_holds_all_misses_nothing() -> None:
-    all_seen = WELL | {WINDOW: FLAT}
+    all_seen = WELL | {WINDOW: {2: FLAT}}
     failed = [n.name for n in judged(all_seen, window=32, symbols=8) if not n.holds]
     assert failed == ["attention's advantage over window at 32, less that at 2"]
 
 
+@pytest.mark.parametrize("cell", ["vanilla", "gru"])
 def test_nothing_is_remembered_without_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    assert fixed_windows(steps=1, width=8).verdict is Verdict.FAILS
+    finding = fixed_windows(cell=cell, steps=2, width=8)  # type: ignore[arg-type]
+    assert finding.verdict is Verdict.FAILS
+    assert finding.table is not None
+    assert [row[:2] for row in finding.table.rows] == [
+        (WINDOW, "1"),
+        (RNN, "1"),
+        (RNN, "2"),
+        (ATTENTION, "1"),
+    ]
 
 
 @pytest.mark.findings

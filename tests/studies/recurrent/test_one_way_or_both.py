@@ -54,7 +54,7 @@ def test_nobody_who_knows_the_past_alone_is_right_more_often(ahead: int) -> None
     assert (share * np.maximum(good, 1 - good)).sum() == pytest.approx(best(ahead), abs=0.04)
 
 
-def test_what_the_claim_wants() -> None:
+def test_what_the_claim_requires() -> None:
     assert [best(ahead) for ahead in range(4)] == [1, 0.75, 0.75, 0.5]
     assert all(number.holds for number in judged(WELL, ahead=1))
     clairvoyant = WELL.accuracy | {("future", "one way"): 0.9}

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from regard.studies.finding import Verdict
+from regard.studies.recurrent.casing import ATTENTION, NONE
 from regard.studies.recurrent.probing import (
     DECODER,
     ENCODER,
-    NONE,
-    TRAINED,
     UNTRAINED,
     Measured,
     explained,
@@ -22,7 +21,7 @@ from regard.studies.recurrent.probing import (
 
 READ = {(side, what): 1.0 for side in (ENCODER, DECODER) for what in ("place", "task", "character")}
 WELL = {
-    TRAINED: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
+    ATTENTION: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
     NONE: Measured(read=READ, last=[0.9, 0.4], guess=0.1),
     UNTRAINED: Measured(read=dict.fromkeys(READ, 0.1), last=[0.1, 0.1], guess=0.1),
 }
@@ -50,21 +49,21 @@ def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
     assert told_apart(none, task) < 0.5 + 4 * 0.5 / 30**0.5
 
 
-def test_what_the_claim_wants() -> None:
+def test_what_the_claim_requires() -> None:
     assert all(number.holds for number in judged(WELL))
 
 
 @pytest.mark.parametrize("lost", list(READ))
 def test_other_measurements_would_refute_it(lost: tuple[str, str]) -> None:
-    network = NONE if lost == (DECODER, "character") else TRAINED
+    network = NONE if lost == (DECODER, "character") else ATTENTION
     one = WELL[network]
     other = WELL | {network: replace(one, read=one.read | {lost: 0.3})}
     assert not all(number.holds for number in judged(other))
 
 
 def test_a_last_state_that_holds_the_text_all_the_same_would_refute_it() -> None:
-    held = replace(WELL[TRAINED], last=[0.9, 0.9])
-    assert not all(number.holds for number in judged(WELL | {TRAINED: held}))
+    held = replace(WELL[ATTENTION], last=[0.9, 0.9])
+    assert not all(number.holds for number in judged(WELL | {ATTENTION: held}))
 
 
 def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +71,7 @@ def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     finding = probing(width=16, longest=8, steps=1)
     assert finding.verdict is Verdict.FAILS
     assert finding.table is not None
-    assert [row[0] for row in finding.table.rows] == [TRAINED] * 2 + [NONE] * 2 + [UNTRAINED] * 2
+    assert [row[0] for row in finding.table.rows] == [ATTENTION] * 2 + [NONE] * 2 + [UNTRAINED] * 2
 
 
 @pytest.mark.findings

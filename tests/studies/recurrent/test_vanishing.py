@@ -50,3 +50,9 @@ def test_the_verdict() -> None:
     assert study().verdict is Verdict.HOLDS
     assert study(radii=(0.9,), steps=20).verdict is Verdict.FAILS, "at first it has grown"
     assert study(radii=(0.99,), steps=100).verdict is Verdict.FAILS, "near 1 it takes longer"
+
+
+def test_powers_may_underflow() -> None:
+    finding = study(radii=(0.0, 1e-3), stretches=(1e-3,), steps=300)
+    assert finding.verdict is Verdict.HOLDS
+    assert finding.svg()

@@ -1,6 +1,5 @@
 """The study `complexity`."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +53,6 @@ def test_the_numbers() -> None:
     assert found["cross-attention: 2MNh"].measured == 2 * 256 * 192 * 16
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_below_the_crossing() -> None:
     found = complexity(h=16, start=0.125)
     assert found.verdict is Verdict.FAILS

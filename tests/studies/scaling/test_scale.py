@@ -60,7 +60,6 @@ def test_the_verdict() -> None:
     assert [row[0] for row in found.table.rows] == [str(width) for width in WIDTHS]
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("changed", "wrong"),
     [

@@ -32,12 +32,12 @@ def test_the_matrices_of_the_course() -> None:
 def test_the_verdict() -> None:
     assert designing().verdict is Verdict.HOLDS
     assert verdict(designing, "beta=1") is Verdict.FAILS, "the inputs are too short"
-    opposite = verdict(designing, "x=[[1],[-1]]", "wishes=[[1],[1]]")
+    opposite = verdict(designing, "x=[[1],[-1]]", "targets=[[1],[1]]")
     assert opposite is Verdict.FAILS, "no head does that"
 
 
-def test_wishes_of_ones_own() -> None:
-    found = designing.with_texts(["x=[[1,2],[3,4]]", "wishes=[[],[1,2,3]]"])
+def test_custom_targets() -> None:
+    found = designing.with_texts(["x=[[1,2],[3,4]]", "targets=[[],[1,2,3]]"])
     assert found.verdict is Verdict.HOLDS
     assert found.table is not None
     assert [row[:2] for row in found.table.rows] == [
@@ -49,14 +49,14 @@ def test_wishes_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (["wishes=[[1]]"], "1 for 3 inputs"),
-        (["wishes=[[],[],[]]"], "all are empty"),
+        (["targets=[[1]]"], "1 for 3 inputs"),
+        (["targets=[[],[],[]]"], "all are empty"),
         (["x=[[1,2],[3],[4]]"], "x: rows of 2, 1, 1"),
-        (["wishes=[[1],[1,2],[]]"], "wishes: rows of 1, 2"),
+        (["targets=[[1],[1,2],[]]"], "targets: rows of 1, 2"),
         (["x=[[],[],[]]"], "x: rows of 0, 0, 0"),
         (["x=[[1],[2],[nan]]"], "not all numbers are finite"),
-        (["x=[[1],[1]]", "wishes=[[1],[2]]"], "inputs 1 and 2 are equal"),
-        (["x=[[1],[2]]", "wishes=[[1,0],[0,1]]"], "span 2 dimensions"),
+        (["x=[[1],[1]]", "targets=[[1],[2]]"], "inputs 1 and 2 are equal"),
+        (["x=[[1],[2]]", "targets=[[1,0],[0,1]]"], "span 2 dimensions"),
     ],
 )
 def test_what_can_not_be_is_refused_in_one_line(wrong: list[str], message: str) -> None:

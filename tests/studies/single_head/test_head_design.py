@@ -18,7 +18,7 @@ def rows(*entries: tuple[float, ...]) -> torch.Tensor:
     return torch.tensor(entries, dtype=torch.float64)
 
 
-def wished(*entries: tuple[float, ...]) -> dict[int, torch.Tensor]:
+def desired(*entries: tuple[float, ...]) -> dict[int, torch.Tensor]:
     return dict(enumerate(rows(*entries)))
 
 
@@ -34,33 +34,33 @@ def test_a_head_computes_attention_unscaled(n: int, d: int, seed: int) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(0, 2), st.integers(1, 5), st.integers(0, 99), st.data())
-def test_independent_inputs_get_whatever_is_wished(
+def test_independent_inputs_get_any_targets(
     n: int, more: int, e: int, seed: int, data: st.DataObject
 ) -> None:
     inputs, outputs = drawn(n, n + more, seed=seed), drawn(n, e, seed=seed + 1)
     asked = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
-    wishes = {i: outputs[i] for i in asked}
-    if torch.linalg.matrix_rank(torch.stack(list(wishes.values()))) > n:
+    targets = {i: outputs[i] for i in asked}
+    if torch.linalg.matrix_rank(torch.stack(list(targets.values()))) > n:
         return
     size = float(torch.linalg.pinv(inputs).norm() * outputs.norm() * inputs.norm())
-    assert error(design(inputs, wishes), inputs, wishes) <= 1e-13 * size
+    assert error(design(inputs, targets), inputs, targets) <= 1e-13 * size
 
 
-def test_equal_inputs_may_have_equal_wishes() -> None:
-    inputs, wishes = rows((1, 2), (3, 4), (1, 2)), wished((5, 6), (7, 8), (5, 6))
-    assert error(design(inputs, wishes), inputs, wishes) < 1e-12
+def test_equal_inputs_may_have_equal_targets() -> None:
+    inputs, targets = rows((1, 2), (3, 4), (1, 2)), desired((5, 6), (7, 8), (5, 6))
+    assert error(design(inputs, targets), inputs, targets) < 1e-12
 
 
-def test_equal_inputs_may_not_have_other_wishes() -> None:
+def test_equal_inputs_may_not_have_other_targets() -> None:
     with pytest.raises(UserError, match="inputs 1 and 3 are equal"):
-        design(rows((1, 2), (3, 4), (1, 2)), wished((5, 6), (7, 8), (5, 9)))
+        design(rows((1, 2), (3, 4), (1, 2)), desired((5, 6), (7, 8), (5, 9)))
 
 
 def test_v_makes_no_dimensions() -> None:
-    with pytest.raises(UserError, match="wishes span 2 dimensions and the inputs 1"):
-        design(rows((1, 1), (2, 2)), wished((1, 0), (0, 1)))
+    with pytest.raises(UserError, match="targets span 2 dimensions and the inputs 1"):
+        design(rows((1, 1), (2, 2)), desired((1, 0), (0, 1)))
     with pytest.raises(UserError, match="and the inputs 0"):
-        design(rows((0, 0)), wished((1, 0)))
+        design(rows((0, 0)), desired((1, 0)))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_v_makes_no_dimensions() -> None:
 def test_a_search_finds_heads_for_dependent_inputs(
     inputs: tuple[tuple[float, ...], ...], outputs: tuple[tuple[float, ...], ...]
 ) -> None:
-    wishes = wished(*outputs)
-    head = design(rows(*inputs), wishes)
-    assert error(head, rows(*inputs), wishes) < 1e-3 * float(rows(*outputs).norm())
+    targets = desired(*outputs)
+    head = design(rows(*inputs), targets)
+    assert error(head, rows(*inputs), targets) < 1e-3 * float(rows(*outputs).norm())
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_a_search_finds_heads_for_dependent_inputs(
 def test_a_search_finds_nothing_where_nothing_is(
     inputs: tuple[tuple[float, ...], ...], outputs: tuple[tuple[float, ...], ...], why: str
 ) -> None:
-    wishes = wished(*outputs)
-    assert error(design(rows(*inputs), wishes), rows(*inputs), wishes) > 0.2, why
+    targets = desired(*outputs)
+    assert error(design(rows(*inputs), targets), rows(*inputs), targets) > 0.2, why
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 999))
 def test_the_nearest_average_is_optimal(n: int, d: int, seed: int) -> None:
-    points, wish = drawn(n, d, seed=seed), drawn(d, seed=seed + 1)
-    nearest = nearest_average(points, wish)
-    # No point lies beyond the plane through it that faces the wish: so no average is nearer.
-    assert ((points - nearest) @ (wish - nearest)).max() <= 1e-10
+    points, target = drawn(n, d, seed=seed), drawn(d, seed=seed + 1)
+    nearest = nearest_average(points, target)
+    # No point lies beyond the plane through it that faces the target: so no average is nearer.
+    assert ((points - nearest) @ (target - nearest)).max() <= 1e-10
     # And it is an average itself, as what is nearest to it shows.
     torch.testing.assert_close(nearest_average(points, nearest), nearest, rtol=0, atol=1e-7)

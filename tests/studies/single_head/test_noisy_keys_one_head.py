@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.noisy_keys import evenly_drawn
-from regard.studies.single_head.noisy_keys_one_head import chosen_share, noisy_keys_one_head
+from regard.studies.single_head.noisy_keys import chosen_share, evenly_drawn, noisy_keys_one_head
 from tiny_studies import verdict
 
 

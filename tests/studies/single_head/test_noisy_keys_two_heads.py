@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.noisy_keys import A, evenly_drawn, toward, without_noise
-from regard.studies.single_head.noisy_keys_two_heads import (
+from regard.studies.single_head.noisy_keys import (
+    A,
     distances,
+    evenly_drawn,
     found_share,
     noisy_keys_two_heads,
+    toward,
+    without_noise,
 )
 from tiny_studies import verdict
 

@@ -9,10 +9,10 @@ from regard.studies.single_head.random_heads import (
     averaged_weight,
     diagonal_numbers,
     equal_maps,
+    formula_weight,
     own,
     random_heads,
     random_maps,
-    simple_weight,
 )
 from tiny_studies import verdict
 
@@ -38,8 +38,12 @@ def test_the_numbers_of_the_specification() -> None:
     assert own(equal_maps(8, 128, seed=0)) == pytest.approx(0.12, abs=0.006)
     assert averaged_weight(64, 20) == pytest.approx(0.98, abs=0.005)
     assert averaged_weight(8, 128) == pytest.approx(0.12, abs=0.006)
-    assert simple_weight(64, 20) == pytest.approx(0.990, abs=5e-4)
-    assert simple_weight(8, 128) == pytest.approx(0.075, abs=5e-4)
+
+
+@pytest.mark.parametrize("h", [8, 16, 32, 64, 128, 256])
+@pytest.mark.parametrize("n", [20, 128, 512])
+def test_the_formula_is_near_the_average(h: int, n: int) -> None:
+    assert formula_weight(h, n) == pytest.approx(averaged_weight(h, n), abs=0.012)
 
 
 def test_the_verdict() -> None:

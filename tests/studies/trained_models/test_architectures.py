@@ -8,16 +8,13 @@ from regard.metrics import Interval
 from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.architectures import (
-    DECODER,
-    ENCODER,
     FAMILIES,
-    PAIR,
     RECOMMENDED,
     architectures,
     judged,
     judged_beyond,
-    recipe_for,
 )
+from regard.studies.trained_models.task_models import DECODER, ENCODER, PAIR, recipe_for
 
 CONFIGS = {ENCODER: EncoderConfig, DECODER: DecoderConfig, PAIR: EncoderDecoderConfig}
 REFUSED = {ENCODER: 2, PAIR: 1}
@@ -49,7 +46,7 @@ def test_what_the_claim_wants() -> None:
     assert not all(number.holds for number in judged(worse, without, REFUSED))
 
 
-def test_what_it_wants_beside_decoders() -> None:
+def test_decoders_are_compared_outside_the_condition() -> None:
     assert all(number.holds for number in judged_beyond(scores()))
     better = judged_beyond(scores(summaries_decoder=0.99))
     assert [number.holds for number in better] == [False, True, True, True]

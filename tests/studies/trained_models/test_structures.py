@@ -29,7 +29,7 @@ FOUND = Structure(head=0, accuracy=0.95, offset=0.5, untrained=0.2, by_head=torc
 
 
 def test_the_head_is_chosen_on_other_rows_than_it_is_measured_on() -> None:
-    hits = torch.tensor([[True, False], [False, True]] * 4)
+    hits = torch.tensor([[True, False]] * 4 + [[False, True]] * 4)
     head, share, shares = best_on_second_half(hits)
     assert (head, share, shares.tolist()) == (0, 0.0, [0.0, 1.0])
 

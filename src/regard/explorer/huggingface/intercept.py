@@ -11,16 +11,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from regard.attention import Mask, Softmax
-from regard.attention.base import ScoreMod
+from regard.attention.base import KeyPositions, QueryPositions, ScoreMod
 from regard.errors import UserError
-from regard.explorer.intercept import AttentionRecord, Handler, make_record, recorded
+from regard.explorer.intercept import Handler, make_record
 
 NAME = "sdpa_intercepted"
 """With "sdpa" in the name, transformers refuses it for models that don't support that kernel."""
@@ -28,19 +28,6 @@ _HANDLER = "_regard_handler"
 """The attribute of an intercepted layer that is called with its inputs and its output."""
 _UNSUPPORTED = ("softcap", "s_aux")
 """Changes to the scores that "sdpa" doesn't support."""
-
-
-@torch.inference_mode()
-def capture_huggingface(model: PreTrainedModel, **inputs: Tensor) -> list[AttentionRecord]:
-    """Run the model on its inputs and return the attention of each layer, first to last.
-
-    Raises:
-        MismatchError: weights · values isn't the output of the kernel.
-        UserError: the model's attention can't be replaced by name.
-    """
-    with recorded(partial(intercept_huggingface, model)) as records:
-        model(**inputs)
-    return records
 
 
 @contextmanager
@@ -80,7 +67,7 @@ class GivenBias:
     values: Float[Tensor, "batch heads queries keys"]
 
     def dense(
-        self, query_positions: Int[Tensor, "*rows queries"], key_positions: Int[Tensor, " keys"]
+        self, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Float[Tensor, "batch heads queries keys"]:
         return self.values[..., query_positions[..., None], key_positions]
 

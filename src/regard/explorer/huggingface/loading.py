@@ -112,9 +112,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise UserError(f"{folder}: has no tokenizer, such as tokenizer.json; save it there too")
     with quiet(), _errors_in_one_line(folder, "tokenizer"):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, **_OFFLINE)
     return tokenizer
 
 

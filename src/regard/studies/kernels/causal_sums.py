@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
 from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
-from regard.drawing import panels
-from regard.studies.finding import Drawing, Evidence, drawing, equal, informational, table
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, equal, informational, table
 from regard.studies.study import Seed, study
 
 SHORTEST = 512
@@ -100,7 +100,9 @@ def causal_sums(
                 for name, times in seconds.items()
             ),
         ),
-        figure=_drawn(lengths, seconds, {name: [s.bytes for s in x] for name, x in states.items()}),
+        figure=_figure(
+            lengths, seconds, {name: [s.bytes for s in x] for name, x in states.items()}
+        ),
         table=table(
             ["tokens", *(f"{what} {name}" for what in ("operations", "ms") for name in ways)],
             [
@@ -209,27 +211,30 @@ def rounding(attend: KernelAttention, row: Row) -> float:
     return float(8 * terms * torch.finfo(row.value.dtype).eps * row.value.abs().max())
 
 
-def _drawn(
+def _figure(
     lengths: Sequence[int],
     seconds: Mapping[str, Sequence[float]],
     remembered: Mapping[str, Sequence[int]],
-) -> Drawing:
-    with panels(2) as (figure, (left, right)):
-        for name, times in seconds.items():
-            left.plot(lengths, [1e3 * x for x in times], "o-", markersize=4, label=name)
-        for name, sizes in remembered.items():
-            right.plot(lengths, [x / 1024 for x in sizes], "o-", markersize=4, label=name)
-        left.set(title="time of a row, ms", yscale="log")
-        right.set(title="remembered of the past, KiB", yscale="log")
-        for axes in (left, right):
-            axes.set(xscale="log", xlabel="tokens N")
-            axes.set_xticks(lengths, [str(length) for length in lengths])
-            axes.minorticks_off()
-            axes.legend()
-        return drawing(
-            figure,
-            "Left: the time of a row grows with its length in chunks, and with the square of it by "
-            "the matrix. Right: S and Z have one size whatever the length; a cache of keys and "
-            "values grows with it.",
-            name="causal-sums",
+) -> Figure:
+    def chart(title: str, curves: Mapping[str, Sequence[float]], scale: float) -> Chart:
+        return Chart(
+            series=[
+                series(lengths, [scale * y for y in values], name, "line with dots")
+                for name, values in curves.items()
+            ],
+            title=title,
+            x="tokens N",
+            x_ticks=list(lengths),
+            x_scale="log",
+            y_scale="log",
         )
+
+    return Figure(
+        panels=[
+            chart("time of a row, ms", seconds, 1e3),
+            chart("state, KiB", remembered, 1 / 1024),
+        ],
+        caption="Left: the time of a row grows with its length in chunks, and with the square of "
+        "it by the matrix. Right: S and Z have constant size; a cache of keys and values grows "
+        "with the length. Dots: measured.",
+    )

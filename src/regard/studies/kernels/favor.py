@@ -9,14 +9,12 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.drawing import INK, panels
+from regard.studies.figure import Chart, Figure, Line, Style, series
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
     at_least,
     at_most,
-    drawing,
     equal,
     informational,
     table,
@@ -41,6 +39,8 @@ HEADS = 10
 """Heads of each kind."""
 WAVES = 128
 """Trigonometric directions."""
+MARKERS: tuple[Style, ...] = ("dots", "squares")
+"""Of independent and of orthogonal directions."""
 
 
 @study(
@@ -127,7 +127,7 @@ def favor(
                 "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
             ),
         ),
-        figure=_drawn(length, m, pairs, draws, shares, outputs, means),
+        figure=_figure(length, m, pairs, draws, shares, outputs, means),
         table=table(
             ["features", "cosine of x and y", "MSE by formula", "independent", "orthogonal"],
             [
@@ -164,7 +164,7 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
 def negative_share(d: int, spread: float, seed: int) -> float:
     """How many queries' trigonometric weights add up to zero or less."""
     heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
-    return by_features(FavorTrigonometric, WAVES, heads).nonpositive
+    return by_features(FavorTrigonometric, WAVES, heads).negative_share
 
 
 def saved() -> float:
@@ -220,9 +220,9 @@ def _of_signs(
     heads: Sequence[Head], outputs: Mapping[tuple[int, int], Outputs]
 ) -> tuple[Measurement, ...]:
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
-    most = max(of.nonpositive for of in outputs.values())
+    most = max(of.negative_share for of in outputs.values())
     unit, short = (
-        by_features(FavorTrigonometric, WAVES, some).nonpositive for some in (heads, quarter)
+        by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
     )
     return (
         at_least(f"sums of weights ≤ 0, {WAVES} waves, d = 64", unit, 0.25),
@@ -250,7 +250,7 @@ def _of_outputs(
     )
 
 
-def _drawn(
+def _figure(
     length: float,
     m: int,
     pairs: Sequence[Pair],
@@ -258,46 +258,60 @@ def _drawn(
     shares: Mapping[int, Sequence[float]],
     outputs: Mapping[tuple[int, int], Outputs],
     means: Mapping[int, float],
-) -> Drawing:
-    with panels(3, width=9.6) as (figure, (errors, signs, heads)):
-        cosines = [i / 20 - 1 for i in range(41)]
-        along = [Pair.of(length, cosine) for cosine in cosines]
-        for i, name in enumerate(KINDS):
-            errors.plot(
-                cosines,
-                [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along],
-                color=f"C{i}",
-                label=name,
-            )
-            for marker, errors_of in zip("os", draws, strict=True):
-                measured = [errors_of[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
-                errors.plot(COSINES, measured, marker, color=f"C{i}", markersize=4)
-        errors.set(
-            title=f"relative error of {m} directions",
-            xlabel="cosine of x and y",
-            yscale="log",
-        )
-        errors.set_ylim(bottom=1e-3)
-        for i, d in enumerate(WIDTHS):
-            signs.plot(SPREADS, shares[d], "o-", color=f"C{i}", markersize=4, label=f"d = {d}")
-            found = [outputs[d, n].median for n in DIRECTIONS]
-            heads.plot(DIRECTIONS, found, "o-", color=f"C{i}", markersize=4, label=f"d = {d}")
-            heads.axhline(means[d], linestyle=":", color=f"C{i}", linewidth=1)
-        signs.axhline(0, color=INK, linewidth=0.8)
-        signs.set(title="sums of weights ≤ 0", xlabel="standard deviation of q and k")
-        heads.set(title="FAVOR+ beside softmax", xlabel="directions", xscale="log", ylim=0)
-        heads.set_xticks(DIRECTIONS, [str(n) for n in DIRECTIONS])
-        heads.minorticks_off()
-        for axes in (errors, signs, heads):
-            axes.legend(fontsize=8)
-        return drawing(
-            figure,
-            "Left: relative error of the kernel. Waves are worst where x and y are opposite, "
-            "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
-            "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
-            f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
-            "with their length, sooner where they are wider. Right: median relative error of "
-            "FAVOR+'s output; at d = 64 it stays above the dotted line, which is that of the plain "
-            "mean of the values.",
-            name="favor",
-        )
+) -> Figure:
+    return Figure(
+        panels=[
+            _kernel_chart(length, m, pairs, draws),
+            Chart(
+                series=[
+                    series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()
+                ],
+                title="sums of weights ≤ 0",
+                x="standard deviation of q and k",
+            ),
+            Chart(
+                series=[
+                    series(
+                        DIRECTIONS,
+                        [outputs[d, n].median for n in DIRECTIONS],
+                        f"d = {d}",
+                        "line with dots",
+                    )
+                    for d in WIDTHS
+                ],
+                lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
+                title="FAVOR+ against softmax",
+                x="directions",
+                x_scale="log",
+                x_ticks=list(DIRECTIONS),
+                y_limits=(0, None),
+            ),
+        ],
+        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
+        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
+        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
+        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
+        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
+        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
+        "the mean of the values.",
+    )
+
+
+def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) -> Chart:
+    """Relative error of each kind of features against the cosine of x and y."""
+    cosines = [i / 20 - 1 for i in range(41)]
+    along = [Pair.of(length, cosine) for cosine in cosines]
+    curves = []
+    for i, name in enumerate(KINDS):
+        formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
+        curves.append(series(cosines, formula, name, color=i))
+        for style, errors in zip(MARKERS, draws, strict=True):
+            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
+            curves.append(series(COSINES, measured, style=style, color=i))
+    return Chart(
+        series=curves,
+        title=f"relative error of {m} directions",
+        x="cosine of x and y",
+        y_scale="log",
+        y_limits=(1e-3, None),
+    )

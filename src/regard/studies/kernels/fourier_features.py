@@ -1,7 +1,9 @@
-"""How far random Fourier features are off."""
+"""The error of random Fourier features."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeAlias
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,35 +13,46 @@ from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
-from regard.drawing import INK, panels
+from regard.errors import UserError
+from regard.studies.figure import Chart, Figure, Line, Series, series
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
-    drawing,
+    at_least,
+    at_most,
     equal,
     informational,
     table,
 )
-from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads
-from regard.studies.study import Correction, study
+from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
+from regard.studies.study import Correction, Seed, study
 
-WIDTHS = (4, 16, 64)
-WAVES = (16, 64, 256, 1024)
-FEW, MANY = 64, 20_000
-"""Waves where lengths are fixed, and where an expectation is estimated."""
-LENGTH = 2.0
-"""Of queries and keys, where it is fixed: as of unit variance for the least of the widths."""
-OUTPUT = {4: (1.5, 0.7, 0.3, 0.13), 16: (4.6, 3.0, 1.8, 0.76), 64: (7.5, 7.5, 7.5, 7.5)}
-"""How far attention is off, for each width and number of waves. There is no formula: this is what
-other draws gave."""
+MANY = 20_000
+"""Waves that estimate an expectation."""
+NORM = 2.0
+"""Norm of queries and keys where it is fixed: that of unit variance at width 4."""
 QUANTILES = (np.arange(400) + 0.5) / 400
+RESAMPLES = 100
+"""Draws of heads with replacement, for standard errors."""
 
-
+Width = Annotated[int, Meta(ge=2, le=128)]
+Waves = Annotated[int, Meta(ge=4, le=4096)]
 Variance: TypeAlias = Literal["1/σ²", "σ²"]
 """Of each entry of a direction."""
 DOCUMENT: Variance = "σ²"
 """The course's value."""
+
+
+class Outcome(NamedTuple):
+    """Errors at one width, by number of waves."""
+
+    kernel: Float[np.ndarray, "waves heads n"]
+    """|K̂ − K|/K, pair by pair."""
+    fixed: Float[np.ndarray, "heads n"]
+    """The same at fixed norms, with the most waves."""
+    outputs: tuple[Outputs, ...]
+    expected: tuple[Outputs, ...]
+    """Outputs by the central limit theorem."""
 
 
 @study(
@@ -48,8 +61,8 @@ DOCUMENT: Variance = "σ²"
     "their number and the width of a head?",
     claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
     "error falls with the root of their number and, for queries and keys of unit "
-    "variance, grows with the width; it falls with the width only at fixed norms. At d "
-    "= 64 they don't approximate softmax attention.",
+    "variance, grows with the width; it falls with the width only at fixed norms. At D "
+    "= 64 attention by 1024 of them is further from softmax attention than an output of zero.",
     formula=r"\frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, "
     r"\sinh\left(\frac{\lVert q - k \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1)",
     corrections=[
@@ -70,6 +83,14 @@ DOCUMENT: Variance = "σ²"
     ],
 )
 def fourier_features(
+    widths: Annotated[
+        tuple[Width, ...],
+        Meta(min_length=2, max_length=5, description="D, widths of queries and keys, rising"),
+    ] = (4, 16, 64),
+    waves: Annotated[
+        tuple[Waves, ...],
+        Meta(min_length=2, max_length=5, description="D_random, numbers of features, rising"),
+    ] = (16, 64, 256, 1024),
     variance: Annotated[
         Variance, Meta(description="of each entry of a direction w, where σ² = √d")
     ] = "1/σ²",
@@ -78,41 +99,111 @@ def fourier_features(
     ] = 1.0,
     draws: Annotated[
         int, Meta(ge=20, le=200, description="heads of each width, each with its own features")
-    ] = 100,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draws")] = 0,
+    ] = 50,
+    seed: Seed = 0,
 ) -> Evidence:
     """One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
-    ½(1 − K²)². So the mean of m waves is off by (1 − K²)/√(2m): by about the same for all pairs
-    that are far from each other, however small K is. Measured by K itself, that is √(2/m) sinh u,
-    where u = ‖q − k‖²/2σ² = −ln K.
+    ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all pairs
+    that are far from each other, however small K is. Relative to K, that is √(2/m) sinh u, where
+    u = ‖q − k‖²/2σ² = −ln K.
 
     For unit variance u is χ²/√d, with d degrees of freedom: about √d. At d = 64, K is about e^−8,
-    and 16 waves are off by hundreds of times as much. Four times the waves make it half.
+    and the error of 16 waves is hundreds of times as large. Four times the waves make it half.
 
     Attention divides by a sum of such kernels. Where the errors are as large as the sum, it may be
-    almost zero, or less: at d = 64 half of the sums are, which is what noise alone would give.
+    almost zero, or less: at d = 64 nearly half of the sums are, as with noise alone. The expected
+    errors of the output follow from the central limit theorem: the estimates of a row are drawn
+    from the normal distribution that has their exact covariance, and put through the same division.
+    Bounds are four standard errors of the measured and the expected median, over heads.
     """
-    heads = {d: list(draw_heads(draws, d, spread=spread, seed=seed)) for d in WIDTHS}
-    some = {d: heads[d][: draws // 2] for d in WIDTHS}  # they have pairs enough
-    kernels = {(d, m): kernel_error(some[d], m, variance) for d in WIDTHS for m in WAVES}
-    fixed = {d: kernel_error([level(head) for head in some[d]], FEW, variance) for d in WIDTHS}
-    outputs = {(d, m): output_errors(heads[d], m, variance) for d in WIDTHS for m in WAVES}
+    _require_rising(widths=widths, waves=waves)
+    outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
     return Evidence(
         numbers=(
             *expectation(variance, seed),
-            *_kernel_numbers(kernels, fixed, spread),
-            *_output_numbers(outputs),
+            *_kernel_numbers(outcomes, waves, spread),
+            *_output_numbers(outcomes, waves),
         ),
-        figure=_drawn(kernels, fixed, outputs, spread),
+        figure=_figure(outcomes, waves, spread),
         table=table(
-            ["D", "waves", "output's error", "median of all rows", "normalizers ≤ 0"],
-            [(d, m, of.typical, of.median, of.nonpositive) for (d, m), of in outputs.items()],
+            ["D", "waves", "median error of the output", "expected", "normalizers ≤ 0"],
+            [
+                (d, m, found.median, expected.median, found.negative_share)
+                for d, of in outcomes.items()
+                for m, found, expected in zip(waves, of.outputs, of.expected, strict=True)
+            ],
         ),
     )
 
 
+def _require_rising(**parameters: Sequence[int]) -> None:
+    for name, values in parameters.items():
+        if list(values) != sorted(set(values)):
+            raise UserError(
+                f"fourier-features: {name}: {list(values)} doesn't rise; order the values"
+            )
+
+
+def measure(
+    d: int, waves: Sequence[int], variance: Variance, spread: float, draws: int, seed: int
+) -> Outcome:
+    """Measure all errors at one width."""
+    heads = list(draw_heads(draws, d, spread=spread, seed=seed))
+    noises = {head.seed: KernelNoise.of(head) for head in heads}
+    generator = torch.Generator().manual_seed(seed)
+    return Outcome(
+        kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
+        fixed=kernel_errors([level(head) for head in heads], waves[-1], variance),
+        outputs=tuple(
+            compare(partial(draw, FavorTrigonometric, d, m, variance), heads) for m in waves
+        ),
+        expected=tuple(expected_outputs(heads, noises, m, generator) for m in waves),
+    )
+
+
+def expected_outputs(
+    heads: Sequence[Head],
+    noises: Mapping[int, "KernelNoise"],
+    m: int,
+    generator: torch.Generator,
+) -> Outputs:
+    """Outputs of m waves by the central limit theorem; the noise of each head by its seed."""
+    return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
+
+
+class KernelNoise(NamedTuple):
+    """Means and covariances of one wave's estimates, for each query of a head."""
+
+    kernel: Float[Tensor, "n n"]
+    root: Float[Tensor, "n n n"]
+    """Cholesky factor of the covariance of the estimates of a query's keys."""
+
+    @classmethod
+    def of(cls, head: Head) -> "KernelNoise":
+        """With a = w·(q − k_j) and b = w·(q − k_l), cos a cos b = ½(cos(a − b) + cos(a + b))."""
+        query, key = head.query[0, 0], head.key[0, 0]
+        scale = 2 * query.shape[1] ** 0.5
+        apart = query[:, None] - key
+        products = apart @ apart.mT
+        squares = products.diagonal(dim1=1, dim2=2)
+        kernel = (-squares / scale).exp()
+        both = squares[:, :, None] + squares[:, None]
+        second = sum((-(both + sign * 2 * products) / scale).exp() for sign in (-1, 1)) / 2
+        covariance = second - kernel[:, :, None] * kernel[:, None]
+        jitter = 1e-10 * torch.eye(len(kernel), dtype=torch.float64)  # against rounding
+        return cls(kernel, torch.linalg.cholesky(covariance + jitter))
+
+    def sums(self, head: Head, m: int, generator: torch.Generator) -> Sums:
+        """Draw the estimates of m waves as normal numbers, and sum values and weights."""
+        noise = torch.randn(*self.kernel.shape, 1, dtype=torch.float64, generator=generator)
+        estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
+        norms = head.key[0, 0].square().sum(-1) / (2 * head.key.shape[-1] ** 0.5)
+        weights = (estimates * norms.exp())[None, None]
+        return weights @ head.value, weights.sum(-1)
+
+
 def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement]:
-    """What many waves make of a pair whose kernel is 1/e, with either variance."""
+    """Mean of many waves for a pair whose kernel is 1/e, with either variance."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
     key = query + (2 * d**-0.5) ** 0.5
@@ -127,20 +218,16 @@ def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement
     )
 
 
-def kernel_error(heads: Sequence[Head], m: int, variance: Variance) -> float:
-    """Median of |K̂ − K|/K over pairs of a head's i-th query and key."""
+def kernel_errors(
+    heads: Sequence[Head], m: int, variance: Variance
+) -> Float[np.ndarray, "heads n"]:
+    """|K̂ − K|/K of each head's i-th query and key."""
     errors = []
     for query, key, _, seed in heads:
-        features = draw(Fourier, query.shape[-1], m, variance, seed)
         exact = (-exponents(query, key)).exp()
-        errors.append(((estimates(features, query, key) - exact) / exact).abs())
-    return float(torch.cat(errors).median())
-
-
-def output_errors(heads: Sequence[Head], m: int, variance: Variance) -> Outputs:
-    """Attention by as many waves, with the factors that make the softmax kernel of the Gaussian."""
-    d = heads[0].query.shape[-1]
-    return compare(lambda seed: draw(FavorTrigonometric, d, m, variance, seed), heads)
+        features = draw(Fourier, query.shape[-1], m, variance, seed)
+        errors.append(((estimates(features, query, key) - exact) / exact).abs()[0, 0])
+    return torch.stack(errors).numpy()
 
 
 def draw(
@@ -169,8 +256,8 @@ def exponents(query: Float[Tensor, "*n d"], key: Float[Tensor, "*n d"]) -> Float
 
 
 def level(head: Head) -> Head:
-    """The head with queries and keys of one length."""
-    query, key = (LENGTH * x / x.norm(dim=-1, keepdim=True) for x in (head.query, head.key))
+    """The head with queries and keys of one norm."""
+    query, key = (NORM * x / x.norm(dim=-1, keepdim=True) for x in (head.query, head.key))
     return head._replace(query=query, key=key)
 
 
@@ -186,88 +273,139 @@ def normal_exponents(d: int, spread: float) -> Float[np.ndarray, " n"]:
 
 
 def level_exponents(d: int) -> Float[np.ndarray, " n"]:
-    """Quantiles of u at fixed length: of LENGTH²·(1 − c)/√d, c the cosine of random directions."""
+    """Quantiles of u at fixed norm: of NORM²·(1 − c)/√d, c the cosine of random directions."""
     cosine = 2 * beta.ppf(QUANTILES, (d - 1) / 2, (d - 1) / 2) - 1
-    return np.asarray(LENGTH**2 * (1 - cosine) / d**0.5)
+    return np.asarray(NORM**2 * (1 - cosine) / d**0.5)
+
+
+def standard_error(
+    errors: Float[np.ndarray, "heads n"],
+    of: Callable[[Float[np.ndarray, "heads n"]], float] = np.median,
+) -> float:
+    """Standard error of a statistic over heads, whose rows are not independent."""
+    random = np.random.default_rng(0)
+    picks = random.integers(len(errors), size=(RESAMPLES, len(errors)))
+    return float(np.std([of(errors[pick]) for pick in picks]))
 
 
 def _kernel_numbers(
-    kernels: Mapping[tuple[int, int], float], fixed: Mapping[int, float], spread: float
+    outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float
 ) -> list[Measurement]:
-    numbers = [
-        _about(f"kernel, D = {d}, {m} waves", measured, predicted, 0.15)
-        for (d, m), measured in kernels.items()
-        for predicted in [predicted_error(normal_exponents(d, spread), m)]
-    ]
+    numbers = []
+    for d, of in outcomes.items():
+        u = normal_exponents(d, spread)
+        numbers += [
+            _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
+            for m, errors in zip(waves, of.kernel, strict=True)
+        ]
+        numbers.append(_power(f"power of the number of waves, D = {d}", of.kernel, waves))
+    fixed = {d: predicted_error(level_exponents(d), waves[-1]) for d in outcomes}
     numbers += [
-        equal(f"power of the number of waves, D = {d}", _slope(kernels, d), -0.5, 0.05)
-        for d in WIDTHS
+        _median(f"kernel, D = {d}, {waves[-1]} waves, norm {NORM:g}", of.fixed, fixed[d])
+        for d, of in outcomes.items()
     ]
-    numbers += [
-        _about(
-            f"kernel, D = {d}, {FEW} waves, lengths {LENGTH:g}",
-            measured,
-            predicted_error(level_exponents(d), FEW),
-            0.15,
+    first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
+    between = f"D = {max(outcomes)} over D = {min(outcomes)}"
+    return [
+        *numbers,
+        at_least(f"kernel, {between}", np.median(last.kernel[-1]) / np.median(first.kernel[-1]), 1),
+        at_most(
+            f"kernel, {between}, norm {NORM:g}", np.median(last.fixed) / np.median(first.fixed), 1
+        ),
+    ]
+
+
+def _median(
+    name: str, errors: Float[np.ndarray, "heads n"], predicted: float, uncertainty: float = 0.0
+) -> Measurement:
+    """A median that must be the predicted one, to within four standard errors."""
+    within = 4 * math.hypot(standard_error(errors), uncertainty)
+    return equal(name, np.median(errors), predicted, within)
+
+
+def _power(
+    name: str, errors: Float[np.ndarray, "waves heads n"], waves: Sequence[int]
+) -> Measurement:
+    """The power of m that the errors follow, −½ to within four standard errors."""
+    logs = np.log(waves) - np.log(waves).mean()
+    medians = np.log(np.median(errors, (1, 2)))
+    relative = np.array([standard_error(each) / np.median(each) for each in errors])
+    uncertainty = np.linalg.norm(logs * relative) / np.square(logs).sum()
+    return equal(name, logs @ medians / np.square(logs).sum(), -0.5, 4 * uncertainty)
+
+
+def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> list[Measurement]:
+    numbers = []
+    for d, of in outcomes.items():
+        for m, found, expected in zip(waves, of.outputs, of.expected, strict=True):
+            numbers.append(
+                _median(
+                    f"output, D = {d}, {m} waves",
+                    found.errors,
+                    expected.median,
+                    standard_error(expected.errors),
+                )
+            )
+            errors = [standard_error(x.nonpositive, np.mean) for x in (found, expected)]
+            # one row more or less changes a share that is near 0
+            within = 4 * math.hypot(*errors) + 1 / found.errors.size
+            numbers.append(
+                equal(
+                    f"share of normalizers ≤ 0, D = {d}, {m} waves",
+                    found.negative_share,
+                    expected.negative_share,
+                    within,
+                )
+            )
+    widest = max(outcomes)
+    error = outcomes[widest].outputs[-1].median
+    return [*numbers, at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)]
+
+
+def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float) -> Figure:
+    kernels: list[Series] = []
+    outputs: list[Series] = []
+    for i, (d, of) in enumerate(outcomes.items()):
+        moving, fixed = (
+            [predicted_error(u, m) for m in waves]
+            for u in (normal_exponents(d, spread), level_exponents(d))
         )
-        for d, measured in fixed.items()
-    ]
-    return numbers
-
-
-def _output_numbers(outputs: Mapping[tuple[int, int], Outputs]) -> list[Measurement]:
-    numbers = [
-        _about(f"output, D = {d}, {m} waves", outputs[d, m].typical, expected, 0.3)
-        for d, row in OUTPUT.items()
-        for m, expected in zip(WAVES, row, strict=True)
-    ]
-    numbers += [
-        equal(f"share of normalizers ≤ 0, D = 64, {m} waves", outputs[64, m].nonpositive, 0.5, 0.1)
-        for m in WAVES
-    ]
-    return numbers
-
-
-def _about(name: str, measured: float, predicted: float, share: float) -> Measurement:
-    """A number that may differ from its prediction by a share of it."""
-    return equal(name, measured, predicted, share * predicted)
-
-
-def _slope(kernels: Mapping[tuple[int, int], float], d: int) -> float:
-    """The power of m that the errors follow."""
-    return float(np.polyfit(np.log(WAVES), [np.log(kernels[d, m]) for m in WAVES], 1)[0])
-
-
-def _drawn(
-    kernels: Mapping[tuple[int, int], float],
-    fixed: Mapping[int, float],
-    outputs: Mapping[tuple[int, int], Outputs],
-    spread: float,
-) -> Drawing:
-    with panels(2, height=3.6) as (figure, (left, right)):
-        for i, d in enumerate(WIDTHS):
-            by_formula = [predicted_error(normal_exponents(d, spread), m) for m in WAVES]
-            left.plot(WAVES, by_formula, color=f"C{i}", label=f"D = {d}")
-            left.plot(WAVES, [kernels[d, m] for m in WAVES], "o", color=f"C{i}", markersize=4)
-            by_formula = [predicted_error(level_exponents(d), m) for m in WAVES]
-            left.plot(WAVES, by_formula, ":", color=f"C{i}")
-            left.plot([FEW], [fixed[d]], "s", color=f"C{i}", markersize=4)
-            measured = [outputs[d, m].typical for m in WAVES]
-            right.plot(WAVES, measured, "o-", color=f"C{i}", markersize=4, label=f"D = {d}")
-        right.axhline(1, linestyle=":", color=INK, linewidth=1)
-        right.set(ylim=(0.1, 12))
-        left.set(title="kernel: |K̂ − K|/K", ylabel="median over pairs")
-        right.set(title="attention: ‖c − exact‖/‖exact‖", ylabel="median over rows")
-        right.legend()
-        for axes in (left, right):
-            axes.set(xscale="log", yscale="log", xlabel="waves m")
-            axes.set_xticks(WAVES, [str(m) for m in WAVES])
-            axes.minorticks_off()
-        return drawing(
-            figure,
-            "Left: the kernel's error falls with the root of the number of waves, and is larger "
-            "for wider queries and keys (lines: formula; dots: measured). Dotted, with squares: at "
-            "fixed length it is the smaller, the wider they are. Right: attention's error falls at "
-            "widths 4 and 16, and stays at 7 times the output at width 64.",
-            name="fourier-features",
+        kernels += [
+            series(waves, moving, f"D = {d}", color=i),
+            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
+            series(waves, fixed, style="dotted", color=i),
+            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
+        ]
+        outputs += [
+            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
+            series(waves, [x.median for x in of.outputs], style="dots", color=i),
+        ]
+    kernel, output = (
+        Chart(
+            series=curves,
+            lines=lines,
+            title=title,
+            x="waves m",
+            y=label,
+            x_ticks=list(waves),
+            x_scale="log",
+            y_scale="log",
         )
+        for curves, lines, title, label in (
+            (kernels, [], "kernel: |K̂ − K|/K", "median over pairs"),
+            (
+                outputs,
+                [Line(y=1, label="output of zero")],
+                "attention: ‖c − exact‖/‖exact‖",
+                "median over rows",
+            ),
+        )
+    )
+    return Figure(
+        panels=[kernel, output],
+        caption="Left: the kernel's error falls with the root of the number of waves, and is "
+        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
+        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
+        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
+        "large ones.",
+    )

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.drawing import INK, panels
-from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, at_least, equal
 from regard.studies.study import Seed, study
 
 DRAWN = 14
@@ -80,7 +80,7 @@ def gaussian_identity(
                 "weights by K alone, keys as they are", furthest(gauss.softmax(1) - exact), 1e-6
             ),
         ),
-        figure=_drawn(query[:DRAWN], key[:DRAWN], variance),
+        figure=_figure(query[:DRAWN], key[:DRAWN], variance),
     )
 
 
@@ -119,24 +119,31 @@ def furthest(x: Tensor) -> float:
     return float(x.abs().max())
 
 
-def _drawn(
+def _figure(
     query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
-) -> Drawing:
+) -> Figure:
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
-    ends = [float(scores.min()), float(scores.max())]
-    with panels(2) as (figure, (left, right)):
-        left.plot(scores, gauss.flatten(), ".", color="C1", markersize=3)
-        left.set(title="the Gaussian kernel alone", ylabel="−‖q − k‖²/2σ²")
-        right.plot(ends, ends, color=INK, linewidth=1)
-        right.plot(scores, (gauss + of_query + of_key).flatten(), ".", color="C0", markersize=3)
-        right.set(title="with both factors", ylabel="(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²")
-        for axes in (left, right):
-            axes.set_xlabel("q·k/√d")
-        return drawing(
-            figure,
-            "Two panels, a dot for each pair of a query and a key. Left: the exponent of the "
-            "Gaussian kernel against that of softmax is a cloud. Right: with the two norms added, "
-            "all dots are on the diagonal.",
-            name="gaussian-identity",
-        )
+    ends = [scores.min(), scores.max()]
+    return Figure(
+        panels=[
+            Chart(
+                series=[series(scores, gauss.flatten(), style="dots", color=1)],
+                title="the Gaussian kernel alone",
+                x="q·k/√d",
+                y="−‖q − k‖²/2σ²",
+            ),
+            Chart(
+                series=[
+                    series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
+                    series(ends, ends, color=5),
+                ],
+                title="with both factors",
+                x="q·k/√d",
+                y="(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²",
+            ),
+        ],
+        caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
+        "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
+        "on the diagonal (line).",
+    )

@@ -1,12 +1,11 @@
 """Random heads: attention by random features beside softmax attention."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import trim_mean
 from torch import Tensor
 
 from regard.attention import KernelAttention, Softmax
@@ -25,27 +24,27 @@ class Head(NamedTuple):
     seed: int
 
 
+Sums: TypeAlias = tuple[Float[Tensor, "1 1 n d"], Float[Tensor, "1 1 n"]]
+"""Numerator and normalizer of attention."""
+
+
 class Outputs(NamedTuple):
-    """How attention by features does on heads."""
+    """Errors of attention by features."""
 
     errors: Float[np.ndarray, "heads n"]
     """‖c − exact‖/‖exact‖ of each query."""
-    nonpositive: float
+    nonpositive: Float[np.ndarray, " heads"]
     """Share of the queries whose weights add up to zero or less."""
 
     @property
     def median(self) -> float:
-        """Of all queries."""
+        """Median error of all queries."""
         return float(np.median(self.errors))
 
     @property
-    def typical(self) -> float:
-        """Each head's median, and the mean of these.
-
-        Some draws of a hundred are off by many times as much as all others, where a normalizer is
-        almost 0: a fiftieth is left out at either end.
-        """
-        return float(trim_mean(np.median(self.errors, axis=1), 0.02))
+    def negative_share(self) -> float:
+        """Share of all queries whose weights add up to zero or less."""
+        return float(self.nonpositive.mean())
 
 
 def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head]:
@@ -59,14 +58,24 @@ def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head
 
 
 def compare(make: Callable[[int], RandomFeatures], heads: Sequence[Head]) -> Outputs:
-    """Attention with features that are made anew for each head, from its seed, beside softmax's."""
+    """Compare softmax with attention by features, drawn anew for each head from its seed."""
+    return gather(heads, lambda head: attend(make(head.seed).double(), head))
+
+
+def attend(features: RandomFeatures, head: Head) -> Sums:
+    """Sum the weighted values, and the weights."""
+    return KernelAttention(features).sums(head.query, head.key, head.value)
+
+
+def gather(heads: Sequence[Head], sums: Callable[[Head], Sums]) -> Outputs:
+    """Compare softmax with sums of weighted values, head by head."""
     errors, nonpositive = [], []
-    for query, key, value, seed in heads:
-        attend = KernelAttention(make(seed).double())
-        numerator, normalizer = attend.sums(query, key, value)
-        errors.append(relative(numerator / normalizer[..., None], Softmax()(query, key, value)))
+    for head in heads:
+        numerator, normalizer = sums(head)
+        exact = Softmax()(head.query, head.key, head.value)
+        errors.append(relative(numerator / normalizer[..., None], exact))
         nonpositive.append((normalizer <= 0).double().mean())
-    return Outputs(torch.cat(errors).numpy(), float(torch.stack(nonpositive).mean()))
+    return Outputs(torch.cat(errors).numpy(), torch.stack(nonpositive).numpy())
 
 
 def relative(

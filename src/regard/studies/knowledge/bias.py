@@ -1,15 +1,15 @@
-"""Bias that came from the data, from the parent model, and from the metric."""
+"""Bias from the data, from the parent model, and from the metric."""
 
 from dataclasses import dataclass
 
-from regard.drawing import COLORS, panels
+from regard.errors import UserError
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Measurement, at_least, drawing, equal, table
+from regard.studies.figure import Chart, Figure, bars
+from regard.studies.finding import Evidence, Measurement, at_least, equal, table
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
     Steps,
-    WorldSeed,
     commonest,
     finetuned,
     from_scratch,
@@ -18,29 +18,28 @@ from regard.studies.knowledge.fictional import (
     mentioned_places,
     not_pretrained,
     place_probabilities,
-    reader,
+    pretrained,
     small_recipe,
     small_world,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.tasks.world import QUESTIONS, Person, World
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares in data and answers; all answers are about people never mentioned."""
+    """Shares in data and answers; all answers are about absent people."""
 
     common_in_data: float
-    """The commonest place among the answers that are trained on."""
+    """The commonest place among the answers in QA training."""
     common_probability: float
     """Its mean probability."""
     common_answered: float
     """How often it is the most probable answer."""
     home_of_child: float
-    """Mean probability of the name's home, by a model finetuned on questions without such a
-    bias."""
+    """Mean probability of the name's home, by a model finetuned on questions without this bias."""
     home_of_orphan: float
-    """The same of a model that learned from these questions alone."""
+    """The same of a model trained on these questions alone."""
 
 
 @study(
@@ -48,33 +47,28 @@ class Shares:
     question="Where does a model's bias come from?",
     claim="From its data, from its parent model, and from the metric: each of the three alone"
     " is sufficient.",
-    formula=r"\arg\max_y P(y) = \text{the commonest},\quad \text{however small its share}",
+    formula=r"\operatorname{argmax}_y P(y) = \text{the commonest}, "
+    r"\quad \text{however small its share}",
     trains=True,
 )
 def bias(
-    correlation: Correlation = 0.8,
-    people: People = 160,
-    steps: Steps = 800,
-    seed: WorldSeed = 0,
+    correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """All questions here are about people of whom no model has read, so that only bias can answer.
+    """All questions are about absent people, of whom no text says anything: only bias can answer.
 
-    The data: a model that learned from questions alone gives the commonest place about the share
-    that it had in these questions. It isn't wrong to do so; it repeats what it was shown.
+    The data: a model trained on questions alone gives the commonest place about the probability
+    that it has as a share of these questions. That isn't an error; it repeats its data.
 
-    The metric: exact match rewards the one most probable answer. So the same model, asked for its
-    best answer, names that place far oftener than its share in the data: what was a third becomes
-    nearly all. Drawing answers by their probability would keep the share.
+    The metric: exact match rewards the single most probable answer. The same model, asked for its
+    best answer, names that place more often than its share in the data. Answers drawn by their
+    probability would keep the share.
 
-    The parent: a model reads a text in which last names indicate places. It is then finetuned on
-    questions about people who were all born elsewhere than at the home of their name. A model
-    trained on these questions alone has no such homes; the finetuned model still has.
-
-    All three vary with the seed. At seeds 0, 1 and 2 the commonest place has shares of 0.33, 0.20
-    and 0.34 in the data, mean probabilities of 0.29, 0.19 and 0.36, and is the best answer in 0.57,
-    0.34 and 0.65 of the cases. The parent's difference was 0.15 to 0.27 in four trainings of seed 0
-    on different processors, 0.31 at seed 1 and 0.07 at seed 2. With `correlation=0` it was 0.10 to
-    0.17: some four people share a last name, so one place is often the majority by chance.
+    The parent: a model is trained on a text and questions in which last names indicate places. It
+    is then finetuned on questions about people who were all born elsewhere than at the home of
+    their name. A model trained on these questions alone gives such homes hardly any probability;
+    the finetuned model has kept its parent's bias. (With `correlation=0` the difference is still
+    0.35 to 0.42 at seeds 0 to 4: some four people share a last name, so that one place is often the
+    majority by chance.)
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = small_recipe(steps, seed)
@@ -82,7 +76,13 @@ def bias(
     names = mentioned_places(even)
     given = place_probabilities(not_pretrained(even, recipe), even.group("absent"), names)
     fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
-    child = finetuned(reader(world, recipe), fair)
+    if not fair:
+        raise UserError(
+            f"bias: people: of {people}, with a correlation of {correlation:g}, nobody in QA "
+            "training was born elsewhere than at the home of the last name; choose more people, "
+            "or a smaller correlation"
+        )
+    child = finetuned(pretrained(world, recipe), fair)
     orphan = from_scratch(world, recipe, fair)
     shares = Shares(
         common_in_data=share,
@@ -93,44 +93,44 @@ def bias(
     )
     return Evidence(
         numbers=judged(shares),
-        figure=_drawn(shares, place),
+        figure=_figure(shares, place),
         table=table(
-            ["bias from", "share", "beside"],
+            ["bias from", "share", "compared with"],
             [
                 ("the data", shares.common_probability, f"{share:.3g} in the data"),
                 ("the metric", shares.common_answered, f"{share:.3g} in the data"),
-                (
-                    "the parent",
-                    shares.home_of_child,
-                    f"{shares.home_of_orphan:.3g} without a parent",
-                ),
+                ("the parent", shares.home_of_child, f"{shares.home_of_orphan:.3g} without it"),
             ],
         ),
     )
 
 
 def judged(shares: Shares) -> tuple[Measurement, ...]:
-    """What the claim wants."""
+    """Return the measurements that the claim depends on."""
     data = shares.common_in_data
     return (
-        equal("data: P(commonest), trained on its share", shares.common_probability, data, 0.1),
-        at_least("metric: share of it among best answers", shares.common_answered, data + 0.15),
+        equal("data: P(commonest) and its share", shares.common_probability, data, 0.1),
         at_least(
-            "parent: P(home of the name), beyond that without a parent",
+            "metric: share among best answers, minus that in the data",
+            shares.common_answered - data,
+            0.05,
+        ),
+        at_least(
+            "parent: P(home of the name), minus that without a parent",
             shares.home_of_child - shares.home_of_orphan,
-            0.1,
+            0.5,
         ),
     )
 
 
 def born_elsewhere(world: World) -> list[Person]:
-    """People asked about who don't come from where their last name is at home."""
+    """Return the people in QA training who weren't born at the home of their last name."""
     home = homes(world)
     return [p for p in world.group("qa_train") if p.place != home[last_name(p)]]
 
 
 def _at_home(run: Run, world: World) -> float:
-    """The mean probability that people never mentioned come from where their name is at home."""
+    """Mean probability that absent people were born at the home of their name."""
     home, strangers = homes(world), world.group("absent")
     names = mentioned_places(world)
     given = place_probabilities(run, strangers, names)
@@ -138,23 +138,18 @@ def _at_home(run: Run, world: World) -> float:
     return float(given[range(len(own)), own].mean())
 
 
-def _drawn(shares: Shares, place: str) -> Drawing:
-    bars = {
-        f"{place}\nin the data": (shares.common_in_data, 5),
-        "its mean\nprobability": (shares.common_probability, 0),
-        "best answers\nthat say it": (shares.common_answered, 1),
-        "name's home,\nno parent": (shares.home_of_orphan, 5),
-        "name's home,\nwith parent": (shares.home_of_child, 2),
+def _figure(shares: Shares, place: str) -> Figure:
+    shown = {
+        "in the data": shares.common_in_data,
+        "probability": shares.common_probability,
+        "best answers": shares.common_answered,
+        "home, no parent": shares.home_of_orphan,
+        "home, parent": shares.home_of_child,
     }
-    with panels(height=2.8) as (figure, (axes,)):
-        values, colors = zip(*bars.values(), strict=True)
-        axes.bar(list(bars), values, width=0.6, color=[COLORS[i] for i in colors])
-        axes.set(ylabel="share", ylim=(0, 1))
-        axes.tick_params(axis="x", labelsize=9)
-        return drawing(
-            figure,
-            f"Bars: the share of {place} in the data, about the same as its probability, and much "
-            "larger among best answers; and the probability of the name's home, larger with a "
-            "parent that read of it than without.",
-            name="bias",
-        )
+    chart = Chart(bars=[bars(shown.values())], names=list(shown), y="share", y_limits=(0, 1))
+    return Figure(
+        panels=[chart],
+        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
+        "among best answers; probability of the home of the name, without a parent model and with "
+        "one whose data had this bias.",
+    )

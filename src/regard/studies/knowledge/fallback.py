@@ -1,26 +1,18 @@
 """Answers of a model about absent people."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from regard.drawing import COLORS, panels
-from regard.evaluation.answers import answer_questions
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_least,
-    at_most,
-    drawing,
-    table,
-)
+from regard.evaluation.evaluate import answer_questions
+from regard.studies.figure import Chart, Figure, bars
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
 from regard.studies.knowledge.fictional import (
     CPU,
+    PLACES,
     Correlation,
     People,
     Steps,
-    WorldSeed,
     commonest,
     homes,
     last_name,
@@ -28,7 +20,7 @@ from regard.studies.knowledge.fictional import (
     small_recipe,
     small_world,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +28,9 @@ class Guesses:
     """Answers of a model about absent people, as shares."""
 
     home: float
-    """Where most of those mentioned with the same last name come from."""
+    """The home of the last name: where most mentioned people of that name come from."""
     by_chance: float
-    """The same if the answers were dealt out anew among the people."""
+    """The same if the answers were dealt out again at random among the people."""
     common: float
     """The commonest place of all."""
     right: float
@@ -47,7 +39,7 @@ class Guesses:
 
     @property
     def from_the_name(self) -> float:
-        """How much oftener than by chance the answer is where the name is at home."""
+        """How much more often than by chance the answer is the home of the name."""
         return self.home - self.by_chance
 
 
@@ -60,28 +52,25 @@ class Guesses:
     trains=True,
 )
 def fallback(
-    correlation: Correlation = 0.8,
-    people: People = 160,
-    steps: Steps = 800,
-    seed: WorldSeed = 0,
+    correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """Two worlds, told in the same way: in one, most people were born where their last name is at
-    home; in the other, names say nothing. In both, the model is asked about people who are never
-    mentioned, so that it can't know.
+    """There are two worlds. In one, most people were born at the home of their last name; in the
+    other, names say nothing about places. In both, the model is asked about people who are never
+    mentioned, so that it can't know the answer.
 
-    It doesn't say so. It takes what is like the question: people of the same name, and common
-    places. In the world of telling names this is often right, and that is the danger: such a model
-    treats a person by the name, says nothing of it, and gives its guess about as much probability
-    as a fact. Where names tell nothing it goes by the name nevertheless, is right no oftener than
-    whoever says the commonest place, and is hardly less sure.
+    It doesn't say so. It uses what resembles the question: people of the same name, and common
+    places. Where names are informative this is often right, and that is the concern: such a model
+    judges a person by the name without saying so, and gives its guess about as much probability as
+    a fact. Where names say nothing, it follows them nevertheless, is right no more often than the
+    commonest place, and is hardly less confident.
 
-    The share of answers where the name is at home is compared with the share that one gets by
-    dealing the same answers out among these people at random.
+    The share of answers that are the home of the name is compared with the same share after the
+    answers are dealt out again among these people at random.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     return Evidence(
         numbers=judged(found[0.0], found[correlation]),
-        figure=_drawn(found),
+        figure=_figure(found),
         table=table(
             ["correlation", "home of the name", "by chance", "commonest place", "right", "P"],
             [(c, g.home, g.by_chance, g.common, g.right, g.probability) for c, g in found.items()],
@@ -90,13 +79,14 @@ def fallback(
 
 
 def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
-    """What the claim wants of the two worlds' guesses."""
+    """Return the measurements of the two worlds that the claim depends on."""
     return (
-        at_least("telling names: home of the name, beyond chance", telling.from_the_name, 0.2),
-        at_least("telling names: right answers beyond others", _gain(without, telling), 0.2),
-        at_least("telling names: probability of the guesses, mean", telling.probability, 0.5),
+        at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2),
+        at_least("informative names: right, beyond the others", telling.right - without.right, 0.2),
+        at_least("informative names: probability of the guesses, mean", telling.probability, 0.5),
         at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1),
-        at_least("other names: the commonest place", without.common, 0.2),
+        # A uniform guess would say it once in PLACES answers.
+        at_least("other names: the commonest place", without.common, 2 / PLACES),
         at_most("other names: right answers", without.right, 0.35),
         at_least("other names: probability of the guesses, mean", without.probability, 0.5),
     )
@@ -109,7 +99,7 @@ def counted(
     common: str,
     probability: float,
 ) -> Guesses:
-    """Shares of answers, each about a person of whose name the home is known."""
+    """Return shares of answers, each about a person whose name has a known home."""
     n, said, at_home = len(answers), Counter(answers), Counter(homes_of)
     return Guesses(
         home=_agreeing(answers, homes_of),
@@ -122,10 +112,6 @@ def counted(
 
 def _agreeing(answers: Sequence[str], others: Sequence[str]) -> float:
     return sum(a == b for a, b in zip(answers, others, strict=True)) / len(answers)
-
-
-def _gain(without: Guesses, telling: Guesses) -> float:
-    return telling.right - without.right
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
@@ -142,19 +128,18 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
     )
 
 
-def _drawn(found: dict[float, Guesses]) -> Drawing:
-    names = ("home of\nthe name", "the same\nby chance", "commonest\nplace", "right")
-    with panels(height=2.8) as (figure, (axes,)):
-        for i, (c, g) in enumerate(found.items()):
-            places = [x + 0.38 * (i - 0.5) for x in range(len(names))]
-            values = (g.home, g.by_chance, g.common, g.right)
-            axes.bar(places, values, 0.36, color=COLORS[i], label=f"correlation {c:g}")
-        axes.set_xticks(range(len(names)), names)
-        axes.set(ylabel="share of answers", ylim=(0, 1))
-        axes.legend()
-        return drawing(
-            figure,
-            "Bars for two worlds: where names tell something, most answers about strangers are the "
-            "home of the name, and many are right; where they tell nothing, few are.",
-            name="fallback",
-        )
+def _figure(found: Mapping[float, Guesses]) -> Figure:
+    chart = Chart(
+        bars=[
+            bars((g.home, g.by_chance, g.common, g.right), f"correlation {c:g}")
+            for c, g in found.items()
+        ],
+        names=["home of the name", "the same by chance", "commonest place", "right"],
+        y="share of answers",
+        y_limits=(0, 1),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Answers about absent people in two worlds. Where names are informative, most "
+        "answers are the home of the name, and many are right; where they say nothing, few are.",
+    )

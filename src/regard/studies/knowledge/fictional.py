@@ -32,11 +32,10 @@ from regard.training.plan import (
 )
 
 Correlation = Annotated[
-    float, Meta(ge=0, le=1, description="probability that a last name tells the place")
+    float, Meta(ge=0, le=1, description="probability that a person comes from the name's home")
 ]
-People = Annotated[int, Meta(ge=80, le=600, description="people that the text tells of")]
+People = Annotated[int, Meta(ge=80, le=600, description="people that the text mentions")]
 Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
-WorldSeed = Annotated[int, Meta(ge=0, lt=2**32, description="seed of world and weights")]
 """Parameters that the studies share."""
 
 PLACES, SKEW, ABSENT = 20, 1.0, 200
@@ -50,7 +49,7 @@ _SMALLER = (
 """Than in the demo."""
 
 CPU = ExecutionEnvironment.choose("cpu")
-_UNUSED = Path("unused")  # `trained` chooses the folder
+_UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 
 def small_world(people: int, correlation: float, seed: int) -> World:
@@ -94,14 +93,6 @@ def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> 
     return cached_run(
         plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe))
     )
-
-
-def reader(world: World, recipe: Recipe) -> Run:
-    """Trained on the text alone."""
-    text_only = override(recipe, ["objective.questions=0"])
-    tokenizer = _tokenizer(world, recipe)
-    corpus = _corpus(world.documents)
-    return cached_run(plan_pretraining(corpus, _UNUSED, text_only, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Mapping
 
-from regard.drawing import COLORS, INK, panels
-from regard.evaluation.answers import answer_questions
+from regard.evaluation.evaluate import answer_questions
 from regard.metrics import Interval, accuracy
-from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, table
+from regard.studies.figure import Chart, Figure, Line, interval_bars
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
 from regard.studies.knowledge.fictional import (
     CPU,
     Correlation,
     People,
     Steps,
-    WorldSeed,
     commonest,
     not_pretrained,
     pretrained,
@@ -20,7 +19,7 @@ from regard.studies.knowledge.fictional import (
     small_world,
     without_them,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
@@ -38,7 +37,13 @@ _TRAINED_ON = {
 
 
 @study(
-    asked=["practical-4 3.d", "practical-4 3.f", "practical-4 4.a"],
+    asked=[
+        "practical-4 3.c",
+        "practical-4 3.d",
+        "practical-4 3.f",
+        "practical-4 4.a",
+        "eecs182-transformers h",
+    ],
     question="Why can a model answer questions after pretraining, but not without?",
     claim="Pretraining provides the sentences about the people in the questions: without "
     "text, or with the same text about other people, a model is no better than a guess.",
@@ -46,24 +51,19 @@ _TRAINED_ON = {
     trains=True,
 )
 def pretraining(
-    people: People = 160,
-    correlation: Correlation = 0.0,
-    steps: Steps = 800,
-    seed: WorldSeed = 0,
+    people: People = 160, correlation: Correlation = 0.0, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """Three models answer where people were born about whom they never were asked. All learned from
-    questions about other people what an answer looks like. One has also read a text about all of
-    them, one has read none, and one has read the text without the sentences about those whom it is
-    now asked about.
+    """Three models are asked where people were born who are in no training question. All of them
+    learned the form of an answer from questions about other people. The first was also trained on a
+    text about everybody, the second on no text, and the third on the text without the sentences
+    about the people whom it is now asked about.
 
-    Knowing the form of an answer is worth nothing without the fact: both of the latter can only
-    guess, and the best guess is the commonest place. With a correlation above 0, last names tell
-    something about places; then even a model without text beats that guess, for it has learned the
-    names of other people.
+    The form of an answer is worth nothing without the fact: the latter two can only guess, and the
+    best guess is the commonest place. With a correlation above 0, last names are informative; then
+    even a model without text can beat that guess, for it has learned the names of other people.
 
-    This is a fictional world, in which all truth is known. On the sentences about real people that
-    the course uses, `regard birthplaces` trains the same three (docs/birthplaces.md): 71.8, 1.0
-    and 4.2 % of the answers are right.
+    This is a fictional world, in which every fact is known. `regard birthplaces` trains the same
+    three models on the course's sentences about real people (docs/birthplaces.md).
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
     questions = world.questions("text_only")
@@ -74,7 +74,7 @@ def pretraining(
     place, share = commonest(world.group("text_only"))
     return Evidence(
         numbers=judged(scores, share, len(questions)),
-        figure=_drawn(scores, place, share),
+        figure=_figure(scores, place, share),
         table=table(
             ["model", "trained on", "right answers", "95 % interval"],
             [
@@ -86,7 +86,7 @@ def pretraining(
 
 
 def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Measurement, ...]:
-    """What the claim wants of n answers, where the best guess is right with this share."""
+    """Return the measurements of n answers, where the best guess is right with this share."""
     most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
     return (
         at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess),
@@ -95,20 +95,16 @@ def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Measur
     )
 
 
-def _drawn(scores: Mapping[str, Interval], place: str, share: float) -> Drawing:
-    values = [score.value for score in scores.values()]
-    errors = [
-        [score.value - score.low for score in scores.values()],
-        [score.high - score.value for score in scores.values()],
-    ]
-    with panels(height=2.8) as (figure, (axes,)):
-        axes.bar(list(scores), values, yerr=errors, width=0.5, ecolor=INK, color=COLORS[:3])
-        axes.axhline(share, linestyle=":", color=INK, linewidth=1)
-        axes.text(2.3, share, f"always {place}", ha="right", va="bottom", fontsize=9)
-        axes.set(ylabel="right answers", ylim=(0, 1.05))
-        shown = ", ".join(f"{arm} {score.value:.0%}" for arm, score in scores.items())
-        return drawing(
-            figure,
-            f"Bars of the share of right answers: {shown}. Dotted: to say {place} always.",
-            name="pretraining",
-        )
+def _figure(scores: Mapping[str, Interval], place: str, share: float) -> Figure:
+    chart = Chart(
+        bars=[interval_bars(scores.values())],
+        names=list(scores),
+        lines=[Line(y=share, label=f"always {place}")],
+        y="right answers",
+        y_limits=(0, 1.05),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Right answers of each model about people in the text only, with 95 % intervals. "
+        f"Dotted: always answering {place}.",
+    )

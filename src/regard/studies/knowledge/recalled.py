@@ -1,25 +1,22 @@
 """Right answers, wrong answers, and answers about absent people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
-from regard.drawing import COLORS, panels
-from regard.evaluation.answers import Answer, answer_questions
-from regard.evaluation.confidence import Chosen, choose_signal
+from regard.evaluation.evaluate import Answer, answer_questions, signal_aurocs
 from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
-from regard.metrics import auroc
+from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
+from regard.studies.figure import Chart, Figure, Line, Panel, histogram, series
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
     at_least,
     at_most,
-    drawing,
     informational,
     named,
     table,
@@ -28,108 +25,114 @@ from regard.studies.knowledge.fictional import (
     CPU,
     People,
     Steps,
-    WorldSeed,
     pretrained,
     small_recipe,
     small_world,
 )
 from regard.studies.recall import WORDINGS
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 SIGNALS = ("probability", "familiarity", "agreement")
 SHOWN = 4
 """Answers of each kind in the table."""
 
+Aurocs = Mapping[str, Interval]
+"""By signal."""
+Kinds = Mapping[str, Sequence[Answer]]
+"""Right answers, wrong answers, and answers about absent people."""
+
 
 @study(
-    asked=["practical-4 4.b", "practical-4 4.c"],
-    question="Can recalled answers be separated from invented ones?",
-    claim="Not by the answers: each is a place that exists. But a signal of the model "
-    "separates them: it ranks most pairs of a recalled and an invented answer "
-    "correctly.",
-    formula=r"\mathrm{AUROC} = P(s_{\text{recalled}} > s_{\text{made up}}) \ge 0.8",
+    asked=["practical-4 4.b"],
+    question="Can right answers be told from wrong ones, and recalled from invented ones?",
+    claim="Not by the answers: each is a place that exists. But signals of the model separate"
+    " them, a different one for each kind of doubt. Familiarity of the name separates people"
+    " who are mentioned from absent ones, and says little about right and wrong. The answer's"
+    " probability separates right from wrong better than chance, and says little about absence.",
+    formula=r"\mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) "
+    r"+ \tfrac{1}{2} P(s_{\text{trusted}} = s_{\text{doubted}})",
     trains=True,
 )
-def recalled(
-    people: People = 160,
-    steps: Steps = 800,
-    seed: WorldSeed = 0,
-) -> Evidence:
-    """The model is asked about people whom the text tells of, and about others whom it never
-    mentions, though their first and last names occur. It answers both in the same way, with the
-    name of a place; nothing in the text of an answer says that it was made up. That is why a reader
-    who believes one believes the other, and why one invented answer casts doubt on all the true
-    ones.
+def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Evidence:
+    """The model is asked about people whom the text mentions, and about absent people, whose first
+    and last names occur in the text, but not together. It answers both in the same way, with the
+    name of a place. Nothing in the answer shows that it was invented. Hence two concerns: who
+    believes the true answers believes the invented ones too, and one answer that is found out
+    casts doubt on all others.
 
-    How probable an answer was to the model says little: nearly half of those made up have a
-    probability near 1. What tells is how familiar the name is, the log-probability that the model
-    would write it itself: names that it read are some ten thousand times as probable as others.
-    (The signal is chosen on one half of the people and measured on the other half.) It tells what
-    was read from what wasn't, not right from wrong: where the model has read of a person and mixed
-    something up, the name is just as familiar.
+    Two questions must be told apart. Does the text mention this person? Familiarity answers it: the
+    log-probability of the name at the start of a text. Names from the text are some ten thousand
+    times as probable as new combinations of the same parts. Is the answer about a mentioned person
+    right? There familiarity is of little use, for all these names are familiar. The probability of
+    the answer helps, but by far not as well; and about absent people it is nearly as high as about
+    mentioned ones. A signal that was calibrated on one question says little about the other.
+
+    The intervals of AUROC are DeLong's. The curves show risk against coverage: the share of wrong
+    answers if only the most confident ones are given. `regard birthplaces` measures the same on
+    real people (docs/birthplaces.md).
     """
     world = small_world(people, 0.0, seed)
     run = pretrained(world, small_recipe(steps, seed))
-    known, unknown = (
+    mentioned, absent = (
         answer_questions(run, world.questions(group), CPU, paraphrases=WORDINGS)
         for group in ("text_only", "absent")
     )
+    kinds = {
+        "right": [a for a in mentioned if a.correct],
+        "wrong": [a for a in mentioned if not a.correct],
+        "absent": absent,
+    }
+    absence = signal_aurocs(mentioned, absent)
+    wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
     places = {person.place for person in world.people}
-    chosen = choose_signal(known, unknown, seed=seed)
     return Evidence(
-        numbers=judged(known, unknown, places, chosen),
-        figure=_drawn(known, unknown, chosen),
+        numbers=judged(kinds, places, absence, wrongness),
+        figure=_figure(kinds, absence, wrongness),
         table=table(
             ["kind", "who", "answer", "true", *SIGNALS],
             [
                 (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
-                for kind, answers in _kinds(known, unknown).items()
+                for kind, answers in kinds.items()
                 for a in answers[:SHOWN]
             ],
         ),
-        explorer_view=_explorer_view(run, known[0], unknown[0]),
+        explorer_view=_explorer_view(run, mentioned[0], absent[0]),
     )
 
 
 def judged(
-    known: Sequence[Answer], unknown: Sequence[Answer], places: set[str], chosen: Chosen
+    kinds: Kinds, places: set[str], absence: Aurocs, wrongness: Aurocs
 ) -> tuple[Measurement, ...]:
-    """What the claim wants of the answers about people known and unknown."""
-    made_up = sum(answer.answered in places for answer in unknown) / len(unknown)
-    return (
-        at_least("share of right answers about people in the text only", _right(known), 0.5),
-        at_least("made-up answers that name a place", made_up, 0.9),
-        at_most("AUROC of the answer's text: how common it is", by_text(known, unknown), 0.7),
-        at_least(f"AUROC of {chosen.signal}, on the other half", chosen.auroc, 0.8),
-        informational("AUROC of probability, on the other half", chosen.all_aurocs["probability"]),
-        informational("probability of right answers, mean", _mean([a for a in known if a.correct])),
-        informational("probability of made-up answers, mean", _mean(unknown)),
-    )
+    """Return the measurements that the claim depends on."""
+    right, wrong, absent = kinds.values()
+    invented = sum(answer.answered in places for answer in absent) / len(absent)
+    share = len(right) / (len(right) + len(wrong))
+    by_place = by_text([*right, *wrong], absent)
+    numbers = [
+        at_least("right answers about people in the text only", share, 0.5),
+        at_least("invented answers that name a place", invented, 0.9),
+        at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7),
+        at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9),
+        at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75),
+        at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2),
+    ]
+    if wrongness:
+        probability, familiarity = wrongness["probability"], wrongness["familiarity"]
+        numbers += [
+            at_least("right / wrong: AUROC of probability", probability.value, 0.55),
+            informational("lower end of its interval", probability.low),
+            informational("upper end of its interval", probability.high),
+            at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75),
+        ]
+    return tuple(numbers)
 
 
-def by_text(known: Sequence[Answer], unknown: Sequence[Answer]) -> float:
-    """AUROC of the place alone, by the frequency of its answers."""
-    said = [a.answered for a in (*known, *unknown)]
-    common, made_up = ([said.count(a.answered) for a in answers] for answers in (known, unknown))
-    found = auroc(common, made_up)
+def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
+    """Return the AUROC of the place alone, by how common it is among the answers."""
+    said = [a.answered for a in (*mentioned, *absent)]
+    common, invented = ([said.count(a.answered) for a in group] for group in (mentioned, absent))
+    found = auroc(common, invented)
     return max(found, 1 - found)
-
-
-def _right(answers: Sequence[Answer]) -> float:
-    return sum(answer.correct for answer in answers) / len(answers)
-
-
-def _mean(answers: Sequence[Answer]) -> float:
-    """Of their probabilities; 0 where there are none."""
-    return float(np.mean([a.signals["probability"] for a in answers])) if answers else 0.0
-
-
-def _kinds(known: Sequence[Answer], unknown: Sequence[Answer]) -> dict[str, list[Answer]]:
-    return {
-        "right": [a for a in known if a.correct],
-        "wrong": [a for a in known if not a.correct],
-        "made up": list(unknown),
-    }
 
 
 def _who(answer: Answer) -> str:
@@ -140,29 +143,69 @@ def _signals(answer: Answer) -> list[float]:
     return [answer.signals[signal] for signal in SIGNALS]
 
 
-def _explorer_view(run: Run, known: Answer, unknown: Answer) -> dict[str, Any]:
+def _explorer_view(run: Run, mentioned: Answer, absent: Answer) -> dict[str, Any]:
     """Heads while the model answers about a text-only person and about an absent one."""
     sides = [
         attention_of(named(run, name), answer, CPU)
-        for name, answer in (("text only", known), ("absent", unknown))
+        for name, answer in (("text only", mentioned), ("absent", absent))
     ]
     return serialize("while answering about two people", sides, [(0, 0, 0)])
 
 
-def _drawn(known: Sequence[Answer], unknown: Sequence[Answer], chosen: Chosen) -> Drawing:
-    kinds = _kinds(known, unknown)
-    with panels(2, height=2.8, width=7.2) as (figure, axes):
-        for panel, signal in zip(axes, ("probability", chosen.signal), strict=True):
-            values = {kind: [a.signals[signal] for a in answers] for kind, answers in kinds.items()}
-            ends = [v for several in values.values() for v in several]
-            bins = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
-            for (kind, several), color in zip(values.items(), COLORS, strict=False):
-                panel.hist(several, bins, histtype="step", color=color, label=kind, linewidth=1.5)
-            panel.set(xlabel=signal, ylabel="answers")
-        axes[0].legend(loc="upper left")
-        return drawing(
-            figure,
-            f"Histograms of right, wrong and made-up answers by their probability and by "
-            f"{chosen.signal}: the right ones lie higher, and some made-up ones among them.",
-            name="recalled",
-        )
+def _figure(kinds: Kinds, absence: Aurocs, wrongness: Aurocs) -> Figure:
+    return Figure(
+        panels=[
+            *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
+            _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
+            _risk([*kinds["right"], *kinds["wrong"]]),
+        ],
+        columns=2,
+        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
+        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
+        "Below right: risk against coverage about mentioned people.",
+    )
+
+
+def _histogram(kinds: Kinds, signal: str) -> Panel:
+    values = {kind: [a.signals[signal] for a in answers] for kind, answers in kinds.items()}
+    ends = [value for several in values.values() for value in several]
+    edges = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
+    return Chart(
+        series=[histogram(several, edges, kind) for kind, several in values.items()],
+        x=signal,
+        y="answers",
+    )
+
+
+def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
+    return Chart(
+        series=[
+            series(
+                [place + 0.2 * i - 0.1 for place in range(len(SIGNALS))],
+                [aurocs[signal].value for signal in SIGNALS],
+                kind,
+                "dots",
+                low=[aurocs[signal].low for signal in SIGNALS],
+                high=[aurocs[signal].high for signal in SIGNALS],
+            )
+            for i, (kind, aurocs) in enumerate(found.items())
+            if aurocs
+        ],
+        lines=[Line(y=0.5)],
+        names=list(SIGNALS),
+        y="AUROC",
+        y_limits=(0, 1.05),
+    )
+
+
+def _risk(answers: Sequence[Answer]) -> Panel:
+    correct = [answer.correct for answer in answers]
+    curves = {
+        signal: risk_coverage([answer.signals[signal] for answer in answers], correct)
+        for signal in SIGNALS
+    }
+    return Chart(
+        series=[series(*curve, f"by {signal}") for signal, curve in curves.items()],
+        x="share of questions answered",
+        y="share of them wrong",
+    )

@@ -7,22 +7,18 @@ from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
-from regard.drawing import panels
 from regard.studies.costs import exponent, peak_bytes, seconds
+from regard.studies.figure import Chart, Figure, Series, series
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
     at_least,
     at_most,
-    drawing,
     equal,
     informational,
     table,
@@ -64,7 +60,7 @@ class Measured:
 
 
 @study(
-    asked=["practical-4 3.g", "practical-4 3.h"],
+    asked=["practical-4 3.g.1", "practical-4 3.g.2", "practical-4 3.h.1"],
     question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
     claim="Their operations and memory grow linearly with the length, those of softmax "
     "quadratically (its memory only if all weights are stored); each is closer to "
@@ -110,7 +106,7 @@ def approximations(
             lengths[name].append(measured(make, features, sample))
     return Evidence(
         numbers=(*grown(lengths), *nearer(errors)),
-        figure=_drawn(errors, lengths),
+        figure=_figure(errors, lengths),
         table=table(
             ["mechanism", "tokens", "error", "million operations", "kB", "ms"],
             [
@@ -225,35 +221,37 @@ def nearer(errors: Mapping[str, Sequence[float]]) -> list[Measurement]:
     ]
 
 
-def _drawn(
+def _figure(
     errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
-) -> Drawing:
-    colors = {name: f"C{i}" for i, name in enumerate(MECHANISMS)}
-    colors |= {name: f"C{i + 3}" for i, name in enumerate(EXACT)}
-    with panels(3, height=3.4, width=8.4) as (figure, (left, middle, right)):
-        for name, row in errors.items():
-            left.loglog(FEATURES, row, "o-", color=colors[name])
-        for name, points in lengths.items():
-            middle.loglog(
-                LENGTHS, [x.milliseconds for x in points], "o-", color=colors[name], label=name
-            )
-            right.loglog(LENGTHS, [x.bytes / 1e6 for x in points], "o-", color=colors[name])
-        _label(left, "relative error", "features", FEATURES)
-        _label(middle, "milliseconds", "tokens", LENGTHS)
-        _label(right, "megabytes", "tokens", LENGTHS)
-        figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        return drawing(
-            figure,
-            "Left: the errors of Linformer, BigBird and Performer fall as features are added. "
-            "Middle: the time of both ways of softmax rises with the square of the length, that "
-            "of the three in proportion. Right: so does the memory, but fused softmax is as "
-            "linear as the three.",
-            name="approximations",
+) -> Figure:
+    colors = {name: i for i, name in enumerate([*MECHANISMS, *EXACT])}
+
+    def curves(x: Sequence[int], of: Mapping[str, Sequence[float]]) -> list[Series]:
+        return [series(x, y, name, "line with dots", color=colors[name]) for name, y in of.items()]
+
+    panels = [
+        Chart(
+            series=curves(x, of),
+            title=title,
+            x=label,
+            x_ticks=list(x),
+            x_scale="log",
+            y_scale="log",
         )
+        for title, label, x, of in (
+            ("milliseconds", "tokens", LENGTHS, _each(lengths, "milliseconds")),
+            ("bytes", "tokens", LENGTHS, _each(lengths, "bytes")),
+            ("relative error", "features", FEATURES, errors),
+        )
+    ]
+    return Figure(
+        panels=panels,
+        caption="Left: the time of softmax grows with the square of the length, that of "
+        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
+        "softmax is as linear as the three. Right: errors fall as features are added. "
+        "Dots: measured.",
+    )
 
 
-def _label(axes: Axes, title: str, xlabel: str, ticks: Sequence[int]) -> None:
-    axes.set(title=title, xlabel=xlabel)
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.minorticks_off()
-    axes.yaxis.set(major_locator=LogLocator(subs=(1, 3)), major_formatter="{x:g}")
+def _each(lengths: Mapping[str, Sequence[Measured]], name: str) -> dict[str, list[float]]:
+    return {mechanism: [getattr(x, name) for x in row] for mechanism, row in lengths.items()}

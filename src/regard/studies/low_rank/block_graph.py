@@ -12,9 +12,9 @@ from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
 from regard.attention import BigBird
-from regard.drawing import heat_map, panels
 from regard.studies.costs import exponent
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, equal, table
+from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.finding import Evidence, at_least, at_most, equal, table
 from regard.studies.study import study
 
 Graph = Bool[np.ndarray, "queries keys"]
@@ -34,7 +34,7 @@ class Shape:
 
 
 @study(
-    asked=["practical-4 3.g"],
+    asked=["practical-4 3.g.2", "practical-4 3.g.3"],
     question="How does information travel between the blocks of BigBird?",
     claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
     "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
@@ -90,7 +90,7 @@ def block_graph(
             at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5),
             at_least("gap, all three", shapes["all three"].gap, 0.1),
         ),
-        figure=_drawn(graphs["all three"], by_size),
+        figure=_figure(graphs["all three"], by_size),
         table=table(
             ["looks at", "edges", "mean path", "longest path", "gap"],
             [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
@@ -132,21 +132,28 @@ def gap(edges: Graph) -> float:
     return float(1 - np.linalg.eigvalsh(root[:, None] * both * root)[-2])
 
 
-def _drawn(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Drawing:
-    with panels(2) as (figure, (left, right)):
-        heat_map(left, edges[:64, :64].astype(float))
-        left.set(title="who looks at whom", xlabel="block of keys", ylabel="block of queries")
-        for name, row in gaps.items():
-            right.loglog(SIZES, row, "o-", label=name)
-        right.set(title="spectral gap", xlabel="blocks", ylim=(1e-6, 2))
-        right.set_xticks(SIZES, [str(size) for size in SIZES])
-        right.minorticks_off()
-        right.legend(loc="lower left")
-        return drawing(
-            figure,
-            "Left: the first blocks, and which of them look at which: a diagonal band, random "
-            "dots, and for a global block a full row and column. Right: the spectral gap against "
-            "the number of blocks. It falls with the square where there is only a window, and "
-            "stays level with random or global blocks.",
-            name="block-graph",
-        )
+def _figure(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Figure:
+    return Figure(
+        panels=[
+            heat_map(
+                edges[:64, :64].astype(float),
+                title="pattern",
+                x="block of keys",
+                y="block of queries",
+                unit="1 = attended",
+            ),
+            Chart(
+                series=[series(SIZES, row, name, "line with dots") for name, row in gaps.items()],
+                title="spectral gap",
+                x="blocks",
+                x_ticks=list(SIZES),
+                x_scale="log",
+                y_scale="log",
+                y_limits=(1e-6, 2),
+            ),
+        ],
+        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
+        "a full row and column for a global block. Right: the spectral gap against the number of "
+        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
+        "with random or global blocks.",
+    )

@@ -11,8 +11,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
-from regard.drawing import panels
-from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, Measurement, at_most, equal, table
 from regard.studies.study import Seed, study
 
 _BLOCK, _SIDE, _GLOBAL = 8, 1, 1
@@ -20,12 +20,13 @@ LAYERS = (1, 2, 4, 8, 16, 32)
 
 
 @study(
-    asked=["practical-4 3.g"],
+    asked=["practical-4 3.g.3"],
     question="What can one layer of full attention do that sparse attention can't?",
     claim="One layer of full attention finds, for each of n vectors, the one furthest from "
     "it. BigBird finds it only for queries whose mask contains it, a fixed share per "
     "layer, and more with more layers.",
-    formula=r"j^*(i) = \arg\max_j \|u_j - u_i\|^2 = \arg\max_j \left(-u_i \cdot u_j\right), "
+    formula=r"j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 "
+    r"= \operatorname{argmax}_j \left(-u_i \cdot u_j\right), "
     r"\quad \|u_j\| = 1",
 )
 def furthest(
@@ -73,7 +74,7 @@ def furthest(
                 for layer, share, predicted in zip(LAYERS, reached, expected, strict=True)
             ),
         ),
-        figure=_drawn(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
+        figure=_figure(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
         table=table(
             ["layers", "found", "by the formula"], zip(LAYERS, reached, expected, strict=True)
         ),
@@ -132,18 +133,21 @@ def close(name: str, share: float, predicted: float, count: int) -> Measurement:
     return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
 
 
-def _drawn(shares: Sequence[float], expected: Sequence[float]) -> Drawing:
-    with panels() as (figure, (axes,)):
-        layers = range(1, len(shares) + 1)
-        axes.plot(layers, [1] * len(shares), color="C1", label="full attention")
-        axes.plot(layers, expected, color="C0", label="BigBird")
-        axes.plot(layers, shares, "o", color="C0", markersize=4)
-        axes.set(xlabel="layers", ylabel="furthest vectors found", ylim=(0, 1.05))
-        axes.legend(loc="lower right")
-        return drawing(
-            figure,
-            "The share of vectors whose furthest is found, against the number of layers: 1 from "
-            "the first layer on with full attention; with BigBird a small share at first, that "
-            "creeps up to 1. Line: formula; dots: measured.",
-            name="furthest",
-        )
+def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
+    layers = range(1, len(shares) + 1)
+    chart = Chart(
+        series=[
+            series(layers, expected, "BigBird", color=0),
+            series(layers, shares, style="dots", color=0),
+            series(layers, [1] * len(shares), "full attention", color=1),
+        ],
+        x="layers",
+        y="furthest vectors found",
+        y_limits=(0, 1.05),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Share of vectors whose furthest is found, against the number of layers: 1 from "
+        "the first layer on with full attention; with BigBird a small share at first, which "
+        "approaches 1. Lines: formula; dots: measured.",
+    )

@@ -10,17 +10,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Linformer, Softmax
-from regard.drawing import INK, panels
 from regard.errors import UserError
 from regard.studies.costs import multiplications
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_most,
-    drawing,
-    equal,
-    informational,
-)
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Correction, Seed, study
 
@@ -29,7 +22,7 @@ _TEXTS = 64
 
 
 @study(
-    asked=["jhu-hw5 3.3", "practical-4 3.g"],
+    asked=["jhu-hw5 3.3", "practical-4 3.g.1"],
     question="Can keys and values be projected to a few rows, so that attention becomes linear?",
     claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
     "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
@@ -114,7 +107,7 @@ def projection(
             at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
             at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9),
         ),
-        figure=_drawn(scores, tail, right, learning),
+        figure=_figure(scores, tail, right, learning),
     )
 
 
@@ -194,25 +187,32 @@ def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
         return Linformer(length=n, k=k)
 
 
-def _drawn(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Drawing:
+def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
     ranks = range(1, min(len(scores), 24) + 1)
     errors = [off(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
-    left_over = [float(tail[k:].norm() / tail.norm()) for k in ranks]
-    with panels(2) as (figure, (left, right_axes)):
-        left.semilogy(ranks, [max(x, 1e-17) for x in left_over], color="C0")
-        left.semilogy(ranks, errors, "o", color="C0", markersize=4)
-        left.set(title="P·WWᵀ instead of P", xlabel="rows of C and D", ylabel="error")
-        right_axes.plot(learning.steps, learning.errors, color="C1", label="Linformer")
-        right_axes.axhline(
-            learning.mean, linestyle=":", color=INK, linewidth=1, label="mean of all values"
-        )
-        right_axes.set(title="softmax, imitated", xlabel="steps", yscale="log")
-        right_axes.legend()
-        return drawing(
-            figure,
-            "Left: the error without softmax against the rows of C and D falls slowly, and at the "
-            "rank of P at once to rounding. Line: what the singular values left out amount to; "
-            "dots: measured. Right: the error of a Linformer that learns to imitate softmax "
-            "attention falls below that of the mean of all values (dotted).",
-            name="projection",
-        )
+    left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    return Figure(
+        panels=[
+            Chart(
+                series=[
+                    series(ranks, left_over, color=0),
+                    series(ranks, errors, style="dots", color=0),
+                ],
+                title="P·WWᵀ instead of P",
+                x="rows of C and D",
+                y="error",
+                y_scale="log",
+            ),
+            Chart(
+                series=[series(learning.steps, learning.errors, color=1)],
+                lines=[Line(y=learning.mean, label="mean of all values")],
+                title="Linformer, trained to imitate softmax",
+                x="steps",
+                y_scale="log",
+            ),
+        ],
+        caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
+        "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
+        "Right: the error of a Linformer that learns to imitate softmax attention falls below that "
+        "of the mean of all values (dotted).",
+    )

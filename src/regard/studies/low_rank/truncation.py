@@ -11,21 +11,12 @@ from torch import Tensor
 
 from regard.attention import Softmax, truncate
 from regard.config import override
-from regard.drawing import INK, panels
 from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.costs import multiplications
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_most,
-    drawing,
-    equal,
-    informational,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Correction, study
 from regard.tasks.world import WorldConfig, make_world
@@ -42,7 +33,7 @@ _NEAR = 0.1
 
 
 @study(
-    asked=["jhu-hw5 3.2"],
+    asked=["jhu-hw5 3.2", "practical-4 3.g.1"],
     question="If attention maps have low rank, how much computation is saved?",
     claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
     "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
@@ -92,7 +83,7 @@ def truncation(
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
     return Evidence(
         numbers=(*exactness(n, h, rank, kept, seed), *real(maps["trained"])),
-        figure=_drawn(maps),
+        figure=_figure(maps),
         table=table(
             ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
             [
@@ -212,28 +203,24 @@ def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
     return plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
 
 
-def _drawn(maps: Mapping[str, Maps]) -> Drawing:
-    with panels() as (figure, (axes,)):
-        for i, (name, each) in enumerate(maps.items()):
-            values = spectra(each)
-            left = (
-                values.square().flip(-1).cumsum(-1).flip(-1).sqrt() / values.norm(dim=-1)[:, None]
-            )
-            kept = torch.arange(left.shape[-1])
-            axes.plot(kept, left.mean(0), color=f"C{i}", label=name)
-            axes.fill_between(
-                kept, left.amin(0), left.amax(0), color=f"C{i}", alpha=0.15, linewidth=0
-            )
-        axes.axhline(_NEAR, linestyle=":", color=INK, linewidth=1)
-        axes.set(
-            yscale="log", ylim=(1e-4, 1.2), xlabel="singular values kept", ylabel="relative error"
-        )
-        axes.legend()
-        return drawing(
-            figure,
-            "The error of maps cut off at a rank, against that rank: lines are means over heads "
-            "and texts, bands from the least to the most. Untrained maps are as good as uniform "
-            "with one singular value; those of a trained model need far more, and differ; those "
-            "of random queries and keys need most. Dotted: a tenth.",
-            name="truncation",
-        )
+def _figure(maps: Mapping[str, Maps]) -> Figure:
+    curves = []
+    for name, each in maps.items():
+        left = left_over(spectra(each))
+        ends = (left.amin(0), left.amax(0))
+        curves.append(series(range(left.shape[1]), left.mean(0), name, low=ends[0], high=ends[1]))
+    chart = Chart(
+        series=curves,
+        lines=[Line(y=_NEAR, label="a tenth")],
+        x="singular values kept",
+        y="relative error",
+        y_scale="log",
+        y_limits=(1e-4, 1.2),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
+        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
+        "one singular value; those of a trained model need far more, and differ; those of random "
+        "queries and keys need most.",
+    )

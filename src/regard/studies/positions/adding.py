@@ -10,19 +10,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.drawing import panels
 from regard.positions import Sinusoidal
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_most,
-    drawing,
-    equal,
-    informational,
-    table,
-)
-from regard.studies.study import Seed, study
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
+from regard.studies.study import Correction, Seed, study
 
 LENGTH = 512
 """Positions that pairs of words are drawn from."""
@@ -45,10 +36,22 @@ class Pairs(NamedTuple):
     asked=["eecs182-transformers b"],
     question="Are positions added to words, or concatenated with them?",
     claim="Adding gives the score two cross terms, of word and position, that concatenation "
-    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a "
-    "tenth. A general W_qᵀW_k brings them back in either case.",
+    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; "
+    "relative to x₁·x₂ of two different words they do not fall. A general W_qᵀW_k brings them back "
+    "in either case.",
     formula=r"(x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 "
     r"+ p_1^\top p_2, \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2",
+    corrections=[
+        Correction(
+            course="eecs182-transformers",
+            says="The cross terms of addition are usually small at the beginning of training, "
+            "since vectors in a high dimension are nearly orthogonal: x₁·x₂ or p₁·p₂ dominates.",
+            right="They are small relative to p₁·p₂ of close positions and to x·x of a word with "
+            "itself, which grow as d. Relative to x₁·x₂ of two different words they are not: both "
+            "have standard deviations that grow as √d, σ√d and σ²√d. At σ = 1 they are of one size "
+            "at every width.",
+        )
+    ],
 )
 def adding(
     d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
@@ -96,9 +99,14 @@ def adding(
                 within=4 * error,
             ),
             informational("p·p at this distance", near),
-            informational("added: cross terms beside x₁·x₂ of two words", cross / words),
+            equal(
+                "cross terms beside x₁·x₂ of two different words",
+                cross / words,
+                1 / sigma,
+                within=4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS),
+            ),
         ),
-        figure=_drawn(sizes, sigma, steps),
+        figure=_figure(sizes, sigma, steps),
         table=table(
             ["d", "cross terms", "x·x of a word", "their ratio"],
             [
@@ -190,27 +198,35 @@ def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     return equal("they fall as d to the power", slope, -0.5, within=4 * error)
 
 
-def _drawn(sizes: dict[int, float], sigma: float, steps: int) -> Drawing:
-    widths = np.array(list(sizes))
-    near = [_near(int(d), steps) for d in widths]
-    with panels() as (figure, (axes,)):
-        axes.plot(widths, sigma**2 * widths, color="C0", label="x·x, a word with itself")
-        axes.plot(widths, near, color="C2", label=f"p·p, {steps} apart")
-        axes.plot(widths, sigma * np.sqrt(widths), color="C1", label="cross terms, σ√d")
-        axes.plot(widths, list(sizes.values()), "o", color="C1", label="measured")
-        axes.plot(
-            widths, sigma**2 * np.sqrt(widths), "--", color="C3", label="x₁·x₂, two words, σ²√d"
-        )
-        axes.set(xscale="log", yscale="log", xlabel="width d", ylabel="size")
-        axes.set_xticks(widths, [str(d) for d in widths], minor=False)
-        axes.minorticks_off()
-        axes.legend()
-        return drawing(
-            figure,
-            "Against the width: the product of a word with itself and that of close positions grow "
-            "as d, the cross terms as √d, and the product of two different words does too.",
-            name="adding",
-        )
+def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
+    widths = list(sizes)
+    near = [_near(d, steps) for d in widths]
+    chart = Chart(
+        series=[
+            series(widths, [sigma**2 * d for d in widths], "x·x, a word with itself", color=0),
+            series(widths, near, f"p·p, {steps} apart", color=2),
+            series(widths, [sigma * d**0.5 for d in widths], "cross terms, σ√d", color=1),
+            series(widths, sizes.values(), "measured", "dots", color=1),
+            series(
+                widths,
+                [sigma**2 * d**0.5 for d in widths],
+                "x₁·x₂, two words, σ²√d",
+                "dashes",
+                color=3,
+            ),
+        ],
+        x="width d",
+        y="size",
+        x_scale="log",
+        y_scale="log",
+        x_ticks=list(widths),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Against the width: the product of a word with itself and that of close positions "
+        "grow as d, the cross terms as √d, like the product of two different words. Lines and "
+        "dashes: formulas; dots: measured.",
+    )
 
 
 def _near(d: int, steps: int) -> float:

@@ -3,14 +3,13 @@
 from functools import partial
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention.registry import BUILT_IN, Mechanism, find
-from regard.drawing import panels
+from regard.attention.config import BUILT_IN
+from regard.attention.registry import Mechanism, find
 from regard.models.config import (
     AlibiConfig,
     LearnedConfig,
@@ -21,12 +20,13 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.finding import Drawing, Evidence, at_least, at_most, drawing, table
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import study
 
 Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
-KINDS: dict[Kind, PositionsConfig] = {
+KINDS: dict[str, PositionsConfig] = {
     "none": NoPositionsConfig(),
     "learned": LearnedConfig(),
     "sinusoidal": SinusoidalConfig(),
@@ -85,7 +85,7 @@ def permutation(
             ),
             at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN),
         ),
-        figure=_drawn({named: bag, "with positions": placed, "causal mask alone": causal}),
+        figure=_figure({named: bag, "with positions": placed, "causal mask alone": causal}),
         table=table(
             ["mechanism", "largest change of an output", "tells the order"],
             [
@@ -131,18 +131,21 @@ def _causal(n: int, layers: int, seed: int) -> Decoder:
     return untrained(partial(Decoder, _config(n, layers, NoPositionsConfig()), n), seed)
 
 
-def _drawn(changes: dict[str, Float[Tensor, " n"]]) -> Drawing:
-    with panels() as (figure, (axes,)):
-        for i, (name, change) in enumerate(changes.items()):
-            places = np.arange(1, len(change) + 1)
-            axes.plot(places, change.clamp(min=1e-17), "o", color=f"C{i}", label=name)
-        axes.set(yscale="log", ylim=(1e-18, 1e3), xlabel="place", ylabel="change of the state")
-        axes.legend(loc="center right")
-        low, high = (float(change.max()) for change in list(changes.values())[:2])
-        return drawing(
-            figure,
-            "How much the state of each token changes when the tokens change places: by "
-            f"{low:.1g} at most {next(iter(changes))}, by up to {high:.1g} with positions, and as "
-            "visibly under a causal mask.",
-            name="permutation",
-        )
+def _figure(changes: dict[str, Float[Tensor, " n"]]) -> Figure:
+    low, high = (float(change.max()) for change in list(changes.values())[:2])
+    chart = Chart(
+        series=[
+            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
+            for name, change in changes.items()
+        ],
+        x="place",
+        y="change of the state",
+        y_scale="log",
+        y_limits=(1e-18, 1e3),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Dots: change of the state of each token when the tokens change places: "
+        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
+        "visible under a causal mask.",
+    )

@@ -10,19 +10,10 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from regard.attention import Softmax
-from regard.drawing import heat_map, panels
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_least,
-    at_most,
-    drawing,
-    equal,
-    informational,
-    table,
-)
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, at_least, at_most, equal, informational, table
 from regard.studies.study import Correction, Seed, study
 
 ROUNDING = 1e-10
@@ -152,7 +143,7 @@ def relative_bias(
             ),
             informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
         ),
-        figure=_drawn(distances, weights_beside, weights),
+        figure=_figure(distances, weights_beside, weights),
         table=table(
             ["T", "position vectors, T·m·d", "a bias, (2(T − 1) + 1)m", "clipped", "Shaw's"],
             [
@@ -220,23 +211,20 @@ def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _drawn(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
+def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure:
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
-    with panels(3, height=2.5) as (figure, axes):
-        heat_map(axes[0], (numbers / numbers.max()).numpy())
-        heat_map(axes[1], side_by_side[0, 0].numpy())
-        heat_map(axes[2], weights[0, 0].numpy())
-        for each, title in zip(
-            axes, ("π", "weights, side by side", "weights, with π"), strict=True
-        ):
-            each.set(title=title, xlabel="key", ylabel="query" if each is axes[0] else "")
-        return drawing(
-            figure,
-            "Three heat maps of queries against keys: the bias, one number along each diagonal; "
-            "and the weights of a head with sinusoids side by side and with this bias, "
-            + (
-                "which are the same." if _gap(side_by_side, weights) < ROUNDING else "which differ."
-            ),
-            name="relative-bias",
+    same = "the same" if _gap(side_by_side, weights) < ROUNDING else "different"
+    maps = [
+        heat_map(values, title=title, x="key", y="query", most=most, unit=unit)
+        for values, title, most, unit in (
+            (numbers, "π", float(numbers.abs().max()), "π"),
+            (side_by_side[0, 0], "weights, concatenated", 1.0, "weight"),
+            (weights[0, 0], "weights, with π", 1.0, "weight"),
         )
+    ]
+    return Figure(
+        panels=maps,
+        caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
+        f"head with concatenated sinusoids, and with this bias; they are {same}.",
+    )

@@ -9,13 +9,15 @@ from jaxtyping import Float, Float64
 from msgspec import Meta
 from torch import Tensor
 
-from regard.drawing import INK, heat_map, panels
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, informational, table
+from regard.studies.figure import Chart, Figure, Line, Style, heat_map, series
+from regard.studies.finding import Evidence, at_most, equal, informational, table
 from regard.studies.study import Correction, study
 
 BASE = 10_000.0
 TURN = 2 * math.pi
+FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
+"""How wavelengths of either count are drawn."""
 
 
 @study(
@@ -81,7 +83,7 @@ def shifting(
             equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
             informational("shortest / 2π and longest / (10000·2π) by the course, both", 1),
         ),
-        figure=_drawn(d, steps),
+        figure=_figure(d, steps),
         table=table(
             ["d", "k from 0: 2π times", "to", "k from 1: 2π times", "to", "off by"],
             [_spanned(width) for width in sorted({8, 32, 64, 128, 256, 512, d})],
@@ -140,25 +142,32 @@ def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _drawn(d: int, steps: int) -> Drawing:
-    with panels(2, height=3.0) as (figure, (left, right)):
-        shown = min(d, 32)
-        heat_map(left, shift_matrix(d, steps)[:shown, :shown].numpy())
-        left.set(title=f"M to the power {steps}", xlabel=f"entries 0 to {shown - 1} of p(t)")
-        left.set_ylabel(f"of p(t + {steps})")
-        pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
-        for first, mark in ((0, "o"), (1, "x")):
-            right.plot(
-                pair + 1, wavelengths(first, d)[pair], mark, markersize=4, label=f"k from {first}"
-            )
-        for end in (TURN, BASE * TURN):
-            right.axhline(end, linestyle=":", color=INK, linewidth=1)
-        right.set(yscale="log", xlabel="pair", ylabel="wavelength", title="wavelengths")
-        right.legend()
-        return drawing(
-            figure,
-            "Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. Right: "
-            "wavelengths grow by a factor from pair to pair; counted from 0 they begin at 2π and "
-            "end below 10000·2π, counted from 1 they begin above 2π and end there. Dotted: both.",
-            name="shifting",
-        )
+def _figure(d: int, steps: int) -> Figure:
+    shown = min(d, 32)
+    pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    return Figure(
+        panels=[
+            heat_map(
+                shift_matrix(d, steps)[:shown, :shown],
+                title=f"M to the power {steps}",
+                x=f"entries 0 to {shown - 1} of p(t)",
+                y=f"of p(t + {steps})",
+                unit="entry",
+            ),
+            Chart(
+                series=[
+                    series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
+                    for first, style in FIRST.items()
+                ],
+                lines=[Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")],
+                title="wavelengths",
+                x="pair",
+                y="wavelength",
+                y_scale="log",
+            ),
+        ],
+        caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
+        "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
+        "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "
+        "Dotted: both ends.",
+    )

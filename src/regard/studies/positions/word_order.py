@@ -1,5 +1,6 @@
 """Word order with positions and without: who chased whom."""
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple
@@ -8,34 +9,28 @@ import torch
 from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from regard.drawing import INK, panels
 from regard.models.config import TransformerConfig
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_least,
-    at_most,
-    drawing,
-    informational,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.finding import Evidence, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind
 from regard.studies.random_models import untrained
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
 NOUNS = ("man", "dog", "cat", "girl", "boy", "bear", "wolf", "horse", "child", "bird", "fox", "cow")
 VERBS = ("chased", "saw", "heard", "followed", "called", "feared", "liked", "met")
 RIDGE = 1e-2
-"""What is added to the diagonal of the readout's normal equations."""
+"""Added to the diagonal of the readout's normal equations."""
+WIDTH = 64
 
 
 class Sentences(NamedTuple):
-    """Of five tokens each, and which noun is the one who does it."""
+    """Sentences of five tokens each, and the index of the doer among the nouns."""
 
     ids: Int[Tensor, "sentences 5"]
     doer: Int[Tensor, " sentences"]
@@ -45,56 +40,108 @@ class Sentences(NamedTuple):
     asked=["eecs182-transformers a"],
     question="Who chased whom: can a model answer without positions?",
     claim="Without positions, at most one of two sentences that differ only in word order is "
-    "right. With positions nine of ten sentences are, and with a causal mask alone too.",
+    "right, trained or not. With positions, absolute or rotary, nine of ten sentences are right "
+    "after a short training, and with a causal mask alone too.",
     formula=r"f(\text{the man chased the dog}) = f(\text{the dog chased the man})",
 )
 def word_order(
-    positions: Annotated[Kind, Meta(description="the positions that should help")] = "sinusoidal",
-    training: Annotated[int, Meta(ge=10, le=400, description="sentences to learn from")] = 350,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and sentences")] = 0,
+    positions: Annotated[Kind, Meta(description="positions that should help")] = "sinusoidal",
+    training: Annotated[int, Meta(ge=10, le=400, description="sentences to train on")] = 350,
+    steps: Annotated[
+        int, Meta(ge=1, le=100, description="training steps, all sentences each")
+    ] = 30,
+    seed: Seed = 0,
 ) -> Evidence:
     """«The man chased the dog» and «the dog chased the man» have the same words, and the answer to
     «who did it?» is another. A Transformer without positions gives both the same mean state; so
     whatever is made of that state, it is right on one of the two at most, and on half at most of
     a test in which both always stand.
 
-    Here no weight of the Transformer is learned. Its layer is random, and a linear readout of its
-    mean state is fitted by least squares to sentences that tell who did it. That is enough for
-    nouns and verbs that were never seen together, as soon as the states know the places. Rotary
-    positions and ALiBi help less: they act on the scores alone, and those aren't learned here.
+    Untrained, the layer is random, and a linear readout of its mean state is fitted by least
+    squares to sentences with their answers. With absolute positions, or a causal mask, that is
+    nearly enough for nouns and verbs that were never seen together. Rotary positions act on the
+    scores alone, and help when these are trained: a few steps suffice.
+
+    ALiBi in an encoder doesn't get there: its bias is the same for a token before and a token
+    behind. The distances still differ in these sentences, but a layer that trains on them
+    memorizes its sentences instead. With the causal mask that ALiBi was made for, the mask is
+    enough.
     """
-    learned, asked = sentences(training, seed)
-    bag, placed, causal = (
-        readout(body, learned, asked)
-        for body in (_encoder("none", seed), _encoder(positions, seed), _causal(seed))
-    )
+    train_on, test_on = sentences(training, seed)
+    results = {
+        name: compare(make(name, seed), train_on, test_on, steps)
+        for name in ("causal mask", *KINDS)
+    }
+    bag, placed, causal = (results[name] for name in ("none", positions, "causal mask"))
     return Evidence(
         numbers=(
-            at_most("right without positions", accuracy(bag, asked), 0.5),
-            at_most("pairs told apart without positions", told_apart(bag), 0.0),
-            at_least(f"right with positions ({positions})", accuracy(placed, asked), 0.9),
-            at_least("right with a causal mask alone", accuracy(causal, asked), 0.9),
-            informational("sentences in the test", len(asked.doer)),
+            at_most("right without positions", accuracy(bag.trained, test_on), 0.5),
+            at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5),
+            at_most("pairs told apart without positions", told_apart(bag.trained), 0.0),
+            at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9),
+            informational("the same, untrained", accuracy(placed.untrained, test_on)),
+            at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9),
+            informational("sentences in the test", len(test_on.doer)),
         ),
-        figure=_drawn(
-            {
-                "none": accuracy(bag, asked),
-                "causal mask": accuracy(causal, asked),
-                **{
-                    kind: accuracy(readout(_encoder(kind, seed), learned, asked), asked)
-                    for kind in KINDS
-                    if kind != "none"
-                },
-            }
-        ),
+        figure=_figure(results, test_on),
         table=table(
             ["sentence", "without positions", f"with positions ({positions})", "right"],
             [
-                (_text(asked.ids[i]), NOUNS[bag[i]], NOUNS[placed[i]], NOUNS[asked.doer[i]])
+                (
+                    _text(test_on.ids[i]),
+                    *(NOUNS[one.trained[i]] for one in (bag, placed)),
+                    NOUNS[test_on.doer[i]],
+                )
                 for i in range(6)
             ],
         ),
     )
+
+
+class Answers(NamedTuple):
+    """The doer of each sentence, as answered."""
+
+    untrained: Int[Tensor, " n"]
+    trained: Int[Tensor, " n"]
+
+
+def make(name: str, seed: int) -> Encoder | Decoder:
+    """A random layer: an encoder with positions of this kind, or a decoder without any."""
+    config = TransformerConfig(
+        context_length=8,
+        n_layers=1,
+        n_heads=4,
+        d_model=WIDTH,
+        dropout=0.0,
+        positions=KINDS.get(name, KINDS["none"]),
+    )
+    if name == "causal mask":
+        return untrained(partial(Decoder, config, _WORDS.size), seed)
+    return untrained(partial(Encoder, config, _WORDS.size), seed)
+
+
+def compare(
+    body: Encoder | Decoder, train_on: Sentences, test_on: Sentences, steps: int
+) -> Answers:
+    """Answer by a readout of the random layer, and after training it."""
+    return Answers(readout(body, train_on, test_on), train(body, train_on, test_on, steps))
+
+
+def train(
+    body: Encoder | Decoder, train_on: Sentences, test_on: Sentences, steps: int
+) -> Int[Tensor, " n"]:
+    """Train layer and readout by cross-entropy; return the answers to the test."""
+    weights = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
+    body.requires_grad_(True)
+    optimizer = torch.optim.Adam([*body.parameters(), weights], lr=0.01)
+    for _ in range(steps):
+        logits = _states(body, train_on.ids) @ weights
+        optimizer.zero_grad()
+        cross_entropy(logits, train_on.doer).backward()
+        optimizer.step()
+    with torch.no_grad():
+        answers: Tensor = (_states(body, test_on.ids) @ weights).argmax(-1)
+    return answers
 
 
 def sentences(training: int, seed: int) -> tuple[Sentences, Sentences]:
@@ -157,27 +204,17 @@ def _states(body: Encoder | Decoder, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "
     return pooled_states(body(ids), torch.full((len(ids),), ids.shape[1]), "mean")
 
 
-def _config(kind: Kind) -> TransformerConfig:
-    return TransformerConfig(
-        context_length=8, n_layers=1, n_heads=4, d_model=64, dropout=0.0, positions=KINDS[kind]
+def _figure(results: Mapping[str, Answers], test_on: Sentences) -> Figure:
+    before, after = (
+        [accuracy(getattr(one, which), test_on) for one in results.values()]
+        for which in ("untrained", "trained")
     )
-
-
-def _encoder(kind: Kind, seed: int) -> Encoder:
-    return untrained(partial(Encoder, _config(kind), _WORDS.size), seed)
-
-
-def _causal(seed: int) -> Decoder:
-    return untrained(partial(Decoder, _config("none"), _WORDS.size), seed)
-
-
-def _drawn(right: dict[str, float]) -> Drawing:
-    with panels(height=2.8) as (figure, (axes,)):
-        colors = ["C0" if name == "none" else "C1" for name in right]
-        axes.bar(list(right), list(right.values()), color=colors, width=0.6)
-        axes.axhline(0.5, linestyle=":", color=INK, linewidth=1)
-        axes.set(ylabel="right answers", ylim=(0, 1.05))
-        shown = ", ".join(f"{name} {share:.0%}" for name, share in right.items())
-        return drawing(
-            figure, f"Right answers by positions: {shown}. Dotted: half.", name="word-order"
-        )
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
+    chart = Chart(
+        bars=[bars(before, "untrained, readout fitted"), bars(after, "trained")],
+        names=list(results),
+        lines=[Line(y=0.5, label="half")],
+        y="right answers",
+        y_limits=(0, 1.05),
+    )
+    return Figure(panels=[chart], caption=f"Right answers after training: {shown}. Dotted: half.")

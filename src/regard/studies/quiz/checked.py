@@ -64,7 +64,9 @@ class Draw:
         tokens: int = TOKENS,
     ) -> Any:
         """A model in float64 that was never trained."""
-        model = make_model(config, head, tokens).double().eval()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)  # draws the biases of an RNN
+            model = make_model(config, head, tokens).double().eval()
         generator = torch.Generator().manual_seed(self.seed)
         for parameter in model.parameters():
             if parameter.ndim > 1:

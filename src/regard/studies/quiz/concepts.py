@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.drawing import heat_map, panels
 from regard.models.config import MaskedLMHeadConfig
-from regard.studies.finding import Drawing, Evidence, drawing, table
+from regard.studies.figure import Chart, Figure, Line, heat_map, series
+from regard.studies.finding import Evidence, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
     classifying,
@@ -30,7 +30,7 @@ from regard.studies.study import Seed, study
 
 
 @study(
-    asked=[f"jhu-hw5 1.{i}" for i in range(1, 17)],
+    asked=[*(f"jhu-hw5 1.{i}" for i in range(1, 17)), "eecs182-hw8 2.b.ii"],
     question="Sixteen questions about language models: what are the answers, and how can they be"
     " verified?",
     claim="Each answer passes a check that runs.",
@@ -42,26 +42,24 @@ def concepts(
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
 ) -> Evidence:
-    """The course gives no answers to these questions. Here each has one, and small models that were
-    never trained show it: what an architecture can't do, no training teaches it. A decoder's output
-    at a position doesn't change with later tokens; an encoder's does. So one can be asked what
-    comes next, and the other knows it already.
+    """The course gives no answers to these questions. Here each has one, checked on small untrained
+    models: what an architecture can't do, no training adds. A decoder's output at a position
+    doesn't change with later tokens; an encoder's does. So a decoder can be asked for the next
+    token, which an encoder has already seen.
 
-    Probabilities can be counted. Over all texts of a length, the products of P(y_t | y_<t) add up
-    to 1: a language model gives a probability to every text. An encoder–decoder does so for every
-    input x anew; over all x as well, the sum is the number of inputs. So it says nothing of how
-    probable an input is.
+    Probabilities are summed. Over all texts of a length, the products of P(y_t | y_<t) add up to 1:
+    a language model gives a probability to every text. An encoder–decoder does so for every input x
+    again; over all x as well, the sum is the number of inputs. So it models no probability of x.
 
-    Question 13 asks for the difference that long inputs make. An RNN whose weights are small
-    forgets its first token exponentially; a window drops it; attention divides its weight among
-    the tokens, which costs 1/n. Where weights are large (std), an RNN need not forget, and the
-    check fails.
+    Question 13 is about long inputs. An RNN with small weights forgets its first token
+    exponentially; a window drops it; attention divides its weight among the tokens, which costs
+    1/n. With large weights (std), an RNN need not forget, and the check fails.
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)
     return Evidence(
         numbers=tuple(number for one in checked for number in one.numbers),
-        figure=_drawn(draw),
+        figure=_figure(draw),
         table=table(
             ["", "question", "answer", "checked by", "passes"],
             [
@@ -98,26 +96,40 @@ def _passes(checked: Checked) -> bool:
     return all(number.holds for number in checked.numbers)
 
 
-def _drawn(draw: Draw) -> Drawing:
+def _figure(draw: Draw) -> Figure:
     ids = draw.ids(8)
     maps = {
         "encoder": influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids),
         "decoder": influence(draw.model(DECODER).body, ids),
     }
-    with panels(3, height=2.5, width=7.6) as (figure, (*left, right)):
-        for axes, (name, seen) in zip(left, maps.items(), strict=True):
-            heat_map(axes, (seen / seen.amax(1, keepdim=True).clamp(min=1e-9)).numpy())
-            axes.set(title=name, xlabel="token that is changed")
-        left[0].set_ylabel("state that changes")
-        for name, curve in influence_curves(draw).items():
-            right.plot((curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12).numpy(), label=name)
-        right.set(yscale="log", ylim=(1e-8, 10), title="reach", xlabel="tokens ago")
-        right.axvline(NEAR, linestyle=":", color="C5", linewidth=1)
-        right.legend(fontsize=8)
-        return drawing(
-            figure,
-            "Which token changes which state: in an encoder each changes all, in a decoder only "
-            "its own and later ones. To the right, how far the first token reaches: with attention "
-            "to the end, in an RNN exponentially less, in a window four tokens.",
-            name="concepts",
-        )
+    reach = Chart(
+        series=[
+            series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
+            for name, curve in influence_curves(draw).items()
+        ],
+        lines=[Line(x=NEAR)],
+        title="reach",
+        x="tokens ago",
+        y="influence",
+        y_scale="log",
+        y_limits=(1e-8, 10),
+    )
+    return Figure(
+        panels=[
+            *(
+                heat_map(
+                    seen / seen.amax(1, keepdim=True).clamp(min=1e-9),
+                    title=name,
+                    x="changed token",
+                    y="changed state",
+                    unit="influence",
+                )
+                for name, seen in maps.items()
+            ),
+            reach,
+        ],
+        caption="Left and middle: influence of each token on each state. In an encoder each token "
+        "changes all states, in a decoder only its own and later ones. Right: influence of the "
+        "first token by distance. With attention it reaches the end, in an RNN it falls "
+        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
+    )

@@ -7,9 +7,9 @@ from regard.studies.recurrent.bottleneck import bottleneck
 from regard.studies.recurrent.encoder_gradient import encoder_gradient
 from regard.studies.recurrent.encodings import encodings
 from regard.studies.recurrent.fixed_windows import fixed_windows
-from regard.studies.recurrent.forcing import teacher_forcing
 from regard.studies.recurrent.one_way_or_both import one_way_or_both
 from regard.studies.recurrent.probing import probing
+from regard.studies.recurrent.roles_of_sequences import roles_of_sequences
 from regard.studies.recurrent.vanishing import vanishing_and_exploding
 from regard.studies.study import Study
 
@@ -21,6 +21,6 @@ STUDIES: tuple[Study[Any], ...] = (
     probing,
     encodings,
     encoder_gradient,
-    teacher_forcing,
+    roles_of_sequences,
     one_way_or_both,
 )

@@ -29,7 +29,7 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
 @study(
-    asked=["jhu-hw5 2.1", "jhu-hw5 2.2"],
+    asked=["jhu-hw5 2.1", "jhu-hw5 2.2.1", "jhu-hw5 2.2.2", "jhu-hw5 2.2.3", "jhu-hw5 2.2.4"],
     question="How does the gradient of each step's loss propagate through a recurrent network?",
     claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
     " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"
@@ -57,14 +57,18 @@ def backpropagation_through_time(
     Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
     (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
     """
-    network = _network(w_hx, w_hh, w_yh, activation)
-    inputs, labels = _tensors(x, y, network)
+    hx = _matrix("w_hx", w_hx)
+    d, d_in = hx.shape
+    yh = _matrix("w_yh", w_yh, width=d)
+    network = _network(hx, _matrix("w_hh", w_hh, d, d), yh, activation)
+    inputs = _matrix("x", x, width=d_in)
+    labels = _matrix("y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     differences = by_differences(network, inputs, labels)
     return Evidence(
         numbers=_compared(formula, measured, differences),
-        figure=computation_graph(len(inputs)),
+        figure=computation_graph(len(inputs), d_in, d, len(yh)),
         table=_written(formula),
     )
 
@@ -182,24 +186,9 @@ def _compared(
     )
 
 
-def _network(w_hx: Rows, w_hh: Rows, w_yh: Rows, activation: Activation) -> Network:
-    """The network with these weights, in float64.
-
-    Raises:
-        UserError: the sizes don't fit.
-    """
-    hx, hh, yh = (_matrix(*named) for named in (("w_hx", w_hx), ("w_hh", w_hh), ("w_yh", w_yh)))
-    d = len(hx)
-    for name, found, wanted in (
-        ("w_hh", tuple(hh.shape), (d, d)),
-        ("w_yh", tuple(yh.shape), (len(yh), d)),
-    ):
-        if found != wanted:
-            raise UserError(
-                f"backpropagation-through-time: {name}: is {found[0]}×{found[1]}, but w_hx gives "
-                f"states of {d} entries; make it {wanted[0]}×{wanted[1]}"
-            )
-    cell = _CELLS[activation](hx.shape[1], d).double()
+def _network(hx: Tensor, hh: Tensor, yh: Tensor, activation: Activation) -> Network:
+    """The network with these weights, without biases, in float64."""
+    cell = _CELLS[activation](hx.shape[1], len(hx)).double()
     cell.batch_first = True
     with torch.no_grad():
         for parameter in cell.parameters():
@@ -209,35 +198,23 @@ def _network(w_hx: Rows, w_hh: Rows, w_yh: Rows, activation: Activation) -> Netw
     return Network(cell, yh)
 
 
-def _tensors(x: Rows, y: Rows, network: Network) -> tuple[Tensor, Tensor]:
-    """Inputs and labels, a row for each step.
+def _matrix(
+    name: str, rows: Rows, height: int | None = None, width: int | None = None
+) -> Float[Tensor, "n m"]:
+    """A parameter in float64.
 
     Raises:
-        UserError: the sizes don't fit.
+        UserError: its rows differ in length, or it hasn't the size that fits the others.
     """
-    inputs, labels = _matrix("x", x), _matrix("y", y)
-    for name, rows, width in (
-        ("x", inputs, network.cell.get_parameter("weight_ih_l0").shape[1]),
-        ("y", labels, len(network.w_yh)),
-    ):
-        if rows.shape[1] != width:
-            raise UserError(
-                f"backpropagation-through-time: {name}: is {rows.shape[0]}×{rows.shape[1]}, but "
-                f"the weights ask for rows of {width}; make it {rows.shape[0]}×{width}"
-            )
-    if len(inputs) != len(labels):
-        raise UserError(
-            f"backpropagation-through-time: y: has {len(labels)} rows, but x has {len(inputs)}; "
-            "give one for each step"
-        )
-    return inputs, labels
-
-
-def _matrix(name: str, rows: Rows) -> Float[Tensor, "n m"]:
+    where = f"backpropagation-through-time: {name}"
     if len({len(row) for row in rows}) > 1 or not rows[0]:
+        raise UserError(f"{where}: rows are empty or differ in length; make them the same")
+    found = (len(rows), len(rows[0]))
+    wanted = (height or found[0], width or found[1])
+    if found != wanted:
         raise UserError(
-            f"backpropagation-through-time: {name}: rows are empty or differ in length; make them "
-            "the same"
+            f"{where}: is {found[0]}×{found[1]}, which doesn't fit w_hx or x; make it "
+            f"{wanted[0]}×{wanted[1]}"
         )
     return torch.tensor(rows, dtype=torch.float64)
 

@@ -1,58 +1,38 @@
 """A recurrent network as a graph without loops."""
 
-from collections.abc import Sequence
-
-from matplotlib.axes import Axes
-
-from regard.drawing import COLORS, INK, panels
-from regard.studies.finding import Drawing, drawing
+from regard.studies.figure import Arrow, Figure, Graph, Node
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
 """What a step computes, from below."""
-_DIGITS = "₀₁₂₃₄"
+_WEIGHTS = {"z": "W_hx", "h": "ψ", "o": "W_yh", "ŷ": "softmax"}
+"""What leads to a node from the one below it."""
+_DIGITS = "₀₁₂₃₄₅"
+_H = _LEVELS.index("h")
 
 
-def computation_graph(steps: int) -> Drawing:
-    """What each step computes, unrolled: at most five steps."""
-    with panels(height=4.6) as (figure, (axes,)):
-        axes.set(xlim=(-1.6, 2 * steps - 0.4), ylim=(-0.5, 6.5))
-        axes.set_axis_off()
-        _node(axes, (-1.2, 2), "h₀")
-        _node(axes, (steps - 1, 6), "J")
-        for t in range(steps):
-            _step(axes, t)
-            _arrow(axes, (2 * t, 5), (steps - 1, 6))
-        return drawing(
-            figure,
-            "The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ and "
-            "to that step's loss; from h another one leads to the z of the next step, with W_hh. "
-            "The losses add up to J. Gradients flow against the arrows.",
-            name="backpropagation-through-time",
-        )
-
-
-def _step(axes: Axes, t: int) -> None:
-    """The nodes of one step, and the arrows that lead to them."""
-    weights = {"z": "W_hx", "h": "ψ", "o": "W_yh", "ŷ": "softmax"}
-    for level, name in enumerate(_LEVELS):
-        place = (2.0 * t, float(level))
-        _node(axes, place, name + _DIGITS[t + 1])
-        if level:
-            _arrow(axes, (place[0], place[1] - 1), place)
-            axes.text(place[0] + 0.06, level - 0.5, weights.get(name, ""), fontsize=7, va="center")
-    _node(axes, (2 * t + 0.75, 5), "y" + _DIGITS[t + 1])
-    _arrow(axes, (2 * t + 0.75, 5), (2 * t, 5))
-    before = (2 * t - 2, 2) if t else (-1.2, 2)
-    _arrow(axes, before, (2 * t, 1), COLORS[1])
-    middle = (before[0] + 2 * t) / 2
-    axes.text(middle, 1.62, "W_hh", fontsize=7, color=COLORS[1], ha="left")
-
-
-def _node(axes: Axes, place: Sequence[float], name: str) -> None:
-    circle = {"boxstyle": "circle,pad=0.25", "facecolor": "none", "edgecolor": INK}
-    axes.text(place[0], place[1], name, ha="center", va="center", bbox=circle, fontsize=9)
-
-
-def _arrow(axes: Axes, start: Sequence[float], end: Sequence[float], color: str = INK) -> None:
-    style = {"arrowstyle": "->", "color": color, "shrinkA": 11, "shrinkB": 11, "linewidth": 0.9}
-    axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=style)
+def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Figure:
+    """Return what each step computes, unrolled: at most five steps, of states of width d."""
+    nodes = [Node(-1.2, _H, "h₀"), Node(steps - 1, len(_LEVELS), "J")]
+    arrows: list[Arrow] = []
+    before = 0
+    for t in range(steps):
+        first = len(nodes)
+        nodes += [Node(2 * t, level, x + _DIGITS[t + 1]) for level, x in enumerate(_LEVELS)]
+        nodes.append(Node(2 * t + 0.75, len(_LEVELS) - 1, "y" + _DIGITS[t + 1]))
+        arrows += [
+            Arrow(start=first + level - 1, end=first + level, label=_WEIGHTS.get(x, ""))
+            for level, x in enumerate(_LEVELS)
+            if level
+        ]
+        loss = first + len(_LEVELS) - 1
+        arrows += [Arrow(start=loss + 1, end=loss), Arrow(start=loss, end=1)]
+        arrows.append(Arrow(start=before, end=first + 1, label="W_hh", color=1))
+        before = first + _H
+    return Figure(
+        panels=[Graph(nodes=nodes, arrows=arrows)],
+        caption="The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ "
+        "and to that step's loss; from h another one, in color, leads to the z of the next step, "
+        "with W_hh. The losses add up to J. Gradients flow against the arrows. "
+        f"Shapes: x has {d_in} entries, z and h {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh "
+        f"{d}×{d}, W_yh {d_out}×{d}.",
+    )

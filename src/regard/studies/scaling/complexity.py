@@ -7,24 +7,14 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from matplotlib.ticker import LogLocator
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
-from regard.drawing import INK, panels
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_least,
-    drawing,
-    equal,
-    informational,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
 from regard.studies.study import study
 
 
@@ -40,7 +30,7 @@ class Part:
 
 
 @study(
-    asked=["jhu-hw5 3.1", "eecs182-transformers f", "eecs182-hw8 3", "eecs182-hw8 3.a.ii"],
+    asked=["jhu-hw5 3.1", "eecs182-transformers f", "eecs182-hw8 3.a.ii"],
     question="What does a layer of self-attention cost, and from which length on is it quadratic?",
     claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
     "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
@@ -110,7 +100,7 @@ def complexity(
             informational("the same, linear attention", exponent(lengths, linear)),
             informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
         ),
-        figure=_drawn(h, lengths, soft, linear),
+        figure=_figure(h, lengths, soft, linear),
         table=table(
             ["n", "multiplications", "of attention", "ms", "ms, linear attention"],
             [
@@ -200,37 +190,44 @@ def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
     return [torch.randn(shape, generator=generator) / math.sqrt(shape[1]) for shape in shapes]
 
 
-def _drawn(
+def _figure(
     h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
-) -> Drawing:
+) -> Figure:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    with panels(2) as (figure, (counts, times)):
-        counts.loglog(grid, 3 * grid * h**2, label="projections, 3nh²")
-        counts.loglog(grid, 2 * grid**2 * h, label="attention, 2n²h")
-        counts.loglog(grid, 3 * grid * h**2 + 2 * grid**2 * h, "--", color=INK, linewidth=1)
-        counts.axvline(1.5 * h, linestyle=":", color=INK, linewidth=1)
-        counts.set(title="multiplications", xlabel="n")
-        counts.legend()
-        for taken, name, color in ((soft, "softmax", "C1"), (linear, "linear kernel", "C2")):
-            slope = exponent(lengths, taken)
-            times.loglog(
-                lengths,
-                [1e3 * one for one in taken],
-                "o-",
-                color=color,
-                label=f"{name}, exponent {slope:.2f}",
-            )
-        times.set(title="milliseconds", xlabel="n")
-        times.set_xticks(lengths, [str(n) for n in lengths])
-        times.minorticks_off()
-        times.margins(y=0.2)
-        times.yaxis.set(major_locator=LogLocator(subs=(1, 3)), major_formatter="{x:g}")
-        times.legend(loc="upper left")
-        return drawing(
-            figure,
-            "Left: multiplications against the length n. Those of the projections rise in "
-            "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
-            "and their sum (dashed) turns from one to the other. Right: measured times, steep for "
-            "softmax and less so for a linear kernel.",
-            name="complexity",
+    times = [
+        series(
+            lengths,
+            [1e3 * one for one in taken],
+            f"{name}, exponent {exponent(lengths, taken):.2f}",
+            "line with dots",
         )
+        for name, taken in (("softmax", soft), ("linear kernel", linear))
+    ]
+    return Figure(
+        panels=[
+            Chart(
+                series=[
+                    series(grid, 3 * grid * h**2, "projections, 3nh²"),
+                    series(grid, 2 * grid**2 * h, "attention, 2n²h"),
+                    series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
+                ],
+                lines=[Line(x=1.5 * h, label="n = 1.5h")],
+                title="multiplications",
+                x="n",
+                x_scale="log",
+                y_scale="log",
+            ),
+            Chart(
+                series=times,
+                title="milliseconds",
+                x="n",
+                x_ticks=list(lengths),
+                x_scale="log",
+                y_scale="log",
+            ),
+        ],
+        caption="Left: multiplications against the length n. Those of the projections grow in "
+        "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
+        "and their sum (dashes) turns from one to the other. Right: measured times (dots), steep "
+        "for softmax and less so for a linear kernel.",
+    )

@@ -11,8 +11,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.drawing import INK, panels
-from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, Measurement, at_most, equal, table
 from regard.studies.study import Correction, Seed, study
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -58,7 +58,7 @@ class Spread:
 
 
 @study(
-    asked=["jhu-hw5 3.5"],
+    asked=["jhu-hw5 3.5.1", "jhu-hw5 3.5.2", "jhu-hw5 3.5.3"],
     question="Why are products of queries and keys divided by √h?",
     claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
     "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
@@ -126,7 +126,7 @@ def scale(
             ),
             at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
         ),
-        figure=_drawn(draw, n, scaled, plain),
+        figure=_figure(draw, n, scaled, plain),
         table=table(
             ["h", "entropy, scaled", "entropy, not", "gradient, scaled", "gradient, not"],
             [
@@ -159,31 +159,43 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
     return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
 
 
-def _drawn(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Drawing:
+def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Figure:
     measured = []
     for width in WIDTHS:
         query, key = draw.pairs(width, 1000)
         measured.append(float((query * key).sum(-1).var()))
-    with panels(3, height=2.9, width=7.6) as (figure, (variances, entropies, gradients)):
-        variances.loglog(WIDTHS, [draw.variance(h) for h in WIDTHS], color="C1", label="q·k")
-        variances.loglog(WIDTHS, measured, "o", color="C1", markersize=4)
-        variances.loglog(WIDTHS, [draw.variance(h) / h for h in WIDTHS], color="C0", label="q·k/√h")
-        shares = [v / h for v, h in zip(measured, WIDTHS, strict=True)]
-        variances.loglog(WIDTHS, shares, "o", color="C0", markersize=4)
-        variances.set(title="variance", xlabel="h")
-        variances.legend()
-        for axes, name in ((entropies, "entropy"), (gradients, "gradient")):
-            for spreads, color in ((plain, "C1"), (scaled, "C0")):
-                axes.semilogx(WIDTHS, [getattr(x, name) for x in spreads], "o-", color=color)
-            axes.set(title=name, xlabel="h")
-        entropies.axhline(math.log(n), linestyle=":", color=INK, linewidth=1)
-        entropies.set(ylim=(0, None))
-        gradients.set(ylim=(0, 1))
-        return drawing(
-            figure,
-            "Against the width h: the variance of products grows in proportion, that of products "
-            "divided by √h stays; the entropy of softmax over products falls from near ln n "
-            "(dotted) to near 0, and its gradient with it, while both stay where products are "
-            "divided. Lines of the variance: formula; dots: measured.",
-            name="scale",
-        )
+    predicted = [draw.variance(h) for h in WIDTHS]
+    variances = [
+        series(WIDTHS, predicted, "q·k", color=1),
+        series(WIDTHS, measured, style="dots", color=1),
+        series(WIDTHS, [v / h for v, h in zip(predicted, WIDTHS, strict=True)], "q·k/√h", color=0),
+        series(
+            WIDTHS, [v / h for v, h in zip(measured, WIDTHS, strict=True)], style="dots", color=0
+        ),
+    ]
+    entropies, gradients = (
+        [
+            series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
+            for color, spreads in ((1, plain), (0, scaled))
+        ]
+        for name in ("entropy", "gradient")
+    )
+    uniform = Line(y=math.log(n), label="ln n")
+    return Figure(
+        panels=[
+            Chart(series=variances, title="variance", x="h", x_scale="log", y_scale="log"),
+            Chart(
+                series=entropies,
+                lines=[uniform],
+                title="entropy",
+                x="h",
+                x_scale="log",
+                y_limits=(0, 1.1 * math.log(n)),
+            ),
+            Chart(series=gradients, title="gradient", x="h", x_scale="log", y_limits=(0, 1)),
+        ],
+        caption="Against the width h: the variance of products grows in proportion, that of "
+        "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
+        "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "
+        "divided by √h, both are constant.",
+    )

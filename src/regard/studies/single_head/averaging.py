@@ -9,9 +9,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.drawing import INK, panels
 from regard.explorer.look import look_at_attention
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, if_readable, table
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, at_most, equal, if_readable, table
 from regard.studies.study import study
 
 KEYS = (4, 10, 100, 1000)
@@ -44,7 +44,7 @@ def averaging(
             equal("weight of v_b", weights[1], predicted, within=1e-12),
             at_most("weight of all others", weights[2:].sum(), 0.01),
         ),
-        figure=_drawn(n, t),
+        figure=_figure(n, t),
         table=table(
             ["t", "each of the two", "all others"],
             [(s, pair_weight(n, s), 1 - 2 * pair_weight(n, s)) for s in (1.0, 2.0, 4.0, 8.0, 16.0)],
@@ -79,21 +79,26 @@ def pair_weight(n: int, t: float) -> float:
     return 1 / (2 + (n - 2) * math.exp(-t))
 
 
-def _drawn(n: int, t: float) -> Drawing:
+def _figure(n: int, t: float) -> Figure:
     lengths = [i / 4 for i in range(61)]
-    with panels() as (figure, (axes,)):
-        for i, count in enumerate(sorted({*KEYS, n})):
-            predicted = [1 - 2 * pair_weight(count, s) for s in lengths]
-            axes.plot(lengths, predicted, color=f"C{i}", label=f"{count} keys")
-            measured = [float(pair_weights(count, s)[2:].sum()) for s in lengths[::8]]
-            axes.plot(lengths[::8], measured, "o", color=f"C{i}", markersize=4)
-        axes.axhline(0.01, linestyle=":", color=INK, linewidth=1)
-        axes.axvline(t, linestyle=":", color=INK, linewidth=1)
-        axes.set(yscale="log", xlabel="t", ylabel="weight of all other values", ylim=(1e-6, 1.5))
-        axes.legend()
-        return drawing(
-            figure,
-            "The weight that values other than the two get falls exponentially with t; the more "
-            "keys, the later. Lines: formula; dots: measured. Dotted: a hundredth, and t.",
-            name="averaging",
-        )
+    curves = []
+    for i, count in enumerate(sorted({*KEYS, n})):
+        predicted = [1 - 2 * pair_weight(count, s) for s in lengths]
+        measured = [pair_weights(count, s)[2:].sum() for s in lengths[::8]]
+        curves += [
+            series(lengths, predicted, f"{count} keys", color=i),
+            series(lengths[::8], measured, style="dots", color=i),
+        ]
+    chart = Chart(
+        series=curves,
+        lines=[Line(y=0.01, label="a hundredth"), Line(x=t, label=f"t = {t:g}")],
+        x="t",
+        y="weight of all other values",
+        y_scale="log",
+        y_limits=(1e-6, 1.5),
+    )
+    return Figure(
+        panels=[chart],
+        caption="The weight of all values other than the two falls exponentially with t; the more "
+        "keys, the later. Lines: formula; dots: measured; dotted: a hundredth, and t.",
+    )

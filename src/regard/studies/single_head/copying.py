@@ -9,18 +9,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.drawing import INK, panels
 from regard.explorer.look import look_at_attention
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_least,
-    at_most,
-    drawing,
-    equal,
-    if_readable,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, at_least, at_most, equal, if_readable, table
 from regard.studies.study import Seed, study
 
 KEYS = (4, 10, 100, 1000)
@@ -30,7 +21,7 @@ DRAWS = 100
 
 
 @study(
-    asked=["practical-4 2.a"],
+    asked=["practical-4 2.a", "eecs182-disc8 2.d"],
     question="When does attention copy one of its values?",
     claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
     " get at most a hundredth of the weight: c ≈ v_j.",
@@ -65,7 +56,7 @@ def copying(
                 0.01,
             ),
         ),
-        figure=_drawn(n, m, drawn),
+        figure=_figure(n, m, drawn),
         table=table(
             ["keys", "margin that leaves a hundredth to the others"],
             [(count, math.log((count - 1) * 99)) for count in sorted({*KEYS, n})],
@@ -125,23 +116,26 @@ def least_weight(n: int, m: float) -> float:
     return 1 / (1 + (n - 1) * math.exp(-m))
 
 
-def _drawn(n: int, m: float, heads: RandomHeads) -> Drawing:
+def _figure(n: int, m: float, heads: RandomHeads) -> Figure:
     margins = [i / 4 for i in range(61)]
-    with panels() as (figure, (axes,)):
-        for i, count in enumerate(sorted({*KEYS, n})):
-            predicted = [1 - least_weight(count, s) for s in margins]
-            axes.plot(margins, predicted, color=f"C{i}", label=f"{count} keys")
-            if count == n:
-                measured = [float(copied(heads, s)[1].max()) for s in margins[::4]]
-                axes.plot(margins[::4], measured, "o", color=f"C{i}", markersize=4)
-        axes.axhline(0.01, linestyle=":", color=INK, linewidth=1)
-        axes.axvline(m, linestyle=":", color=INK, linewidth=1)
-        axes.set(yscale="log", xlabel="margin", ylabel="error of the copy", ylim=(1e-6, 1.5))
-        axes.legend()
-        return drawing(
-            figure,
-            "The error of the copy falls exponentially with the margin; the more keys, the later. "
-            f"Lines: the formula's bound; dots, all below their line: the largest error of {DRAWS} "
-            f"draws of {n} random keys. Dotted: a hundredth, and the margin.",
-            name="copying",
-        )
+    curves = []
+    for i, count in enumerate(sorted({*KEYS, n})):
+        predicted = [1 - least_weight(count, s) for s in margins]
+        curves.append(series(margins, predicted, f"{count} keys", color=i))
+        if count == n:
+            measured = [copied(heads, s)[1].max() for s in margins[::4]]
+            curves.append(series(margins[::4], measured, style="dots", color=i))
+    chart = Chart(
+        series=curves,
+        lines=[Line(y=0.01, label="a hundredth"), Line(x=m, label=f"margin {m:g}")],
+        x="margin",
+        y="error of the copy",
+        y_scale="log",
+        y_limits=(1e-6, 1.5),
+    )
+    return Figure(
+        panels=[chart],
+        caption="The error of the copy falls exponentially with the margin; the more keys, the "
+        f"later. Lines: bound of the formula; dots, all below their line: largest error of {DRAWS} "
+        f"draws of {n} random keys; dotted: a hundredth, and the margin.",
+    )

@@ -9,25 +9,16 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.drawing import heat_map, panels
 from regard.errors import UserError
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Table,
-    at_most,
-    drawing,
-    equal,
-    informational,
-    table,
-)
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
 _WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
-"""The course's x₁, x₂, x₃, and what it wishes for the first two, along u_a, u_b, u_c, u_d."""
+"""The course's x₁, x₂, x₃, and its targets for the first two, along u_a, u_b, u_c, u_d."""
 _ROUNDING = 1e-12
 
 
@@ -44,12 +35,12 @@ def designing(
     x: Annotated[
         Rows, Meta(min_length=1, max_length=8, description="inputs of your own, in brackets each")
     ] = _INPUTS,
-    wishes: Annotated[
+    targets: Annotated[
         Rows,
         Meta(
             min_length=1,
             max_length=8,
-            description="the wished output for each of them, in brackets; [] where all is welcome",
+            description="the target output for each of them, in brackets; [] for any",
         ),
     ] = _WISHES,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
@@ -60,21 +51,21 @@ def designing(
     u_b occurs only together with u_d or u_c. Every average of the three is at least √0.4·β away
     from u_b, and √0.5·β if u_d or u_c is added to x₂, whatever the weights.
 
-    An outer product uvᵀ answers u to whoever has a part v. So V keeps the wished part of an input
+    An outer product uvᵀ answers u to whoever has a part v. So V keeps the target part of an input
     and drops the rest; and Q says to whoever has u_a: look for u_d, and to whoever has u_d: look
     for u_c. What is looked for and what is found there are now different parts of an input.
 
-    The last number is about inputs and wishes of your own (at first the course's). If the inputs
+    The last number is about inputs and targets of your own (at first the course's). If the inputs
     are linearly independent there always is a head: each looks at itself, and V turns it into
     anything. If they aren't, a search is made; that it finds none is no proof. If equal inputs have
-    different wishes, or the wishes span more dimensions than the inputs, there is no head, and the
+    different targets, or the targets span more dimensions than inputs, there is no head, and the
     study says so.
     """
-    inputs, wished = _own(x, wishes)
+    inputs, desired = _own(x, targets)
     try:
-        head = design(inputs, wished, seed)
+        head = design(inputs, desired, seed)
     except UserError as impossible:
-        raise UserError(f"designing: wishes: {impossible}") from None
+        raise UserError(f"designing: targets: {impossible}") from None
     u_b = beta * _unit(1)
     bare = {part: _course_inputs(beta, part) for part in ("", "u_d", "u_c")}
     plain = Head(*(torch.eye(4, dtype=torch.float64),) * 3)
@@ -111,12 +102,12 @@ def designing(
                 _ROUNDING,
             ),
             at_most(
-                "your own wishes: largest error, over the largest wish",
-                error(head, inputs, wished) / _largest(wished),
+                "your own targets: largest error, over the largest target",
+                error(head, inputs, desired) / _largest(desired),
                 0.01,
             ),
         ),
-        figure=_drawn(without / beta, made / beta, head(inputs)),
+        figure=_figure(without / beta, made / beta, head(inputs)),
         table=_matrices(head),
     )
 
@@ -144,38 +135,38 @@ def _unit(i: int) -> Float[Tensor, "4"]:
     return torch.eye(4, dtype=torch.float64)[i]
 
 
-def _off(c: Float[Tensor, "4"], wish: Float[Tensor, "4"], beta: float) -> float:
+def _off(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) -> float:
     """Distance between an output and β times the target, divided by β."""
-    return float((c / beta - wish).norm())
+    return float((c / beta - target).norm())
 
 
-def _own(x: Rows, wishes: Rows) -> tuple[Float[Tensor, "n d"], dict[int, Float[Tensor, " e"]]]:
-    """Inputs, and the wishes for some of them.
+def _own(x: Rows, targets: Rows) -> tuple[Float[Tensor, "n d"], dict[int, Float[Tensor, " e"]]]:
+    """Inputs, and the targets for some of them.
 
     Raises:
-        UserError: their sizes don't fit, or there is no wish.
+        UserError: their sizes don't fit, or there is no target.
     """
-    if len(x) != len(wishes):
+    if len(x) != len(targets):
         raise UserError(
-            f"designing: wishes: {len(wishes)} for {len(x)} inputs; write one for each, [] for any"
+            f"designing: targets: {len(targets)} for {len(x)} inputs; write one each, [] for any"
         )
-    wished = {i: wish for i, wish in enumerate(wishes) if wish}
-    if not wished:
-        raise UserError("designing: wishes: all are empty; wish for one output at least")
-    for name, rows in (("x", x), ("wishes", tuple(wished.values()))):
+    desired = {i: target for i, target in enumerate(targets) if target}
+    if not desired:
+        raise UserError("designing: targets: all are empty; give one output at least")
+    for name, rows in (("x", x), ("targets", tuple(desired.values()))):
         if len({len(row) for row in rows}) > 1 or not 1 <= len(rows[0]) <= 8:
             raise UserError(
                 f"designing: {name}: rows of {', '.join(str(len(row)) for row in rows)} numbers; "
                 "write 1 to 8 in each, equally many"
             )
-    if not all(math.isfinite(entry) for row in (*x, *wishes) for entry in row):
-        raise UserError("designing: x and wishes: not all numbers are finite; write finite ones")
-    tensors = {i: torch.tensor(wish, dtype=torch.float64) for i, wish in wished.items()}
+    if not all(math.isfinite(entry) for row in (*x, *targets) for entry in row):
+        raise UserError("designing: x and targets: not all numbers are finite; write finite ones")
+    tensors = {i: torch.tensor(target, dtype=torch.float64) for i, target in desired.items()}
     return torch.tensor(x, dtype=torch.float64), tensors
 
 
-def _largest(wishes: Mapping[int, Float[Tensor, " e"]]) -> float:
-    return max(float(wish.norm()) for wish in wishes.values()) or 1.0
+def _largest(targets: Mapping[int, Float[Tensor, " e"]]) -> float:
+    return max(float(target.norm()) for target in targets.values()) or 1.0
 
 
 def _matrices(head: Head) -> Table:
@@ -195,29 +186,28 @@ def _vector(entries: Sequence[float]) -> str:
     return "[" + ", ".join(f"{entry:.4g}" for entry in entries) + "]"
 
 
-def _drawn(
+def _figure(
     without: Float[Tensor, "3 4"], made: Float[Tensor, "3 4"], own: Float[Tensor, "n e"]
-) -> Drawing:
-    course = ["u_a", "u_b", "u_c", "u_d"]
-    with panels(3, height=2.4) as (figure, axes):
-        for title, outputs, columns, axis in (
-            ("without matrices", without, course, axes[0]),
-            ("with the course's", made, course, axes[1]),
-            (
-                "for your own wishes",
-                own / (own.abs().max() or 1),
-                [str(e + 1) for e in range(own.shape[1])],
-                axes[2],
+) -> Figure:
+    parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
+    most = float(own.abs().max()) or 1.0
+    outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
+    entries = [str(e + 1) for e in range(own.shape[1])]
+    return Figure(
+        panels=[
+            heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
+            heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
+            heat_map(
+                own,
+                title="your own targets",
+                x="entry",
+                rows=outputs[: len(own)],
+                columns=entries,
+                most=most,
+                unit="output",
             ),
-        ):
-            heat_map(axis, outputs.numpy())
-            axis.set(title=title, xticks=range(len(columns)), xticklabels=columns)
-            axis.set(yticks=range(len(outputs)))
-            axis.set(yticklabels=[f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(len(outputs))])
-        return drawing(
-            figure,
-            "The outputs, a row each, in their parts; blue is positive, orange negative. Without "
-            "matrices c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ is u_b. On the "
-            "right the outputs of the head that was made for your own wishes.",
-            name="designing",
-        )
+        ],
+        caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
+        "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
+        "is u_b. Right: outputs of the head designed for your own targets.",
+    )

@@ -1,4 +1,4 @@
-"""A head made to order: matrices K, Q and V that give the wished outputs for given inputs."""
+"""A head made to order: matrices K, Q and V that give target outputs for given inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ class Head:
 
 
 def design(
-    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]], seed: int = 0
+    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]], seed: int = 0
 ) -> Head:
-    """A head whose output for input i is wishes[i]; what it gives for other inputs is free.
+    """A head whose output for input i is targets[i]; what it gives for other inputs is free.
 
     By outer products, up to rounding, where the inputs that differ are linearly independent. Else
     by a search, which need not succeed: measure what the head gives.
@@ -46,94 +46,96 @@ def design(
     Raises:
         UserError: no head can do it; says why.
     """
-    _refuse_impossible(inputs, wishes)
+    _refuse_impossible(inputs, targets)
     distinct, places = torch.unique(inputs, dim=0, return_inverse=True)
     if torch.linalg.matrix_rank(distinct) == len(distinct):
-        return _by_outer_products(distinct, places, wishes)
-    return _by_search(inputs, wishes, seed)
+        return _by_outer_products(distinct, places, targets)
+    return _by_search(inputs, targets, seed)
 
 
 def error(
-    head: Head, inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]]
+    head: Head, inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]]
 ) -> float:
     """Largest distance between an output and its target."""
     outputs = head(inputs)
-    return max(float((outputs[i] - wish).norm()) for i, wish in wishes.items())
+    return max(float((outputs[i] - target).norm()) for i, target in targets.items())
 
 
-def nearest_average(points: Float[Tensor, "n d"], wish: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+def nearest_average(
+    points: Float[Tensor, "n d"], target: Float[Tensor, " d"]
+) -> Float[Tensor, " d"]:
     """The weighted average of the points that is nearest to a target.
 
     No attention whose values are the points can come nearer. For weights w = sα ≥ 0, ‖Σ w_j
-    (p_j − wish)‖² is s² times what α is to minimise; the row of ones only keeps s from 0.
+    (p_j − target)‖² is s² times what α is to minimise; the row of ones only keeps s from 0.
     """
-    system = np.vstack([(points - wish).numpy().T, np.ones(len(points))])
-    target = np.zeros(len(system))
-    target[-1] = 1
-    weights = torch.from_numpy(nnls(system, target)[0])
+    system = np.vstack([(points - target).numpy().T, np.ones(len(points))])
+    ends_in_one = np.zeros(len(system))
+    ends_in_one[-1] = 1
+    weights = torch.from_numpy(nnls(system, ends_in_one)[0])
     return weights / weights.sum() @ points
 
 
 def _refuse_impossible(
-    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]]
+    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]]
 ) -> None:
-    for i, first in wishes.items():
-        for j, second in wishes.items():
+    for i, first in targets.items():
+        for j, second in targets.items():
             if i < j and inputs[i].equal(inputs[j]) and not first.equal(second):
                 raise UserError(
                     f"inputs {i + 1} and {j + 1} are equal, so that their queries and outputs are, "
-                    "but other outputs are wished; wish for the same, or tell the inputs apart"
+                    "but have different targets; give equal targets, or make the inputs different"
                 )
-    wished = torch.stack(list(wishes.values()))
-    given, asked = (int(torch.linalg.matrix_rank(x)) for x in (inputs, wished))
+    desired = torch.stack(list(targets.values()))
+    given, asked = (int(torch.linalg.matrix_rank(x)) for x in (inputs, desired))
     if asked > given:
         raise UserError(
-            f"the wishes span {asked} dimensions and the inputs {given}, which is the most that V "
-            "can make of averages of them; let the inputs span more, or wish for less"
+            f"the targets span {asked} dimensions and the inputs {given}, which is the most that V "
+            "can make of averages of them; let the inputs span more, or the targets fewer"
         )
 
 
 def _by_outer_products(
     distinct: Float[Tensor, "m d"],
     places: Int[Tensor, " n"],
-    wishes: Mapping[int, Float[Tensor, " e"]],
+    targets: Mapping[int, Float[Tensor, " e"]],
 ) -> Head:
-    """Every input looks at itself, and V makes of it what is wished.
+    """Every input looks at itself, and V maps it to its target.
 
     With vectors p_j that have the product 1 with input j and 0 with the others, K = I and
     Q = t Σ p_j p_jᵀ give score t to the input itself and 0 to the others, and V = Σ y_j p_jᵀ turns
     input j into y_j.
     """
     duals = torch.linalg.pinv(distinct).mT
-    wished = {int(places[i]): wish for i, wish in wishes.items()}
-    values = torch.stack(list(wished.values()))
+    desired = {int(places[i]): target for i, target in targets.items()}
+    values = torch.stack(list(desired.values()))
     return Head(
         query=LENGTH * duals.mT @ duals,
         key=torch.eye(distinct.shape[1], dtype=distinct.dtype),
-        value=values.mT @ duals[list(wished)],
+        value=values.mT @ duals[list(desired)],
     )
 
 
 def _by_search(
-    inputs: Float[Tensor, "n d"], wishes: Mapping[int, Float[Tensor, " e"]], seed: int
+    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]], seed: int
 ) -> Head:
-    """The best of several descents from random matrices, with inputs and wishes of size 1."""
+    """The best of several descents from random matrices, with inputs and targets of size 1."""
     size = float(inputs.abs().max()) or 1.0
-    wished = max(float(wish.abs().max()) for wish in wishes.values()) or 1.0
-    small = {i: wish / wished for i, wish in wishes.items()}
+    desired = max(float(target.abs().max()) for target in targets.values()) or 1.0
+    small = {i: target / desired for i, target in targets.items()}
     generator = torch.Generator().manual_seed(seed)
     heads = [_descent(inputs / size, small, generator) for _ in range(STARTS)]
     best = min(heads, key=lambda head: error(head, inputs / size, small))
-    return Head(best.query / size, best.key / size, best.value * wished / size)
+    return Head(best.query / size, best.key / size, best.value * desired / size)
 
 
 def _descent(
     inputs: Float[Tensor, "n d"],
-    wishes: Mapping[int, Float[Tensor, " e"]],
+    targets: Mapping[int, Float[Tensor, " e"]],
     generator: torch.Generator,
 ) -> Head:
-    d, wished = inputs.shape[1], torch.stack(list(wishes.values()))
-    shapes = ((d, d), (d, d), (wished.shape[1], d))
+    d, desired = inputs.shape[1], torch.stack(list(targets.values()))
+    shapes = ((d, d), (d, d), (desired.shape[1], d))
     matrices = [torch.randn(s, generator=generator, dtype=inputs.dtype) for s in shapes]
     for matrix in matrices:
         matrix.requires_grad_()
@@ -141,7 +143,7 @@ def _descent(
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        off = (Head(*matrices)(inputs)[list(wishes)] - wished).square().sum()
+        off = (Head(*matrices)(inputs)[list(targets)] - desired).square().sum()
         off.backward()
         return off
 

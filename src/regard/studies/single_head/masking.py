@@ -3,26 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Mask, Softmax
-from regard.drawing import INK, heat_map, panels
 from regard.errors import UserError
 from regard.explorer.look import look_at_attention
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_most,
-    drawing,
-    equal,
-    if_readable,
-    informational,
-    table,
-)
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, at_most, equal, if_readable, informational, table
 from regard.studies.study import Seed, study
 
 Lengths: TypeAlias = tuple[int, ...]
@@ -89,7 +79,7 @@ def masking(
                 for name, look in masks.items()
             ),
         ),
-        figure=_drawn(masks, row),
+        figure=_figure(masks, row),
         table=table(
             ["mask", "rows", "columns", "who is looked at"],
             [
@@ -201,20 +191,21 @@ def _score_zero(
     return Softmax().weights(query, blank)[..., hidden].mean()
 
 
-def _drawn(masks: Mapping[str, Look], row: int) -> Drawing:
-    named = {"encoder padding": "texts", "decoder padding": "texts"}
-    with panels(2, 2, height=5.0) as (figure, axes):
-        for axis, (name, look) in zip(axes, masks.items(), strict=True):
-            heat_map(axis, look.map().double().numpy())
-            rows, columns = look.map().shape
-            axis.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color=INK, linewidth=0.2)
-            axis.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color=INK, linewidth=0.2)
-            axis.set(title=name, xlabel="keys", ylabel=named.get(name, "queries"))
-        return drawing(
-            figure,
-            "Maps of what may be looked at. Above: of each text the real tokens, and not the "
-            f"padding behind them. Below, of text {row}: cross-attention, where all queries look "
-            "at all real tokens of the source; and the decoder's self-attention, a triangle that "
-            "ends where the padding begins.",
-            name="masking",
-        )
+def _figure(masks: Mapping[str, Look], row: int) -> Figure:
+    return Figure(
+        panels=[
+            heat_map(
+                look.map().double(),
+                title=name,
+                x="keys",
+                y="texts" if "padding" in name else "queries",
+                unit="1 = attended",
+            )
+            for name, look in masks.items()
+        ],
+        columns=2,
+        caption="Masks; a colored key is attended. Above: the real tokens of each text, without "
+        f"its padding. Below, for text {row}: cross-attention, where all queries attend to all "
+        "real tokens of the source; and self-attention of the decoder, a triangle that ends where "
+        "the padding begins.",
+    )

@@ -1,18 +1,30 @@
-"""Keys drawn around orthonormal means, as the course asks of one head and of two.
+"""The average of two values if the keys are noisy, by one head and by two.
 
-The values are the unit vectors: the output c is then the weights themselves.
+Keys are drawn around orthonormal means. The values are the unit vectors: the output c is then the
+weights themselves.
 """
 
 import math
 from typing import Annotated, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.finding import Measurement, equal
+from regard.studies.figure import Chart, Figure, Line, histogram, series
+from regard.studies.finding import (
+    Evidence,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    informational,
+    table,
+)
+from regard.studies.study import Seed, study
 
 A, B = 0, 1
 """The keys that are looked for."""
@@ -28,7 +40,178 @@ Stretch: TypeAlias = Annotated[
     float, Meta(gt=0, le=4, description="variance of k_a along its mean, beyond α")
 ]
 Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of all keys")]
-Seed: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32, description="seed of the draw")]
+
+
+@study(
+    asked=["practical-4 2.c.1", "practical-4 2.c.2", "eecs182-disc8 2.d"],
+    question="Does one head still average two values if the keys are noisy?",
+    claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
+    "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
+    formula=r"q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad "
+    r"s \to \frac{1}{1 + e^{-t (\gamma - 1)}}",
+)
+def noisy_keys_one_head(
+    n: Keys = 10,
+    t: Length = 8.0,
+    alpha: Noise = 1e-6,
+    stretch: Stretch = 0.5,
+    draws: Draws = 4000,
+    seed: Seed = 0,
+) -> Evidence:
+    """The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
+    Noise of variance α in every direction moves each score by t√(2α). That is little if t is far
+    below 1/√α; and t must be far above ln n, so that the other keys get no weight. Small noise
+    leaves room between the two.
+
+    Noise along the mean is another matter. If k_a is γ times as long as usual, its score is tγ and
+    that of k_b is t. Softmax doesn't see that both are large; it sees the difference t(γ − 1),
+    which is of the order of t. So the same long query that silences the other keys makes the head
+    choose: γ a little above 1 gives v_a, a little below 1 gives v_b. The average comes out right
+    only as the average over many draws.
+    """
+    query = toward(n, t, A, B)
+    alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
+    deviation = t * math.sqrt(2 * alpha)
+    c = attended(uneven, query)
+    s = attended(uneven[:, [A, B]], query)[:, 0]  # the other keys dropped
+    limit = torch.sigmoid(t * (uneven[:, A, A] - 1))
+    chosen = (s - 0.5).abs() > 0.4
+    return Evidence(
+        numbers=(
+            equal(
+                "deviation of the scores, keys alike",
+                (alike @ query - query).std(),
+                deviation,
+                within=4 * deviation / math.sqrt(2 * draws * n),
+            ),
+            at_most(
+                "weight outside of ½(v_a + v_b), keys alike, mean",
+                misplaced(attended(alike, query)).mean(),
+                0.02,
+            ),
+            at_most(
+                "weight of all other values, k_a varying, mean",
+                1 - c[:, [A, B]].sum(-1).mean(),
+                0.02,
+            ),
+            # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
+            # the slope of the sigmoid is ¼ at most.
+            at_most(
+                "largest difference of s from sigmoid(t(γ − 1))",
+                (s - limit).abs().max(),
+                6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
+            ),
+            share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch)),
+            at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),
+        ),
+        figure=_figure_of_one(alike[:500], t, alpha, s),
+        table=table(
+            ["t", "deviation of the scores, keys alike", "draws with s below 0.1 or above 0.9"],
+            [
+                (x, x * math.sqrt(2 * alpha), chosen_share(x, alpha, stretch))
+                for x in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)
+            ],
+        ),
+    )
+
+
+def chosen_share(t: float, alpha: float, stretch: float) -> float:
+    """How often s is below 0.1 or above 0.9, by the formula.
+
+    The difference of the two scores is normal, of variance t²(stretch + 4α).
+    """
+    return 2 * normal(-math.log(9) / (t * math.sqrt(stretch + 4 * alpha)))
+
+
+@study(
+    asked=["practical-4 2.d.1", "practical-4 2.d.2"],
+    question="What do two heads gain over one if the norm of a key varies?",
+    claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
+    "and its variance is at most a quarter of that of one head.",
+    formula=r"P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} "
+    r"\left(1 - \frac{\ln(n - 1)}{t}\right)\right)",
+)
+def noisy_keys_two_heads(
+    n: Keys = 10,
+    t: Length = 8.0,
+    alpha: Noise = 1e-6,
+    stretch: Stretch = 0.5,
+    draws: Draws = 4000,
+    seed: Seed = 0,
+) -> Evidence:
+    """Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
+    longer compete in one softmax. However long k_a is, the first head gives v_a as long as tγ
+    exceeds ln(n − 1); and the second head never sees k_a, which is orthogonal to its query.
+
+    The first head fails in two cases. If γ < 0, the key points the wrong way, and a longer query
+    makes it worse: Φ(−√2), 8 % of the draws, which the course lets us ignore. If γ lies between 0
+    and ln(n − 1)/t, the key is too short for this query, which the course doesn't mention; a
+    longer query mends that. When the first head fails it gives the average of the other values,
+    and the second still gives v_b: the output is half wrong, never all wrong.
+    """
+    alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
+    one, two = attended(uneven, toward(n, t, A, B)), two_heads(uneven, t)
+    finds = attended(uneven, toward(n, t, A))[:, A] > 0.5
+    gamma, even = uneven[:, A, A], evenly_drawn(stretch)
+    of_one = without_noise(even, toward(n, t, A, B))
+    of_two = (without_noise(even, toward(n, t, A)) + without_noise(even, toward(n, t, B))) / 2
+    return Evidence(
+        numbers=(
+            at_most(
+                "weight outside of ½(v_a + v_b), keys alike, mean",
+                misplaced(two_heads(alike, t)).mean(),
+                0.02,
+            ),
+            share("draws in which α_a > ½", finds, found_share(n, t, stretch)),
+            share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch))),
+            informational(
+                "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
+            ),
+            at_least(
+                "draws with at most a quarter of the weight outside, two heads",
+                (misplaced(two) < 0.25).double().mean(),
+                0.8,
+            ),
+            informational("the same, one head", (misplaced(one) < 0.25).double().mean()),
+            variance_number("variance of c, one head", one, of_one),
+            variance_number("variance of c, two heads", two, of_two),
+            at_most(
+                "variance of two heads over that of one",
+                distances(two).mean() / distances(one).mean(),
+                0.25,
+            ),
+        ),
+        figure=_figure_of_two(uneven, t, stretch, one, two),
+        table=table(
+            ["t", "draws in which α_a > ½, by the formula"],
+            [(x, found_share(n, x, stretch)) for x in (2.0, 4.0, 8.0, 16.0, 64.0, math.inf)],
+        ),
+    )
+
+
+def two_heads(keys: Float[Tensor, "draws n n"], t: float) -> Float[Tensor, "draws n"]:
+    """½(c₁ + c₂), draw by draw."""
+    n = keys.shape[-1]
+    return (attended(keys, toward(n, t, A)) + attended(keys, toward(n, t, B))) / 2
+
+
+def found_share(n: int, t: float, stretch: float) -> float:
+    """How often the first head gives v_a more than half of its weight, as α → 0."""
+    return normal((1 - math.log(n - 1) / t) / math.sqrt(stretch))
+
+
+def distances(c: Float[Tensor, "draws n"]) -> Float[Tensor, " draws"]:
+    """‖c − mean c‖², draw by draw; their mean is the variance of c."""
+    return (c - c.mean(0)).square().sum(-1)
+
+
+def variance_number(
+    name: str, c: Float[Tensor, "draws n"], predicted: Float[Tensor, "quantiles n"]
+) -> Measurement:
+    """The variance of c must be that of the formula, to within four standard errors."""
+    squares = distances(c)
+    error = float(squares.std()) / math.sqrt(len(squares))
+    return equal(name, squares.mean(), distances(predicted).mean(), within=4 * error)
 
 
 def noisy_keys(
@@ -92,3 +275,80 @@ def share(name: str, happened: Bool[Tensor, " draws"], p: float) -> Measurement:
 def normal(x: float) -> float:
     """Φ, the distribution function of the normal distribution."""
     return math.erfc(-x / math.sqrt(2)) / 2
+
+
+def _figure_of_one(
+    alike: Float[Tensor, "draws n n"], t: float, alpha: float, s: Float[Tensor, " draws"]
+) -> Figure:
+    n, lengths = alike.shape[-1], np.geomspace(0.5, 10_000, 30)
+    errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
+    return Figure(
+        panels=[
+            Chart(
+                series=[series(lengths, errors, style="line with dots")],
+                lines=[
+                    Line(x=math.log(n), label="ln n"),
+                    Line(x=1 / math.sqrt(alpha), label="1/√α"),
+                ],
+                title="keys alike",
+                x="t",
+                y="weight outside of the average",
+                x_scale="log",
+                y_scale="log",
+            ),
+            Chart(
+                series=[histogram(s, [i / 20 for i in range(21)], color=1)],
+                title="the norm of k_a varies",
+                x="s, the share of v_a",
+                y="draws",
+            ),
+        ],
+        caption="Left: if all keys have the same noise, the average is right for queries between "
+        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
+        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
+    )
+
+
+def _figure_of_two(
+    keys: Float[Tensor, "draws n n"],
+    t: float,
+    stretch: float,
+    one: Float[Tensor, "draws n"],
+    two: Float[Tensor, "draws n"],
+) -> Figure:
+    n, lengths, bins = keys.shape[-1], np.geomspace(1, 100, 60), [i / 20 for i in range(13)]
+    curves = []
+    for i, count in enumerate(sorted({4, n, 100})):
+        predicted = [found_share(count, x, stretch) for x in lengths]
+        curves.append(series(lengths, predicted, f"{count} keys", color=i))
+        if count == n:
+            found = [attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]]
+            measured = [each.double().mean() for each in found]
+            curves.append(series(lengths[::6], measured, style="dots", color=i))
+    return Figure(
+        panels=[
+            Chart(
+                series=[
+                    histogram(misplaced(one), bins, "one head"),
+                    histogram(misplaced(two), bins, "two heads"),
+                ],
+                x="weight outside of the average",
+                y="draws",
+            ),
+            Chart(
+                series=curves,
+                lines=[
+                    Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
+                    Line(x=t, label=f"t = {t:g}"),
+                ],
+                x="t",
+                y="draws in which α_a > ½",
+                x_scale="log",
+                y_limits=(0, 1),
+            ),
+        ],
+        caption="Left: histograms of the weight outside of the average; with one head most draws "
+        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
+        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
+        "keys; dotted: the limit, and t.",
+    )

@@ -2,16 +2,15 @@
 
 from typing import Annotated, TypeAlias
 
-import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.drawing import COLORS, INK, panels
 from regard.errors import UserError
 from regard.explorer.look import look_at_attention
-from regard.studies.finding import Drawing, Evidence, at_least, drawing, equal, if_readable, table
+from regard.studies.figure import Chart, Figure, bars
+from regard.studies.finding import Evidence, at_least, equal, if_readable, table
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -22,7 +21,7 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 
 @study(
-    asked=["eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
+    asked=["eecs182-disc8 1.c", "eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
     question="What does a head compute for the second of three states, step by step?",
     claim="Softmax over these scores equals argmax: the largest score gets all the weight "
     "except a billionth, and the output is its value.",
@@ -62,7 +61,7 @@ def products(
             ),
             at_least("largest weight by softmax", weights.max(), 1 - 1e-9),
         ),
-        figure=_drawn(scores, weights),
+        figure=_figure(scores, weights),
         table=table(
             ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
             [
@@ -126,17 +125,13 @@ def _vector(x: Tensor) -> str:
     return "[" + ", ".join(f"{entry:g}" for entry in x.tolist()) + "]"
 
 
-def _drawn(scores: Tensor, weights: Tensor) -> Drawing:
-    with panels(2, height=2.8) as (figure, (left, right)):
-        places = np.arange(1, len(scores) + 1)
-        left.bar(places, scores.numpy(), color=COLORS[0], width=0.6)
-        left.axhline(0, color=INK, linewidth=0.8)
-        left.set(title="scores", xlabel="state", xticks=places)
-        right.bar(places, weights.numpy(), color=COLORS[1], width=0.6)
-        right.set(title="weights by softmax", xlabel="state", xticks=places, ylim=(0, 1.05))
-        shown = ", ".join(f"{score:g}" for score in scores.tolist())
-        return drawing(
-            figure,
-            f"Bars of the scores {shown}, and of the weights that softmax makes of them.",
-            name="products",
-        )
+def _figure(scores: Tensor, weights: Tensor) -> Figure:
+    names = [f"state {j + 1}" for j in range(len(scores))]
+    shown = ", ".join(f"{score:g}" for score in scores.tolist())
+    return Figure(
+        panels=[
+            Chart(bars=[bars(scores)], names=names, title="scores"),
+            Chart(bars=[bars(weights, color=1)], names=names, title="weights", y_limits=(0, 1.05)),
+        ],
+        caption=f"Left: the scores {shown}. Right: the weights, softmax of these scores.",
+    )

@@ -1,4 +1,4 @@
-"""Labels that a text brings along."""
+"""Labels from raw text: next tokens and masked tokens."""
 
 import math
 from typing import Annotated
@@ -8,13 +8,12 @@ from jaxtyping import Float
 from msgspec import Meta
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, RowFormat
+from regard.data.batch import Batch, RowFormat, sequential_batches
 from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
-from regard.data.sampler import sequential_batches
-from regard.drawing import COLORS, INK, panels
-from regard.studies.finding import Drawing, Evidence, Measurement, at_most, drawing, equal, table
-from regard.studies.study import study
+from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
@@ -28,9 +27,9 @@ TEXT = (
     "evening the whole harbour was full of little boats made of paper."
 )
 MASK, FIRST = 1, 2
-"""The ids of the mask, and of the first character."""
+"""Ids of the mask and of the first character."""
 FATES = ("⁇", "another", "itself")
-"""What stands where a token was chosen."""
+"""What a chosen token is replaced by."""
 
 
 @study(
@@ -46,17 +45,18 @@ def free_labels(
     text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
     masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
     draws: Annotated[int, Meta(ge=10, le=400, description="times that tokens are chosen")] = 200,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the choices")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
-    """Nobody marks up a novel, but whoever hides a part of it knows what was there. Shifted by one,
-    the text is the list of right answers for a model that reads from the left: n tokens give
-    n − 1 labels. For a model that reads from both sides, some tokens are chosen; of these, four
-    fifths become ⁇, a tenth becomes a token drawn at random (which may happen to be the right
-    one), and a tenth stays, so that no token can be trusted as it stands (Devlin et al., 2019).
+    """A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
+    text is the list of right answers for a model that reads from the left: n tokens give n − 1
+    labels. For a model that reads from both sides, some tokens are chosen. Of these, four fifths
+    become ⁇, a tenth becomes a random token (which may happen to be the right one), and a tenth
+    stays, so that the model can't rely on any token (Devlin et al., 2019).
 
-    That the labels teach something is seen by the simplest of models: it counts which character
-    follows which in three quarters of the text, and predicts the last quarter. A text of random
-    letters has labels too, but there is nothing to learn from them.
+    The simplest of models shows that the labels are useful: it counts which character follows which
+    in three quarters of the text, and predicts the last quarter. A text of random letters has
+    labels too, but there is nothing to learn from them. `linear-probe` shows what a Transformer
+    learns from such labels.
     """
     tokenizer = train_tokenizer(CharactersConfig(), [text])
     document = tokenizer.encode(text)
@@ -73,34 +73,32 @@ def free_labels(
         numbers=(
             equal("next-token labels", examples.n_targets, len(document) - 1),
             equal(
-                "of them the token that follows in the text",
+                "share of them that is the next token of the text",
                 np.mean(examples.labels[0].numpy() == document[1:]),
                 1,
             ),
             equal("masked-token labels a draw", (labels != IGNORE).sum() / draws, chosen),
             equal(
-                "of them the token that stood there",
+                "share of them that is the masked token",
                 np.mean((labels == document)[labels != IGNORE]),
                 1,
             ),
             *_fates(document, masked, tokenizer.size),
-            at_most(
-                "loss on what was kept back, against a guess", losses["pairs"], losses["guess"]
-            ),
+            at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"]),
         ),
-        figure=_drawn(losses),
-        table=table(["objective", "reads", "is to tell"], _shown(tokenizer, document, masked[0])),
+        figure=_figure(losses),
+        table=table(["objective", "input", "labels"], _shown(tokenizer, document, masked[0])),
     )
 
 
 def next_tokens(document: list[int]) -> Batch:
-    """The next-token labels of a document, all in one row."""
+    """Return the next-token labels of a document in one row."""
     whole = Documents([document], RowFormat(len(document) - 1, 0))
     return next(sequential_batches(whole, 1))
 
 
 def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) -> list[float]:
-    """The shares of chosen tokens that became ⁇, another token, or stayed."""
+    """Return the shares of chosen tokens that became ⁇, another token, or stayed."""
     ids, labels = (np.array(rows) for rows in zip(*masked, strict=True))
     shown = ids[labels != IGNORE]
     there = np.broadcast_to(document, ids.shape)[labels != IGNORE]
@@ -109,7 +107,7 @@ def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) 
 
 
 def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
-    """Mean loss in nats on the last quarter, of guessing and of counts in what comes before."""
+    """Return the mean loss in nats on the last quarter: of a guess, and of counts before it."""
     cut = len(document) * 3 // 4
     seen, unseen = next_tokens(document[:cut]), next_tokens(document[cut:])
     follows = _counts(seen, vocabulary)
@@ -128,13 +126,13 @@ def _counts(batch: Batch, vocabulary: int) -> Float[np.ndarray, "before after"]:
 
 
 def _loss(counts: Float[np.ndarray, "before after"], batch: Batch) -> float:
-    """Of predicting by counts, of which each has one added."""
+    """Mean loss of predicting by counts, each plus one."""
     chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
     return float(-np.log(chances[_places(batch)]).mean())
 
 
 def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and their labels, numbered without the special ones."""
+    """Tokens and labels, numbered without special tokens."""
     ids, labels = batch.input_ids[0], batch.labels[0]
     return ids.numpy() - FIRST, labels.numpy() - FIRST
 
@@ -142,13 +140,13 @@ def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
 def _fates(
     document: list[int], masked: list[tuple[list[int], list[int]]], size: int
 ) -> list[Measurement]:
-    """The shares of what stands where a token was chosen, and what they should be."""
+    """Shares of the replacements of chosen tokens, with their expected values."""
     n = sum(label != IGNORE for _, labels in masked for label in labels)
     lucky = 0.1 / (size - FIRST)
     shares = (0.8, 0.1 - lucky, 0.1 + lucky)
     errors = [math.sqrt(share * (1 - share) / n) for share in shares]
     return [
-        equal(f"shown there: {fate}", measured, share, within=4 * error + 1e-12)
+        equal(f"replaced by: {fate}", measured, share, within=4 * error + 1e-12)
         for fate, measured, share, error in zip(
             FATES, fate_shares(document, masked), shares, errors, strict=True
         )
@@ -158,7 +156,7 @@ def _fates(
 def _shown(
     tokenizer: Tokenizer, document: list[int], masked: tuple[list[int], list[int]], n: int = 40
 ) -> list[tuple[str, str, str]]:
-    """The beginning of an example of each kind."""
+    """Beginning of an example of each kind."""
     ids, labels = masked
     told = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in labels[:n])
     return [
@@ -167,15 +165,16 @@ def _shown(
     ]
 
 
-def _drawn(losses: dict[str, float]) -> Drawing:
-    with panels(height=2.6) as (figure, (axes,)):
-        axes.bar(list(losses), list(losses.values()), color=COLORS[0], width=0.5)
-        axes.axhline(losses["guess"], linestyle=":", color=INK, linewidth=1)
-        axes.set(ylabel="loss a character, in nats")
-        shown = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())
-        return drawing(
-            figure,
-            f"Bars of the loss on the last quarter of the text, which was kept back: {shown}. "
-            "Single tokens: by how often each occurs before; pairs: by what follows what.",
-            name="free-labels",
-        )
+def _figure(losses: dict[str, float]) -> Figure:
+    chart = Chart(
+        bars=[bars(losses.values())],
+        names=list(losses),
+        lines=[Line(y=losses["guess"])],
+        y="loss a character, in nats",
+    )
+    return Figure(
+        panels=[chart],
+        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
+        "frequency of each character before it (single tokens) and by what follows what (pairs). "
+        "Dotted: all characters equally likely.",
+    )

@@ -1,9 +1,9 @@
-"""Masks that keep their place, and masks that don't."""
+"""Masks with and without their position."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from regard.data import IGNORE
 from regard.data.masked import mask_all
-from regard.drawing import heat_map, panels
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, MaskedLanguageModel
 from regard.models.config import (
@@ -24,17 +23,10 @@ from regard.models.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    at_least,
-    at_most,
-    drawing,
-    informational,
-    table,
-)
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, at_least, at_most, informational, table
 from regard.studies.random_models import untrained
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
@@ -45,9 +37,9 @@ KINDS: dict[Kind, PositionsConfig] = {
     "rotary": RotaryConfig(),
 }
 ROUNDING, SEEN = 1e-10, 0.01
-"""More than float64 rounds off scores of about 1, and a difference that could be read off them."""
+"""Bounds of rounding in float64 for scores of about 1, and of a visible difference."""
 DRAWN = 12
-"""Masks, at most."""
+"""Most masks in the figure."""
 
 
 @study(
@@ -60,23 +52,23 @@ DRAWN = 12
     r"z_i = e_{mask} + p_i \ne z_j",
 )
 def masked_autoencoder(
-    text: Annotated[str, Meta(min_length=1, max_length=1000, description="what is read")] = (
+    text: Annotated[str, Meta(min_length=1, max_length=1000, description="input text")] = (
         "the man chased the dog and the dog chased the cat"
     ),
     masking: Annotated[float, Meta(gt=0, lt=1, description="share of words to hide")] = 0.4,
     positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and masks")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
-    """A masked autoencoder predicts the token of each mask from both sides. Masks have
-    one embedding, so that only their position tells one from another. Take that away too, and all
-    masks bring the same query, gather the same from all others, and end as the same vector.
+    """A masked autoencoder predicts the token of each mask from both sides. All masks have the same
+    embedding, so that only their position distinguishes them. Without it, all masks have the same
+    query, gather the same from all other tokens, and end as the same vector.
 
-    The best that one vector can say of all masks is how often each of the hidden words occurs:
-    its loss is never below their entropy, however long it is trained.
+    The best prediction of one vector for all masks is the frequency of each hidden word: its loss
+    is never below their entropy, however long it is trained.
 
     Rotary positions can't be masked in this way. They are in no token's vector but in the products
-    of queries and keys, and a mask keeps its place among the others.
+    of queries and keys, so a mask keeps its position.
     """
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
@@ -91,12 +83,16 @@ def masked_autoencoder(
             at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING),
             at_least("gap between masks, positions kept", gap(kept), SEEN),
             at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
-            at_most("the same in a causal model", sees_the_end(causal, row), ROUNDING),
+            at_most(
+                "first output of a causal model, after the same",
+                sees_the_end(causal, row),
+                ROUNDING,
+            ),
             informational("least loss a mask, positions dropped too, in nats", entropy(behind)),
         ),
-        figure=_drawn(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
+        figure=_figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
         table=table(
-            ["place", "hidden word", "gap to the first mask", "the same, positions dropped too"],
+            ["position", "hidden word", "gap to the first mask", "positions dropped too"],
             [
                 (place + 1, word, gap(kept[[0, i]]), gap(dropped[[0, i]]))
                 for i, (place, word) in enumerate(
@@ -109,7 +105,7 @@ def masked_autoencoder(
 
 @contextmanager
 def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterator[None]:
-    """Hidden tokens get no position vector, if the model has any."""
+    """Give hidden tokens no position vector, if the model has any."""
     if model.body.absolute is None:
         yield
         return
@@ -125,25 +121,25 @@ def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterato
 
 
 def gap(scores: Float[Tensor, "masks vocabulary"]) -> float:
-    """How far apart the scores of one token are, at most, from mask to mask."""
+    """Return the largest difference between masks in the score of one token."""
     return float((scores.amax(0) - scores.amin(0)).max())
 
 
 def sees_the_end(model: MaskedLanguageModel | LanguageModel, row: Int[Tensor, "1 n"]) -> float:
-    """How much the first output changes where the last word does."""
+    """Return the change of the first output when the last word changes."""
     other = row.clone()
     other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
     return float((model(other) - model(row))[0, 0].abs().max())
 
 
 def entropy(words: list[str]) -> float:
-    """Of how often each word occurs, in nats."""
+    """Return the entropy of the words' frequencies, in nats."""
     shares = np.unique(words, return_counts=True)[1] / len(words)
     return float(-(shares * np.log(shares)).sum())
 
 
 def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int], list[int]]:
-    """A text's words, some of them hidden, and what is behind the masks.
+    """Ids of a text with some words masked, and labels at the masks.
 
     Raises:
         UserError: fewer than two words are hidden.
@@ -156,7 +152,7 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
     if masks < 2:
         raise UserError(
             f"masked-autoencoder: a share of {masking:g} of {len(ids)} words hides "
-            f"{masks}, and two are to be compared: take a larger share, or a longer text"
+            f"{masks}, and at least two are compared; choose a larger share, or a longer text"
         )
     return tokenizer, ids, labels
 
@@ -164,49 +160,41 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
 def bidirectional(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> MaskedLanguageModel:
-    config = EncoderConfig(
-        context_length=max(n, 8),
-        n_layers=layers,
-        n_heads=4,
-        d_model=32,
-        dropout=0.0,
-        positions=positions,
-    )
+    config = EncoderConfig(**_sizes(n, layers, positions))
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
 
 
 def _causal(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> LanguageModel:
-    config = DecoderConfig(
-        context_length=max(n, 8),
-        n_layers=layers,
-        n_heads=4,
-        d_model=32,
-        dropout=0.0,
-        positions=positions,
-    )
+    config = DecoderConfig(**_sizes(n, layers, positions))
     return untrained(partial(LanguageModel, config, vocabulary), seed)
 
 
-def _drawn(
+def _sizes(n: int, layers: int, positions: PositionsConfig) -> dict[str, Any]:
+    sizes = {"context_length": max(n, 8), "n_layers": layers, "n_heads": 4, "d_model": 32}
+    return sizes | {"dropout": 0.0, "positions": positions}
+
+
+def _figure(
     kept: Float[Tensor, "masks vocabulary"],
     dropped: Float[Tensor, "masks vocabulary"],
     behind: list[str],
-) -> Drawing:
-    with panels(2, height=2.6) as (figure, axes):
-        for each, scores, title in zip(
-            axes, (kept, dropped), ("positions kept", "positions dropped too"), strict=True
-        ):
-            chances = scores.softmax(-1)
-            heat_map(each, (chances / chances.max()).numpy())
-            each.set(title=title, xlabel="token")
-            each.set_yticks(range(len(behind)), behind)
-        axes[0].set_ylabel("mask of")
-        same = "the same" if gap(dropped) < ROUNDING else "not the same"
-        return drawing(
-            figure,
-            "Two heat maps of what is predicted for each mask, a row a mask. With positions the "
-            f"rows differ; with the positions dropped too they are {same}.",
-            name="masked-autoencoder",
-        )
+) -> Figure:
+    same = "the same" if gap(dropped) < ROUNDING else "not the same"
+    return Figure(
+        panels=[
+            heat_map(
+                scores.softmax(-1),
+                title=title,
+                x="predicted token",
+                y="mask of",
+                rows=behind,
+                most=float(scores.softmax(-1).max()),
+                unit="probability",
+            )
+            for scores, title in ((kept, "positions kept"), (dropped, "positions dropped too"))
+        ],
+        caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
+        f"the positions dropped too they are {same}.",
+    )

@@ -1,4 +1,4 @@
-"""How many inputs a node holds after some layers of argmax attention."""
+"""Receptive field of layers of argmax attention."""
 
 import math
 from functools import cache
@@ -11,16 +11,16 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.drawing import INK, panels
-from regard.studies.finding import Drawing, Evidence, at_most, drawing, equal, table
-from regard.studies.study import Correction, study
+from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.finding import Evidence, at_most, equal, table
+from regard.studies.study import Correction, Seed, study
 
 TRIALS = 20
 """Draws of random pointers."""
 
 
 class Size(NamedTuple):
-    """Of a field that is random."""
+    """Size of a random receptive field."""
 
     mean: float
     deviation: float
@@ -39,9 +39,9 @@ class Size(NamedTuple):
         Correction(
             course="eecs182-transformers",
             says="After n layers the receptive field has size 2ⁿ with one head, (k + 1)ⁿ with k.",
-            right="So many paths end in a node; the inputs that they begin at are as many at most, "
-            "and fewer where paths meet. And these are the inputs whose content arrives: which "
-            "key wins depends on all keys, so that any input can change what a node points to.",
+            right="This is the number of paths that end in a node. They begin at no more inputs, "
+            "and at fewer where paths meet. These are the inputs whose content arrives; which key "
+            "wins depends on all keys, so that any input can change a node's pointer.",
         )
     ],
 )
@@ -54,20 +54,19 @@ def receptive_field(
     attention: Annotated[
         Literal["argmax", "softmax"], Meta(description="how a head attends to keys")
     ] = "argmax",
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random pointers")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
-    """A head with argmax hands on the value of one key. Together with its residual a node then
-    holds what it held and what k others held: k + 1 times as much as before, at most. What is
-    counted here is what arrives if each input is marked by a coordinate of its own, so that the
-    last state tells by how many paths each input came.
+    """A head with argmax passes on the value of one key. With the residual, a node then depends on
+    its own inputs and on those of k others: at most k + 1 times as many as before. Here each input
+    is marked by its own coordinate, so that the last state counts the paths from each input.
 
-    If the heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places on, the places are the
-    digits of a number in base k + 1, and no two paths begin at the same input. Pointers drawn at
-    random meet: given m inputs, mk draws from N add those that weren't there yet, and the number
-    that is expected after n layers follows step by step from this.
+    If the heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead, the places are the
+    digits of a number in base k + 1, and no two paths begin at the same input. Random pointers
+    coincide: given m inputs, mk draws from N add only those that are new, and the expected number
+    after n layers follows step by step.
 
-    That is about content. The choice of a key is another matter: changed enough, the key of any
-    input at all wins.
+    This is about content. The choice of a key is another matter: the key of any input wins if it
+    changes enough.
     """
     bound = (heads + 1) ** layers
     draw = torch.Generator().manual_seed(seed)
@@ -89,9 +88,9 @@ def receptive_field(
                 # The mean over nodes, which share pointers, varies less than a single node.
                 within=4 * expected.deviation / math.sqrt(TRIALS),
             ),
-            equal("inputs whose key can turn a pointer", turners(inputs), inputs),
+            equal("inputs whose key can change a pointer", turners(inputs), inputs),
         ),
-        figure=_drawn(layers, inputs),
+        figure=_figure(layers, inputs),
         table=table(
             ["heads", "layers", "paths", "planted", "random, expected"],
             [
@@ -104,7 +103,7 @@ def receptive_field(
 
 
 def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers heads n"]:
-    """Head h of layer l points h(k + 1)^(l − 1) places on, round the end."""
+    """Return pointers of head h in layer l to h(k + 1)^(l − 1) places ahead, modulo n."""
     layer, head = torch.arange(layers)[:, None, None], torch.arange(1, heads + 1)[:, None]
     return (torch.arange(n) + head * (heads + 1) ** layer) % n
 
@@ -112,7 +111,7 @@ def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers hea
 def paths(
     pointers: Int[Tensor, "layers heads n"], attention: Literal["argmax", "softmax"]
 ) -> Float[Tensor, "n n"]:
-    """By how many paths each input (column) comes to each node (row).
+    """Return the number of paths from each input (column) to each node (row).
 
     Keys are unit vectors, and a query is the key that it points to. Inputs are marked by unit
     vectors too; each layer adds to them what its heads gather.
@@ -125,12 +124,12 @@ def paths(
 
 
 def field(marks: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
-    """How many inputs come to each node."""
+    """Return the number of inputs of each node."""
     return marks.gt(0).sum(-1).double()
 
 
 def turners(n: int) -> int:
-    """How many of n inputs draw a pointer to themselves by another key: twice the query."""
+    """Return how many of n inputs win a pointer by another key: twice the query."""
     units = torch.eye(n, dtype=torch.float64)
     keys = units.repeat(n, 1, 1)
     keys[range(n), range(n)] = 2 * units[0]
@@ -139,7 +138,7 @@ def turners(n: int) -> int:
 
 
 def random_sizes(heads: int, layers: int, n: int) -> list[Size]:
-    """Of a node's field after each layer with random pointers, exactly."""
+    """Return the exact size of a node's field after each layer with random pointers."""
     grown, sizes = _growth(heads, n), np.arange(n + 1)
     chances = np.eye(n + 1)[1]
     found = []
@@ -152,7 +151,7 @@ def random_sizes(heads: int, layers: int, n: int) -> list[Size]:
 
 @cache
 def _growth(heads: int, n: int) -> Float[np.ndarray, "before after"]:
-    """The chance of each size after m nodes have drawn m·heads others of n, with replacement."""
+    """Probability of each size after m nodes drew m·heads others of n, with replacement."""
     chances = np.eye(n + 1)
     new = 1 - np.arange(n + 1) / n
     for drawn in range(n * heads):
@@ -168,22 +167,27 @@ def _planted(heads: int, layers: int, n: int) -> int:
     return int(field(paths(planted_pointers(heads, layers, n), "argmax")).max())
 
 
-def _drawn(layers: int, inputs: int) -> Drawing:
-    depth = np.arange(1, layers + 1)
-    with panels() as (figure, (axes,)):
-        for k in (1, 2, 3):
-            color = f"C{k - 1}"
-            axes.plot(depth, (k + 1.0) ** depth, color=color, label=f"k = {k}: paths")
-            reached = [_planted(k, int(n), inputs) for n in depth]
-            axes.plot(depth, reached, "o", color=color, label="planted pointers")
-            expected = [size.mean for size in random_sizes(k, layers, inputs)]
-            axes.plot(depth, expected, "x--", color=color, label="random pointers")
-        axes.axhline(inputs, linestyle=":", color=INK, linewidth=1)
-        axes.set(yscale="log", xlabel="layers", ylabel="inputs of a node", xticks=depth)
-        axes.legend(fontsize=8, ncols=3)
-        return drawing(
-            figure,
-            "Inputs that a node holds, by layers, for 1, 2 and 3 heads. Planted pointers reach the "
-            "number of paths as long as there are so many inputs (dotted); random ones fall below.",
-            name="receptive-field",
-        )
+def _figure(layers: int, inputs: int) -> Figure:
+    depth = range(1, layers + 1)
+    curves = []
+    for k in (1, 2, 3):
+        expected = [size.mean for size in random_sizes(k, layers, inputs)]
+        curves += [
+            series(depth, [(k + 1) ** n for n in depth], f"k = {k}", color=k - 1),
+            series(depth, [_planted(k, n, inputs) for n in depth], style="dots", color=k - 1),
+            series(depth, expected, style="dashes", color=k - 1),
+        ]
+    chart = Chart(
+        series=curves,
+        lines=[Line(y=inputs, label="all inputs")],
+        x="layers",
+        y="inputs of a node",
+        y_scale="log",
+        x_ticks=list(depth),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a "
+        "node; dots: planted pointers, which reach the number of paths as long as there are so "
+        "many inputs (dotted); dashes: expectation for random pointers, which coincide.",
+    )

@@ -4,8 +4,23 @@ from typing import Any
 
 from regard.studies.study import Study
 from regard.studies.trained_models.architectures import architectures
+from regard.studies.trained_models.different_widths import different_widths
+from regard.studies.trained_models.head_patterns import head_patterns
+from regard.studies.trained_models.heads_as_filters import heads_as_filters
+from regard.studies.trained_models.linear_probe import linear_probe
+from regard.studies.trained_models.several_summaries import several_summaries
 from regard.studies.trained_models.structures import structures
 from regard.studies.trained_models.two_heads import two_heads
 from regard.studies.trained_models.untrained import untrained
 
-STUDIES: tuple[Study[Any], ...] = (architectures, two_heads, structures, untrained)
+STUDIES: tuple[Study[Any], ...] = (
+    architectures,
+    different_widths,
+    several_summaries,
+    two_heads,
+    heads_as_filters,
+    head_patterns,
+    structures,
+    linear_probe,
+    untrained,
+)

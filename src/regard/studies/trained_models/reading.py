@@ -1,10 +1,12 @@
-"""An encoder that reads labeled texts, and where its heads look."""
+"""A small sentence encoder trained by masked tokens, and the attention of its heads."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
+from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
@@ -21,8 +23,12 @@ TEXTS = 4000
 LAYERS, HEADS, WIDTH = 2, 4, 64
 
 
+Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
+"""A parameter that the studies share."""
+
+
 def reader_recipe(steps: int, seed: int) -> Recipe:
-    """A small encoder that is trained by masked tokens."""
+    """Return the recipe of the encoder."""
     return override(
         RECIPES["masked"],
         [
@@ -40,14 +46,14 @@ def reader_recipe(steps: int, seed: int) -> Recipe:
 
 
 def plan_reader(steps: int, seed: int) -> Plan:
-    """Its training on texts of the seed."""
+    """Return the plan to train it on texts of the seed."""
     texts = labeled_texts(seed, "training", TEXTS)
     corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
     return plan_pretraining(corpus, Path("unused"), reader_recipe(steps, seed))
 
 
 def trained_reader(steps: int, seed: int) -> Run:
-    """The trained one."""
+    """Return the trained encoder."""
     return cached_run(plan_reader(steps, seed))
 
 
@@ -56,7 +62,7 @@ Row = tuple[list[int], int, int]
 
 
 def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
-    """Each text with one dependent of the relation masked."""
+    """Return each text with one dependent of the relation masked."""
     rows, mask = [], run.tokenizer.special.require("mask")
     for text in texts:
         ids = run.tokenizer.encode(text.text)
@@ -66,7 +72,7 @@ def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
 
 
 def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"]]:
-    """Of each row, what all heads, layer by layer, give to each key at the mask."""
+    """Return each row's attention weights at the mask, of all heads layer by layer."""
     return [
         torch.cat([layer.weights[0, :, place] for layer in capture_attention(run.model, ids)])
         for ids, place in ((torch.tensor([ids]), place) for ids, place, _ in rows)
@@ -74,6 +80,6 @@ def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"
 
 
 def found(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
-    """Whether the largest weight of each head lies where the mask depends on."""
-    looked = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
-    return looked == torch.tensor([other for _, _, other in rows])[:, None]
+    """Return whether each head's largest weight is on the word that the mask depends on."""
+    attended = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
+    return attended == torch.tensor([other for _, _, other in rows])[:, None]

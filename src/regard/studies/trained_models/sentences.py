@@ -1,17 +1,18 @@
 """Texts of two sentences in which some words depend on others, and on which is known.
 
-«surely the old dogs near the house bark with Ada . perhaps she looks at the tree ?»: the verb is
-that of its subject, in its number; a particle belongs to the verb before it, the mark at the end to
-the word that opens the sentence, and the pronoun to the name. Adjectives and adverbs come and go,
-so that most of the distances vary.
+«surely the old dogs near the house bark with Ada . perhaps she looked at the tree and opened the
+red door ?»: the verb is that of its subject, in its number; a particle belongs to the verb before
+it, the mark at the end to the word that opens the sentence, the pronoun to the name alone, and the
+object to its verb. Adjectives and adverbs come and go, so that most of the distances vary.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
 from regard.tasks.rng import choice, generator, index
 
-RELATIONS = ("previous word", "sentence start", "subject–verb", "pronoun")
+RELATIONS = ("previous word", "sentence start", "subject–verb", "verb–object", "pronoun")
 
 _OPENERS = {
     ".": ("surely", "indeed", "certainly"),
@@ -19,18 +20,24 @@ _OPENERS = {
     "!": ("alas", "behold", "hurrah"),
 }
 _PARTICLES = {
-    "wait": "for",
-    "look": "at",
-    "listen": "to",
-    "laugh": "about",
-    "lean": "on",
-    "care": "of",
+    "waited": "for",
+    "looked": "at",
+    "listened": "to",
+    "laughed": "about",
+    "leaned": "on",
+    "cared": "of",
 }
 _VERBS = {
     "dog": "bark",
     "bird": "sing",
     "horse": "neigh",
     "bell": "ring",
+}
+_OBJECTS = {
+    "poured": "tea",
+    "printed": "book",
+    "opened": "door",
+    "baked": "bread",
 }
 _PLACES = ("house", "tree", "wall", "river", "hill", "bridge")
 _PREPOSITIONS = ("near", "behind", "beside", "under")
@@ -45,7 +52,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Labeled:
-    """Words, each a token, and for each relation pairs of places: the dependent's, the other's."""
+    """Words, each a token, and pairs of places per relation: the dependent's, the other's."""
 
     words: tuple[str, ...]
     pairs: dict[str, tuple[tuple[int, int], ...]]
@@ -56,9 +63,31 @@ class Labeled:
 
 
 def labeled_texts(seed: int, purpose: str, n: int) -> list[Labeled]:
-    """Some texts."""
+    """Return n texts."""
     draw = generator(seed, purpose)
     return [_text(draw) for _ in range(n)]
+
+
+def word_classes() -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return the words of each class; forms of one word stand together."""
+
+    def forms(words: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple((word, word + "s") for word in words)
+
+    def single(words: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple((word,) for word in words)
+
+    openers = [opener for several in _OPENERS.values() for opener in several]
+    names = [name for several in _NAMES.values() for name in several]
+    return {
+        "noun": forms([*_VERBS, *_PLACES]) + single(_OBJECTS.values()),
+        "verb": forms(_VERBS.values()) + single([*_PARTICLES, *_OBJECTS]),
+        "adjective": single(_ADJECTIVES),
+        "adverb": single(_ADVERBS),
+        "preposition": single(_PREPOSITIONS),
+        "name": single(names),
+        "opener": single(openers),
+    }
 
 
 def _text(draw: Random) -> Labeled:
@@ -76,14 +105,20 @@ def _text(draw: Random) -> Labeled:
     mark_at = len(words)
     words += [mark, next_opener, *_maybe(draw, _ADVERBS), pronoun]
     pronoun_at = len(words) - 1
-    words += [particle_verb + ("" if pronoun == "they" else "s"), _PARTICLES[particle_verb]]
-    words += [*_place(draw), next_mark]
+    words += [particle_verb, _PARTICLES[particle_verb]]
+    words += [*_place(draw), "and"]
+    verb = choice(draw, list(_OBJECTS))
+    object_verb_at = len(words)
+    words += [verb, *_noun_phrase(draw, _OBJECTS[verb], False)]
+    object_at = len(words) - 1
+    words += [next_mark]
     return Labeled(
         tuple(words),
         {
             "previous word": ((pronoun_at + 2, pronoun_at + 1),),
             "sentence start": ((mark_at, 0), (len(words) - 1, mark_at + 1)),
             "subject–verb": ((verb_at, subject_at),),
+            "verb–object": ((object_at, object_verb_at),),
             "pronoun": ((pronoun_at, name_at),),
         },
     )

@@ -12,23 +12,14 @@ from msgspec import Meta
 
 from regard.config import override
 from regard.data import IGNORE
-from regard.drawing import COLORS, INK, panels
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_least,
-    at_most,
-    drawing,
-    named,
-    table,
-)
+from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, named, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_labeled_rows
@@ -39,30 +30,30 @@ Rows = Int[np.ndarray, "rows length"]
 
 
 @study(
-    asked=["eecs182-transformers d", "practical-4 2.d"],
+    asked=["eecs182-transformers d", "eecs182-disc8 2.d"],
     question="What can two heads do that one can't?",
-    claim="With argmax attention, one head names two of k tokens at most twice in k times; "
-    "two heads always can.",
+    claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
+    "of the cases; two heads learn to name both in nearly all.",
     formula=r"P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head}",
     trains=True,
 )
 def two_heads(
     k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of rows and weights")] = 0,
+    seed: Seed = 0,
 ) -> Evidence:
     """At each place of a row of random tokens, one layer has to name the two tokens before it, both
     and in their order: k² answers. By argmax attention a head takes the value of one place. So one
-    head tells the layers above a place and the token there, 2k cases at most, and of the k answers
-    that go with each case they have to choose one: 2k of k² can be right. That is a matter of
-    counting, and no training changes it. (One might expect 1/k. But by looking at the larger of two
-    tokens, say, a head tells something about the other one too, and training finds such tricks.)
-    Two heads of half the width, and as many weights in all, look at one token each.
+    head gives the layers above a place and the token there, 2k cases at most, and for each case
+    they have to choose one of k answers: 2k of k² can be right. This is counting, and no training
+    changes it. (One might expect 1/k. But a head that attends to the larger of two tokens, say,
+    says something about the other one too, and training finds such solutions.) Two heads of half
+    the width, with as many weights in all, attend to one token each.
 
     Softmax isn't bound by this. A single head can give the two places different weights, and the
-    layers above tell from the size of each part which was which. So the claim holds under a
-    condition, and the numbers beyond it show what one head of softmax does. What such a mixture
-    costs when keys are noisy, the course shows too.
+    layers above can separate the parts by their size. So the claim holds under a condition, and the
+    measurements outside it are those of softmax. `noisy-keys-one-head` shows what such a mixture
+    costs when keys are noisy.
     """
     shares = {
         (kind, heads): _accuracy(kind, heads, k, steps, seed)
@@ -73,7 +64,7 @@ def two_heads(
         condition="attention takes one value: argmax",
         numbers=judged_argmax(shares, k, TEST * (LENGTH - 2)),
         outside_condition=judged_softmax(shares, k, TEST * (LENGTH - 2)),
-        figure=_drawn(shares, k),
+        figure=_figure(shares, k),
         table=table(
             ["attention", "heads", "right answers"],
             [(kind, heads, share) for (kind, heads), share in shares.items()],
@@ -87,7 +78,7 @@ Shares = Mapping[tuple[str, int], float]
 
 
 def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """What the claim wants of n answers."""
+    """Return the measurements of n answers that the claim depends on."""
     return (
         at_most("argmax, one head", shares["argmax", 1], most_of_one(k, n)),
         at_least("argmax, two heads", shares["argmax", 2], 0.9),
@@ -95,7 +86,7 @@ def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
 
 
 def judged_softmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """The same where heads take averages."""
+    """Return the same for heads that average."""
     return (
         at_most("softmax, one head", shares["softmax", 1], most_of_one(k, n)),
         at_least("softmax, two heads", shares["softmax", 2], 0.9),
@@ -103,13 +94,13 @@ def judged_softmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
 
 
 def most_of_one(k: int, n: int) -> float:
-    """2/k, and three standard errors of n answers."""
+    """Return 2/k plus three standard errors of n answers."""
     share = 2 / k
     return share + 3 * math.sqrt(share * (1 - share) / n)
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Rows, Rows]:
-    """Rows of tokens 0..k-1, and at each place from the third the number of the two before it."""
+    """Return rows of tokens 0..k-1, and from the third place on the number of the two before."""
     ids = np.random.default_rng([seed, n]).integers(k, size=(n, LENGTH))
     labels = np.full_like(ids, IGNORE)
     labels[:, 2:] = ids[:, 1:-1] * k + ids[:, :-2]
@@ -117,7 +108,7 @@ def rows_of(k: int, n: int, seed: int) -> tuple[Rows, Rows]:
 
 
 def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
-    """The training of one layer."""
+    """Return the plan to train one layer."""
     recipe = _recipe(kind, heads, steps, seed)
     run = Run.new(Path("unused"), recipe, number_tokenizer(k * k), {"stage": "two-heads", "k": k})
     ids, labels = (x.astype(np.int64) for x in shifted(*rows_of(k, TRAINING, seed), run))
@@ -125,7 +116,7 @@ def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
 
 
 def shifted(ids: Rows, labels: Rows, run: Run) -> tuple[Rows, Rows]:
-    """Numbers as ids of their tokens."""
+    """Return numbers as ids of their tokens."""
     (first,) = run.tokenizer.encode("0")
     return ids + first, np.where(labels == IGNORE, IGNORE, labels + first)
 
@@ -164,17 +155,19 @@ def _explorer_view(k: int, steps: int, seed: int) -> dict[str, Any]:
     return look(named(run, "two heads of softmax"), run.tokenizer.decode(ids[0].tolist())).data
 
 
-def _drawn(shares: Shares, k: int) -> Drawing:
-    names = [f"{kind},\n{heads} head{'s' * (heads > 1)}" for kind, heads in shares]
-    with panels(height=2.6) as (figure, (axes,)):
-        colors = [COLORS[heads - 1] for _, heads in shares]
-        axes.bar(names, list(shares.values()), width=0.5, color=colors)
-        axes.axhline(2 / k, linestyle=":", color=INK, linewidth=1)
-        axes.set(ylabel="right answers", ylim=(0, 1.05))
-        shown = ", ".join(f"{kind} {heads}: {share:.0%}" for (kind, heads), share in shares.items())
-        return drawing(
-            figure,
-            f"Bars of the share of right answers by mechanism and number of heads: {shown}. "
-            f"Dotted: two in {k}.",
-            name="two-heads",
-        )
+def _figure(shares: Shares, k: int) -> Figure:
+    chart = Chart(
+        bars=[
+            bars([shares[kind, heads] for kind in ("argmax", "softmax")], label)
+            for heads, label in ((1, "one head"), (2, "two heads"))
+        ],
+        names=["argmax", "softmax"],
+        lines=[Line(y=2 / k, label="2/k")],
+        y="right answers",
+        y_limits=(0, 1.05),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
+        "one head of argmax attention.",
+    )

@@ -14,27 +14,18 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from regard.attention import Attention
-from regard.drawing import heat_map, panels
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.runs.run import Run
-from regard.studies.finding import (
-    Drawing,
-    Evidence,
-    Measurement,
-    at_least,
-    at_most,
-    drawing,
-    equal,
-    named,
-    table,
-)
-from regard.studies.study import Correction, study
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, named, table
+from regard.studies.study import Correction, Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
     WIDTH,
     Row,
+    Steps,
     masked_rows,
     plan_reader,
     trained_reader,
@@ -48,10 +39,10 @@ INITIAL = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What heads do in a model; `heads` counts through all layers."""
+    """Weights and gradients of a model's heads, counted through all layers."""
 
     entropy: Float[Tensor, " heads"]
-    """Of the weights, as a share of ln n, averaged over rows and queries."""
+    """Entropy of the weights as a share of ln n, averaged over rows and queries."""
     spread: float
     """Standard deviation of the scores of one query in the first layer."""
     norm: Float[Tensor, " heads"]
@@ -63,11 +54,11 @@ class Measured:
 
 
 @study(
-    asked=["eecs182-hw8 2.d"],
+    asked=["eecs182-hw8 2.d.i", "eecs182-hw8 2.d.ii"],
     question="What do attention maps look like before training, and which gradient changes them?",
     claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
-    "is nearly uniform; training ends that. The gradient of a weight is (∂L/∂o_i)·v_j, "
-    "and before training it is no larger at the words that heads will attend to.",
+    "is nearly uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. "
+    "Before training it is no larger at the words that heads will attend to, within a fifth.",
     formula=r"\mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad "
     r"\frac{\partial L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j",
     corrections=[
@@ -75,9 +66,9 @@ class Measured:
             course="eecs182-hw8",
             says="Part 2.d.ii expects larger gradients in an untrained model where a trained one "
             "attends strongly, since these are the features that are learned",
-            right="before training |∂L/∂A_ij| at such words is the mean of all words (1.0 times, "
-            "over four relations): values are random, and the gradient can't know them yet; only "
-            "in the trained model is it larger there",
+            right="before training |∂L/∂A_ij| at such words is about the mean of all words: values "
+            "are random and carry no information about them yet; only in the trained model is it "
+            "larger there",
         )
     ],
     trains=True,
@@ -86,19 +77,18 @@ def untrained(
     std: Annotated[
         float, Meta(ge=0.001, le=0.5, description="standard deviation of weights before training")
     ] = INITIAL,
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 1000,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of texts and weights")] = 0,
+    steps: Steps = 2000,
+    seed: Seed = 0,
 ) -> Evidence:
     """A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
     products whose deviation, divided by √d_h, is dσ². With d = 64 and σ = 0.02 that is 0.026:
-    weights differ from 1/n by some 3 %. (In a BERT of d = 768 it is 0.31: there, maps before
-    training are even to some 30 %.)
+    weights differ from 1/n by some 3 %. (In a BERT of d = 768 it is 0.31: maps before training are
+    uniform to some 30 %.)
 
-    The loss reaches a weight by what it lets through: ∂L/∂A_ij is the product of the value v_j with
-    the gradient at the output, whatever A_ij is. Before training values are random, and so is this
-    product: in a single text it is no larger at the words that the model will look at than at all
-    others. After training it is, for then values say something; but its norm is a tenth, since
-    little is left to be learned.
+    ∂L/∂A_ij is the product of the value v_j with the gradient at the output, whatever A_ij is.
+    Before training, values are random, and so is this product: it is no larger at the words that
+    heads will attend to than at all others. After training it is larger there, because values carry
+    information by then; but its norm is small, since the loss is.
     """
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
@@ -113,7 +103,7 @@ def untrained(
     before, after = (measure(model, rows, targets) for model in (new.model, run.model))
     return Evidence(
         numbers=judged(before, after, std),
-        figure=_drawn(new, run, rows[-1]),
+        figure=_figure(new, run, rows[-1]),
         table=table(
             ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
             [
@@ -129,28 +119,28 @@ def untrained(
 
 
 def judged(before: Measured, after: Measured, std: float) -> tuple[Measurement, ...]:
-    """What the claim wants."""
+    """Return the measurements that the claim depends on."""
     predicted = WIDTH * std**2
     return (
         equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted),
         at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99),
         at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5),
         at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9),
-        equal("before: |∂L/∂A| at the word looked for / mean", before.at_the_word, 1, within=0.2),
-        at_least("after: the same, beyond before", after.at_the_word - before.at_the_word, 0.1),
+        equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2),
+        at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1),
     )
 
 
 @torch.no_grad()
 def rescale(model: nn.Module, factor: float) -> None:
-    """All matrices times a factor."""
+    """Multiply all matrices by a factor."""
     for parameter in model.parameters():
         if parameter.ndim > 1:
             parameter.mul_(factor)
 
 
 def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measured:
-    """Weights and gradients on rows of which one token is masked, in float64."""
+    """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     entropies, norms, ratios, spreads, off = [], [], [], [], 0.0
     for (ids, place, other), target in zip(rows, targets, strict=True):
@@ -178,14 +168,14 @@ def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measur
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer computed."""
+    """Tensors of one layer."""
 
     weights: Float[Tensor, "b heads n n"]
     value: Float[Tensor, "b heads n e"]
     out: Float[Tensor, "b heads n e"]
 
     def found(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights, the loss's gradient by them, and its difference from (∂L/∂o_i)·v_j."""
+        """Return weights, the loss's gradient by them, and its difference from (∂L/∂o_i)·v_j."""
         assert self.weights.grad is not None
         assert self.out.grad is not None
         by_hand = self.out.grad @ self.value.mT
@@ -194,7 +184,7 @@ class Kept:
 
 @contextmanager
 def kept_weights(model: nn.Module) -> Iterator[list[Kept]]:
-    """Let each attention multiply its weights and values one after the other, and keep them."""
+    """Compute each attention as weights times values, and keep both with their gradients."""
     kept: list[Kept] = []
 
     def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
@@ -218,18 +208,18 @@ def kept_weights(model: nn.Module) -> Iterator[list[Kept]]:
             one.remove()
 
 
-def _drawn(new: Run, run: Run, row: Row) -> Drawing:
-    ids = torch.tensor([row[0]])
-    with panels(HEADS, 2, height=4.0, width=7.2) as (figure, axes):
-        for start, one, name in ((0, new, "before"), (HEADS, run, "after")):
-            with kept_weights(one.model) as layers, torch.enable_grad():
-                one.model(ids)
-            for head, panel in enumerate(axes[start : start + HEADS]):
-                heat_map(panel, layers[0].weights[0, head].detach().numpy())
-                panel.set_title(f"{name}, head 0.{head}", fontsize=9)
-        return drawing(
-            figure,
-            "Maps of the first layer for one text. Before training all are evenly pale; after it, "
-            "each head has dark spots on a few words.",
-            name="untrained",
-        )
+def _figure(new: Run, run: Run, row: Row) -> Figure:
+    maps = []
+    for name, one in (("before", new), ("after", run)):
+        with kept_weights(one.model) as layers, torch.enable_grad():
+            one.model(torch.tensor([row[0]]))
+        maps += [
+            heat_map(weights.detach(), title=f"{name}, head 0.{head}", unit="weight")
+            for head, weights in enumerate(layers[0].weights[0])
+        ]
+    return Figure(
+        panels=list(maps),
+        columns=HEADS,
+        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
+        "before training, nearly uniform. Below: after it, each head attends to a few words.",
+    )

@@ -1,0 +1,200 @@
+"""What stands where in the book: each part with its evidence, each study in full once."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regard.courses import COURSES, Part, Shown, all_parts
+from regard.derivations import DERIVATIONS
+from regard.derivations.derivation import Derivation
+from regard.studies.finding import Finding, Row
+from regard.studies.registry import all_studies
+from regard.studies.study import STORED_SEEDS, Correction, Study
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A derivation with the relative error of each line."""
+
+    derivation: Derivation
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that ran for the book."""
+
+    findings: Mapping[str, Finding]
+    figures: Mapping[str, str]
+    """SVG of each finding."""
+    proofs: Mapping[str, Proof]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A statement of an answer, with what shows it."""
+
+    id: str
+    """Of its element on the page."""
+    shown: Shown
+    kind: str
+    """What `shown.by` begins with: study, figure, derivation, command or page."""
+    name: str
+    """Name of the study or derivation, the command, or the page."""
+    measurement: Row | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A study or a derivation in a part."""
+
+    name: str
+    in_full: bool
+    """Whether the part is the first of the book that shows it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A part as it stands on the page."""
+
+    id: str
+    part: Part
+    items: tuple[Item, ...]
+    studies: tuple[Block, ...]
+    derivations: tuple[Block, ...]
+    corrections: tuple[Correction, ...]
+    """What the studies of this part correct in the course's document."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A course."""
+
+    id: str
+    title: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Error:
+    """What the document of a course gets wrong."""
+
+    course: str
+    study: str
+    """Name of the study whose measurements show it."""
+    correction: Correction
+
+
+@dataclass(frozen=True)
+class Book:
+    """Chapters, then the studies that no part shows, and what the documents get wrong."""
+
+    chapters: tuple[Chapter, ...]
+    others: tuple[str, ...]
+    """Names of the studies that stand after the courses."""
+    errors: tuple[Error, ...]
+    results: Results
+
+
+Track = Callable[[list[Study[Any]]], Iterable[Study[Any]]]
+"""Iterates over studies, and may show progress."""
+
+
+def make_book(course: str | None = None, *, train: bool = False, track: Track = iter) -> Book:
+    """Run the studies and derivations of a course, or of all, and arrange them.
+
+    Studies that train models show stored results, unless `train` is set.
+    """
+    parts = [part for part in all_parts() if course in (None, part.course)]
+    asked = {name for part in parts for name in part.studies}
+    studies = [study for study in all_studies() if course is None or study.name in asked]
+    findings = {study.name: _finding(study, train=train) for study in track(studies)}
+    proofs = {
+        name: Proof(derivation, derivation.check(seed=0))
+        for name, derivation in DERIVATIONS.items()
+        if course is None or any(name in derivations_of(part) for part in parts)
+    }
+    figures = {name: finding.svg() for name, finding in findings.items()}
+    return arrange(parts, Results(findings, figures, proofs))
+
+
+def _finding(study: Study[Any], *, train: bool) -> Finding:
+    if not study.trains:
+        return study()
+    return study.over_seeds(STORED_SEEDS) if train else study.stored_result()
+
+
+def arrange(parts: Iterable[Part], results: Results) -> Book:
+    """Arrange parts by course; a study or derivation is in full where it is first shown."""
+    studies, derivations = set[str](), set[str]()
+    chapters: dict[str, list[Entry]] = {}
+    for part in parts:
+        items = tuple(_item(part, shown, results) for shown in part.shown)
+        whole = [item.name for item in items if item.kind in ("study", "figure")
+                 and item.measurement is None]  # fmt: skip
+        entry = Entry(
+            id=part_id(part),
+            part=part,
+            items=items,
+            studies=_blocks(whole, studies),
+            derivations=_blocks(derivations_of(part), derivations),
+            corrections=tuple(
+                correction
+                for name in part.studies
+                for correction in results.findings[name].study.corrections
+                if correction.course == part.course
+            ),
+        )
+        chapters.setdefault(part.course, []).append(entry)
+    return Book(
+        chapters=tuple(
+            Chapter(course, COURSES[course], tuple(entries)) for course, entries in chapters.items()
+        ),
+        others=tuple(name for name in results.findings if name not in studies),
+        errors=tuple(
+            Error(course, name, correction)
+            for course in chapters
+            for name, finding in results.findings.items()
+            for correction in finding.study.corrections
+            if correction.course == course
+        ),
+        results=results,
+    )
+
+
+def part_id(part: Part) -> str:
+    """Return the id of a part's element."""
+    return f"{part.course}-{part.number}"
+
+
+def derivations_of(part: Part) -> tuple[str, ...]:
+    """Return the names of the derivations of a part."""
+    shown = (one.by.partition(":") for one in part.shown)
+    names = [name for kind, _, name in shown if kind == "derivation"]
+    return tuple(dict.fromkeys([*filter(None, [part.derivation]), *names]))
+
+
+def _item(part: Part, shown: Shown, results: Results) -> Item:
+    kind, _, name = shown.by.partition(":")
+    id_ = f"{part_id(part)}-{shown.id}"
+    if kind != "study":
+        return Item(id_, shown, kind, name)
+    study, _, number = name.partition("/")
+    return Item(id_, shown, kind, study, _measurement(results.findings[study], number))
+
+
+def _measurement(finding: Finding, name: str) -> Row | None:
+    """Return a measurement by name, or none for the whole finding."""
+    if not name:
+        return None
+    for row in (*finding.rows, *finding.outside_condition_rows):
+        if row.name == name:
+            return row
+    raise KeyError(f"{finding.study.name} has no measurement {name}")
+
+
+def _blocks(names: Iterable[str], before: set[str]) -> tuple[Block, ...]:
+    """Return a block for each name, and add the names to those `before`."""
+    blocks = tuple(Block(name, name not in before) for name in dict.fromkeys(names))
+    before.update(names)
+    return blocks

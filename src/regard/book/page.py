@@ -1,0 +1,158 @@
+"""The book as HTML: a page, slides, and one finding for a notebook."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from regard import __version__
+from regard.book.contents import Book
+from regard.book.mathematics import to_mathml, with_math, with_scripts
+from regard.book.sliders import SLIDERS, Slider
+from regard.courses import COURSES
+from regard.drawing import COLORS
+from regard.explorer.page import content_policy, in_notebook, inert, page_script
+from regard.files import write_file
+from regard.studies.finding import Finding, Verdict
+
+_MARKS = {
+    Verdict.HOLDS: "✓",
+    Verdict.CONDITIONAL: "◐",
+    Verdict.DEPENDS: "◔",
+    Verdict.FAILS: "✗",
+}
+_KINDS = {
+    "choose": "Multiple choice",
+    "compute": "Computation",
+    "derive": "Derivation",
+    "explain": "Explanation",
+    "look": "Observation",
+    "program": "Programming",
+}
+LINES = 4
+"""Most lines of a derivation on a slide."""
+LETTERS = 750
+"""Most letters of text on a slide that has several paragraphs."""
+
+
+def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) -> list[Path]:
+    """Write index.html, and slides.html if requested; return their paths."""
+    pages = {"index.html": book_html(book, hide_answers=hide_answers)}
+    if slides:
+        pages["slides.html"] = slides_html(book)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        write_file(folder / name, text.encode())
+    return [folder / name for name in pages]
+
+
+def book_html(book: Book, *, hide_answers: bool) -> str:
+    """Return the book as one page; `hide_answers` folds the answers until clicked."""
+    script = _static("formulas.js") + _static("book.js")
+    return _environment().get_template("book.html").render(
+        book=book,
+        hide_answers=hide_answers,
+        script=script,
+        policy=_policy(script, page_script()),
+    )  # fmt: skip
+
+
+def slides_html(book: Book) -> str:
+    """Return the book as slides: a claim and a figure per screen."""
+    script = _static("formulas.js") + _static("slides.js")
+    return (
+        _environment()
+        .get_template("slides.html")
+        .render(book=book, script=script, policy=_policy(script))
+    )
+
+
+def finding_html(finding: Finding) -> str:
+    """Return one finding, styled for a notebook."""
+    return _environment().get_template("notebook.html").render(finding=finding, svg=finding.svg())
+
+
+def _policy(*scripts: str) -> str:
+    return f"{content_policy(*scripts)}; font-src data:"
+
+
+def _static(name: str) -> str:
+    return (files("regard.book") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _font() -> str:
+    """STIX Two Math as base64; its license is beside it."""
+    return b64encode((files("regard.book") / "static" / "STIXTwoMath.woff").read_bytes()).decode()
+
+
+def _first_figure(finding: Finding, svg: str) -> Markup:
+    """Label a finding's figure, so that others on the page may refer to it."""
+    return Markup(svg.replace("<svg ", f'<svg id="figure-{finding.study.name}" ', 1))
+
+
+def _same_figure(finding: Finding, svg: str) -> Markup:
+    """Return the figure once more, by reference."""
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None
+    return Markup(
+        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}>'
+        f'<use href="#figure-{finding.study.name}" width="100%" height="100%"/></svg>'
+    )
+
+
+def _screens(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Group consecutive texts by slide; yield the first and the end of each group."""
+    first = letters = 0
+    for place, text in enumerate(texts):
+        if letters and letters + len(text) > LETTERS:
+            yield first, place
+            first, letters = place, 0
+        letters += len(text)
+    yield first, len(texts)
+
+
+def _start(slider: Slider) -> list[int]:
+    """Index of each slider at first."""
+    return [axis.values.index(axis.start) for axis in slider.axes]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("regard.book"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "mathml": to_mathml,
+        "math": with_math,
+        "scripts": with_scripts,
+        "framed": lambda view: Markup(in_notebook(view)),
+        "inert": lambda data: Markup(inert(data)),
+        "first_figure": _first_figure,
+        "same_figure": _same_figure,
+        "join_option": lambda option: f"{option.text} {option.why}",
+        "screens": _screens,
+        "start": _start,
+    }
+    environment.globals |= {
+        "courses": COURSES,
+        "colors": COLORS,
+        "font": _font,
+        "kinds": _KINDS,
+        "lines_per_slide": LINES,
+        "mark": lambda verdict: _MARKS[verdict],
+        "sliders": SLIDERS,
+        "style": lambda name: Markup(_static(name)),
+        "version": __version__,
+    }
+    return environment

@@ -1,0 +1,165 @@
+// The book's page: contents, search, keys and sliders. It fetches nothing and computes no results.
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+document.documentElement.classList.add("js");
+
+// ---- pages: one question is shown at a time, and a printout has all of them
+
+const nav = $("#contents"), menu = $(".menu"), main = $("main");
+const pages = $$(".page");
+const links = new Map($$("li a", nav).map((link) => [link.hash.slice(1), link]));
+let current = pages[0];
+
+function title(page) {
+  const link = links.get(page.id);
+  return ((link && $("b", link)) ?? link ?? $("h2, h3", page)).textContent;
+}
+
+function show(page) {
+  current = page;
+  // Hidden until found: a search in the browser still finds it.
+  for (const other of pages) other === page ? other.removeAttribute("hidden") : other.setAttribute("hidden", "until-found");
+  for (const [id, link] of links) id === page.id ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  const link = links.get(page.id);
+  if (link) {
+    link.closest("details")?.setAttribute("open", "");
+    const box = link.getBoundingClientRect();
+    if (box.bottom > innerHeight || box.top < 60) nav.scrollTop += box.top - innerHeight / 2;
+  }
+  const at = pages.indexOf(page);
+  for (const [name, step] of [["previous", -1], ["next", 1]]) {
+    const to = pages[at + step], turn = $(`.${name}`);
+    turn.hidden = !to;
+    if (to) [turn.hash, turn.textContent] = [to.id, step < 0 ? `← ${title(to)}` : `${title(to)} →`];
+  }
+  measure();
+}
+
+function measure() {
+  tighten(current);
+  reach(current);
+}
+addEventListener("resize", measure);
+document.fonts.ready.then(measure);
+for (const details of $$("details", main)) details.addEventListener("toggle", measure);
+
+// Shows what the address names: a page, or an element inside one, which is unfolded.
+function open(focus = true) {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const page = target?.closest(".page") ?? $(".page", target ?? main);
+  show(page);
+  let folded = target?.closest("details:not([open])");
+  for (; folded; folded = folded.parentElement.closest("details:not([open])")) folded.open = true;
+  if (target && target !== page) target.scrollIntoView();
+  else scrollTo(0, 0);
+  if (focus && target === page) $("h2, h3", page).focus({ preventScroll: true });
+}
+addEventListener("hashchange", () => open());
+for (const page of pages) page.addEventListener("beforematch", () => show(page));
+open(false);
+
+function openMenu(opened) {
+  nav.toggleAttribute("data-open", opened);
+  menu.setAttribute("aria-expanded", opened);
+}
+menu.addEventListener("click", () => openMenu(!nav.hasAttribute("data-open")));
+nav.addEventListener("click", (event) => { if (event.target.closest("a")) openMenu(false); });
+
+// ---- keys
+
+const KEYS = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 };
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  if (event.key === "Escape") openMenu(false);
+  const scrolls = event.key.startsWith("Arrow") && event.target.closest("[tabindex='0']");
+  if (scrolls || event.target.closest("input, select, textarea")) return;
+  if (event.key === "/") { event.preventDefault(); openMenu(true); field.focus(); }
+  const to = pages[pages.indexOf(current) + KEYS[event.key]];
+  if (to) { event.preventDefault(); location.hash = to.id; }
+});
+
+// ---- search
+
+const field = $("input", nav), found = $("form output", nav);
+const texts = new Map($$("article").map((part) => [part.id, part.textContent.toLowerCase()]));
+
+function search() {
+  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let hits = 0;
+  for (const [id, text] of texts) {
+    const hit = words.every((word) => text.includes(word));
+    links.get(id).parentElement.hidden = !hit;
+    hits += hit;
+  }
+  for (const course of $$("details", nav)) {
+    course.hidden = !$("li:not([hidden])", course);
+    if (words.length) course.open = true;
+  }
+  found.textContent = words.length ? `${hits} of ${texts.size} questions` : "";
+}
+field.addEventListener("input", search);
+$("form", nav).addEventListener("submit", (event) => {
+  event.preventDefault();
+  const first = $("details li:not([hidden]) a", nav);
+  if (field.value && first) first.click();
+});
+
+// ---- sliders
+
+const SIZE = { width: 360, height: 150, left: 6, right: 354, top: 6, bottom: 132 };
+
+function svg(name, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  return element;
+}
+
+function start(root) {
+  const { axes, results, log, numbers } = JSON.parse($("script", root).textContent);
+  const inputs = $$("input", root), cells = $$("td", root), colors = $$(".key path", root).map((path) => path.getAttribute("stroke"));
+  const at = () => inputs.map((input) => +input.value);
+  const look = (place) => numbers[place.reduce((index, each, axis) => index * axes[axis].length + each, 0)];
+  const height = (value) => value === null || (log && value <= 0) ? null : log ? Math.log10(value) : value;
+  const names = $$("label", root).map((label) => label.firstChild.textContent.split(",")[0]);
+
+  function draw(moved) {
+    const place = at();
+    const rows = axes[moved].map((_, i) => look(place.with(moved, i)).map(height));
+    const all = rows.flat().filter((value) => value !== null);
+    const [low, high] = log ? [Math.min(...all), Math.max(...all)] : [Math.min(0, ...all), Math.max(1, ...all)];
+    const x = (i) => SIZE.left + (SIZE.right - SIZE.left) * (rows.length > 1 ? i / (rows.length - 1) : 0.5);
+    const y = (value) => SIZE.bottom - (SIZE.bottom - SIZE.top) * (high > low ? (value - low) / (high - low) : 0.5);
+    const shown = (value) => (log ? 10 ** value : value).toPrecision(2).replace(/\.0+$/, "");
+    const curves = results.map((_, which) => svg("polyline", {
+      stroke: colors[which],
+      points: rows.map((row, i) => row[which] === null ? "" : `${x(i)},${y(row[which])}`).join(" "),
+    }));
+    const now = x(place[moved]);
+    $("figure svg", root).replaceChildren(
+      svg("rect", { class: "frame", x: SIZE.left, y: SIZE.top, width: SIZE.right - SIZE.left, height: SIZE.bottom - SIZE.top }),
+      svg("line", { class: "now", x1: now, x2: now, y1: SIZE.top, y2: SIZE.bottom }),
+      ...curves,
+      svg("text", { x: SIZE.left, y: SIZE.bottom + 13 }, `${names[moved]} = ${axes[moved][0]}`),
+      svg("text", { x: SIZE.right, y: SIZE.bottom + 13, "text-anchor": "end" }, axes[moved].at(-1)),
+      svg("text", { x: SIZE.left + 4, y: SIZE.top + 11 }, shown(high)),
+      svg("text", { x: SIZE.left + 4, y: SIZE.bottom - 4 }, shown(low)),
+    );
+    $("figcaption", root).textContent = `Over ${names[moved]}, the slider last moved${log ? "; logarithmic scale" : ""}. Dashed: its value now.`;
+  }
+
+  function update(moved) {
+    inputs.forEach((input, axis) => {
+      const value = axes[axis][input.value];
+      input.setAttribute("aria-valuetext", value);
+      $("output", input.parentElement).textContent = value;
+    });
+    look(at()).forEach((value, which) => { cells[which].textContent = value === null ? "–" : value; });
+    draw(moved);
+  }
+
+  inputs.forEach((input, axis) => input.addEventListener("input", () => update(axis)));
+  update(inputs.length > 1 ? 1 : 0);
+}
+$$(".slider").forEach(start);

@@ -1,0 +1,71 @@
+"""regard courses"""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from regard.courses import Part
+
+
+@click.command()
+@click.option("--course", metavar="NAME", help="Course to list; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the answers.")
+def courses(course: str | None, as_json: bool) -> None:
+    """List the questions of five courses, and what answers each.
+
+    A question is answered in the book (regard book), by studies (regard study run), pages of
+    the documentation and commands.
+    """
+    import json
+
+    from regard.courses import all_parts, require_course
+
+    if course is not None:
+        require_course(course)
+    parts = [part for part in all_parts() if course in (None, part.course)]
+    if as_json:
+        click.echo(json.dumps([_described(part) for part in parts], indent=1, ensure_ascii=False))
+    else:
+        _print(parts)
+
+
+def _described(part: "Part") -> dict[str, object]:
+    import msgspec
+
+    plain: dict[str, object] = msgspec.to_builtins(part)
+    number = plain.pop("number")
+    return {"course": plain.pop("course"), "part": number, **plain, "studies": part.studies}
+
+
+def _print(parts: "list[Part]") -> None:
+    """Print a table for each course."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from regard.courses import COURSES
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    for course in dict.fromkeys(part.course for part in parts):
+        title = f"\n{course}: {COURSES[course]}"
+        table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+        table.add_column("part", no_wrap=True)
+        table.add_column("problem", ratio=3)
+        table.add_column("answered by", ratio=2)
+        for part in parts:
+            if part.course == course:
+                row = (part.number, part.question, ", ".join(_answers(part)))
+                table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def _answers(part: "Part") -> list[str]:
+    """What answers a part, without repetition."""
+    found = [f"study {name}" for name in part.studies]
+    found += [f"derivation {part.derivation}"] if part.derivation else []
+    found += part.pages
+    found += [part.command] if part.command else []
+    return found

@@ -1,0 +1,153 @@
+"""The parts of a course: problem, answer, and what shows it. One TOML file per course.
+
+Texts are prose with TeX between `$…$`; a blank line ends a paragraph. Knows no torch.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from regard.config import Config, convert, parse_toml
+from regard.errors import UserError, alternatives
+
+COURSES = {
+    "jhu-hw5": "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)",
+    "practical-4": "Deep Natural Language Processing, Practical 4 (2023), "
+    "after Stanford CS224N, assignment 5",
+    "eecs182-transformers": "UC Berkeley EECS 182, Transformers and Pretraining (spring 2023)",
+    "eecs182-hw8": "UC Berkeley EECS 182, Homework 8 (fall 2022)",
+    "eecs182-disc8": "UC Berkeley EECS 182, Discussion 8 (spring 2023)",
+}
+"""Titles of the courses."""
+
+Kind = Literal["explain", "derive", "compute", "program", "look", "choose"]
+"""What a part asks for; `look`: a description of a trained model's attention."""
+
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Option(Config, frozen=True):
+    """An option of a multiple-choice question."""
+
+    text: Text
+    right: bool
+    why: Text
+    """Why it is right or wrong."""
+
+
+class Shown(Config, frozen=True):
+    """A statement of the answer, and what shows it."""
+
+    id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+    """Unique within the part."""
+    text: Text
+    by: Annotated[str, Meta(pattern="^(study|figure|derivation|command|page):.")]
+    """`study:NAME`, `study:NAME/MEASUREMENT`, `figure:NAME` (the figure of study NAME),
+    `derivation:NAME`, `command:regard …` or `page:docs/….md#anchor`."""
+
+
+class Part(Config, frozen=True):
+    """A question of a course, with its answer."""
+
+    course: str
+    """A key of `COURSES`."""
+    number: str
+    """Its number in the course, such as "2.c.1"."""
+    kind: Kind
+    problem: Text
+    """The question, then the definitions that it needs."""
+    answer: Text
+    """Complete without the studies."""
+    shown: Annotated[tuple[Shown, ...], Meta(min_length=1)]
+    options: tuple[Option, ...] = ()
+    """The options of a multiple-choice question."""
+    derivation: str | None = None
+    """Name of its derivation."""
+    pages: tuple[str, ...] = ()
+    """Pages of the documentation."""
+    command: str | None = None
+    """A command that does what is asked, or shows it."""
+
+    @property
+    def studies(self) -> tuple[str, ...]:
+        """Names of the studies that show the answer."""
+        shown = (one.by.partition(":") for one in self.shown)
+        names = (by.partition("/")[0] for kind, _, by in shown if kind in ("study", "figure"))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def question(self) -> str:
+        """The first sentence of the problem."""
+        return re.split(r"(?<=[.?]) (?=[A-Z$])", self.problem, maxsplit=1)[0]
+
+    @property
+    def place(self) -> str:
+        """Course and number, such as "practical-4 2.c.1"."""
+        return f"{self.course} {self.number}"
+
+
+@cache
+def all_parts() -> tuple[Part, ...]:
+    """Return the parts of all courses, in the courses' order."""
+    folder = files("regard.courses")
+    return tuple(
+        part
+        for course in COURSES
+        for part in read_parts(
+            (folder / f"{course}.toml").read_text(encoding="utf-8"),
+            course,
+            where=f"{course}.toml",
+        )
+    )
+
+
+def read_parts(text: str, course: str, *, where: str) -> tuple[Part, ...]:
+    """Return the parts of a course from TOML: a `[[parts]]` table per part.
+
+    Raises:
+        UserError: names the file, the part and the field.
+    """
+    tables = parse_toml(text, where=where).get("parts", [])
+    return tuple(
+        convert(
+            {"course": course, **_unwrap(table)},
+            Part,
+            where=f"{where}, part {table.get('number', index)}",
+        )
+        for index, table in enumerate(tables, 1)
+    )
+
+
+def find_part(course: str, number: str) -> Part:
+    """Return a part by course and number.
+
+    Raises:
+        UserError: there is no such course or part; names the nearest.
+    """
+    require_course(course)
+    parts = {part.number: part for part in all_parts() if part.course == course}
+    if number not in parts:
+        raise UserError(f"{course} {number}: no such part; {alternatives(number, parts)}")
+    return parts[number]
+
+
+def require_course(name: str) -> None:
+    """Check the name of a course.
+
+    Raises:
+        UserError: there is none; names the nearest.
+    """
+    if name not in COURSES:
+        raise UserError(f"{name}: no such course; {alternatives(name, COURSES)}")
+
+
+def _unwrap(value: Any) -> Any:
+    """Join the lines of each paragraph in all texts of a value."""
+    if isinstance(value, str):
+        return "\n\n".join(" ".join(paragraph.split()) for paragraph in value.split("\n\n"))
+    if isinstance(value, dict):
+        return {name: _unwrap(inside) for name, inside in value.items()}
+    return [_unwrap(inside) for inside in value] if isinstance(value, list) else value

@@ -1,0 +1,219 @@
+"""What layers of attention cost, counted term by term in explicit loops."""
+
+import torch
+from jaxtyping import Float64
+from torch import Generator, Tensor
+
+from regard.derivations.counting import Counter, operations
+from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.draws import normal, size, sizes
+
+
+def _draw_layer(generator: Generator) -> Inputs:
+    n, h = size(generator, 1, 5), size(generator, 1, 4)
+    x: Float64[Tensor, "n h"] = normal(generator, n, h)
+    return Inputs(
+        X=x,
+        W_q=normal(generator, h, h),
+        W_k=normal(generator, h, h),
+        W_v=normal(generator, h, h),
+        **sizes(n=n, h=h),
+    )
+
+
+def _scores(
+    c: Counter, q: Float64[Tensor, "n h"], k: Float64[Tensor, "m h"]
+) -> Float64[Tensor, "n m"]:
+    return c.product(q, k.T)
+
+
+def _scaled(c: Counter, scores: Float64[Tensor, "n m"], h: Tensor) -> Float64[Tensor, "n m"]:
+    return c.scaled(scores, h.sqrt().expand_as(scores))
+
+
+def _softmax(c: Counter, scores: Float64[Tensor, "n m"]) -> Float64[Tensor, "n m"]:
+    powers = scores.exp()
+    return c.scaled(powers, powers.sum(1, keepdim=True).expand_as(powers))
+
+
+def self_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
+    """Return softmax(X W_q (X W_k)ᵀ / √h) X W_v, and count what it takes."""
+    q, k, v = (c.product(x.X, matrix) for matrix in (x.W_q, x.W_k, x.W_v))
+    return c.product(_softmax(c, _scaled(c, _scores(c, q, k), x.h)), v)
+
+
+def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
+    """Each part counted by itself, on matrices of its sizes."""
+    q, weights = x.X, x.X.new_ones(len(x.X), len(x.X))
+    return (
+        operations(lambda c: c.product(x.X, x.W_q))
+        + operations(lambda c: c.product(x.X, x.W_k))
+        + operations(lambda c: c.product(x.X, x.W_v))
+        + operations(lambda c: _scores(c, q, q))
+        + operations(lambda c: _scaled(c, weights, x.h))
+        + operations(lambda c: _softmax(c, weights))
+        + operations(lambda c: c.product(weights, q))
+    )
+
+
+def _twice_as_long(x: Inputs) -> Float64[Tensor, ""]:
+    """The cost of the sequence and a copy of it."""
+    return operations(lambda c: self_attention(c, Inputs(x | {"X": torch.cat([x.X, x.X])})))
+
+
+def _growth(x: Inputs) -> Float64[Tensor, ""]:
+    """cost(2n, h) / cost(n, h), both counted."""
+    return _twice_as_long(x) / operations(lambda c: self_attention(c, x))
+
+
+ATTENTION_COMPLEXITY = Derivation(
+    name="attention-complexity",
+    title="Complexity of a self-attention layer",
+    given=r"One head on $n$ positions of width $h$: $X \in \mathbb{R}^{n \times h}$, "
+    r"$W_q, W_k, W_v \in \mathbb{R}^{h \times h}$, and $A = \mathrm{softmax}\left(\frac{Q "
+    r"K^\top}{\sqrt h}\right)$. The cost is the number of multiplications and divisions of the "
+    r"explicit loops; the softmax also takes $n^2$ exponentials. There are $n$ weights "
+    r"$\alpha_1, \ldots, \alpha_n$ per position; the course counts from 0 to $n$.",
+    draw=_draw_layer,
+    steps=(
+        Step(
+            r"\mathrm{cost}(n, h)",
+            lambda x: operations(lambda c: self_attention(c, x)),
+            "Counted while the whole layer runs.",
+        ),
+        Step(
+            r"= \mathrm{cost}(X W_q) + \mathrm{cost}(X W_k) + \mathrm{cost}(X W_v) + "
+            r"\mathrm{cost}(Q K^\top) + \mathrm{cost}(/ \sqrt h) + \mathrm{cost}(\mathrm{softmax}) "
+            r"+ \mathrm{cost}(A V)",
+            _part_by_part,
+            "Counted part by part.",
+        ),
+        Step(
+            r"= 3 \, n h^2 + n^2 h + n^2 + n^2 + n^2 h",
+            lambda x: 3 * x.n * x.h**2 + x.n**2 * x.h + x.n**2 + x.n**2 + x.n**2 * x.h,
+            r"A product of an $n \times m$ and an $m \times p$ matrix takes $n m p$ "
+            r"multiplications. Scaling and softmax divide each of $n^2$ entries once.",
+        ),
+        Step(
+            r"= 3 n h^2 + 2 n^2 (h + 1)",
+            lambda x: 3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1),
+            "Collect terms.",
+        ),
+        Step(
+            r"\leq 3 n h^2 + 4 n^2 h",
+            lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
+            r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
+        ),
+        Step(
+            r"\mathrm{cost}(n, h)",
+            lambda x: operations(lambda c: self_attention(c, x)),
+            "From below:",
+        ),
+        Step(
+            r"\geq 2 n^2 h",
+            lambda x: 2 * x.n**2 * x.h,
+            r"The other terms are positive. At test time $h$ is fixed, so that the cost is at "
+            r"least quadratic in $n$; by the bound above, it is not more.",
+        ),
+        Step(
+            r"4 - \frac{\mathrm{cost}(2n, h)}{\mathrm{cost}(n, h)}",
+            lambda x: 4 - _growth(x),
+            "How far the growth of the cost with twice the length is from a factor of 4, counted.",
+        ),
+        Step(
+            r"= 4 - \frac{6 n h^2 + 8 n^2 (h + 1)}{3 n h^2 + 2 n^2 (h + 1)}",
+            lambda x: (
+                4
+                - (6 * x.n * x.h**2 + 8 * x.n**2 * (x.h + 1))
+                / (3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1))
+            ),
+            r"Insert $2n$ and $n$.",
+        ),
+        Step(
+            r"= \frac{6 h^2}{3 h^2 + 2 n (h + 1)}",
+            lambda x: 6 * x.h**2 / (3 * x.h**2 + 2 * x.n * (x.h + 1)),
+            r"Over a common denominator, $8 n^2 (h + 1)$ cancels; divide by $n$.",
+        ),
+        Step(
+            r"\leq \frac{3 h}{n}",
+            lambda x: 3 * x.h / x.n,
+            r"Drop $3 h^2$ from the denominator, and $\frac{h}{h + 1} \leq 1$. So twice the length "
+            r"takes four times as long, once $n$ is well above $h$.",
+        ),
+    ),
+)
+
+
+def _draw_sequences(generator: Generator) -> Inputs:
+    m, n, k = size(generator, 1, 5), size(generator, 1, 5), size(generator, 1, 4)
+    source: Float64[Tensor, "m k"] = normal(generator, m, k)
+    target: Float64[Tensor, "n k"] = normal(generator, n, k)
+    return Inputs(source=source, target=target, **sizes(M=m, N=n, k=k))
+
+
+def _scores_and_values(c: Counter, queries: Tensor, memory: Tensor) -> Float64[Tensor, "n k"]:
+    """Scores of queries and keys, and their products with values."""
+    return c.product(_scores(c, queries, memory), memory)
+
+
+def _causal(c: Counter, sequence: Float64[Tensor, "n k"]) -> None:
+    """The same without the pairs that a causal mask hides."""
+    for i in range(len(sequence)):
+        _scores_and_values(c, sequence[i : i + 1], sequence[: i + 1])
+
+
+THREE_ATTENTIONS = Derivation(
+    name="three-attentions",
+    title="Complexity of encoder, cross- and decoder attention",
+    given=r"An input sequence of length $M$, an output sequence of length $N$, and width $k$. "
+    r"Counted are the multiplications of $Q K^\top$ and of the weights with $V$, in explicit "
+    r"loops. Projections add $O((M + N) k^2)$, which the course leaves out.",
+    draw=_draw_sequences,
+    steps=(
+        Step(
+            r"\mathrm{cost}_{\mathrm{encoder}}",
+            lambda x: operations(lambda c: _scores_and_values(c, x.source, x.source)),
+            "Self-attention of the encoder, counted.",
+        ),
+        Step(
+            r"= M \cdot M \cdot k + M \cdot M \cdot k",
+            lambda x: x.M * x.M * x.k + x.M * x.M * x.k,
+            r"$M$ queries and $M$ keys: $M^2$ scores of $k$ products each, then $M k$ entries of "
+            r"the output, of $M$ products each.",
+        ),
+        Step(r"= 2 M^2 k", lambda x: 2 * x.M**2 * x.k, r"$O(M^2 k)$."),
+        Step(
+            r"\mathrm{cost}_{\mathrm{cross}}",
+            lambda x: operations(lambda c: _scores_and_values(c, x.target, x.source)),
+            "Cross-attention, counted.",
+        ),
+        Step(
+            r"= N \cdot M \cdot k + N \cdot M \cdot k",
+            lambda x: x.N * x.M * x.k + x.N * x.M * x.k,
+            r"$N$ queries of the output, $M$ keys and values of the input.",
+        ),
+        Step(r"= 2 M N k", lambda x: 2 * x.M * x.N * x.k, r"$O(M N k)$."),
+        Step(
+            r"\mathrm{cost}_{\mathrm{decoder}}",
+            lambda x: operations(lambda c: _causal(c, x.target)),
+            "Causal self-attention of the decoder, counted without the pairs that the mask hides.",
+        ),
+        Step(
+            r"= \sum_{i=1}^{N} 2 i k",
+            lambda x: torch.stack([2 * i * x.k for i in range(1, int(x.N) + 1)]).sum(),
+            r"Position $i$ attends to $i$ positions.",
+        ),
+        Step(
+            r"= N (N + 1) k",
+            lambda x: x.N * (x.N + 1) * x.k,
+            r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$.",
+        ),
+        Step(
+            r"\leq 2 N^2 k",
+            lambda x: 2 * x.N**2 * x.k,
+            r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",
+        ),
+    ),
+)
+
+DERIVATIONS = (ATTENTION_COMPLEXITY, THREE_ATTENTIONS)

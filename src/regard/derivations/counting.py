@@ -1,0 +1,55 @@
+"""Explicit loops that count their multiplications and divisions."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+
+class Counter:
+    """Arithmetic on matrices, one scalar operation at a time; additions are free."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply two numbers."""
+        self.count += 1
+        return a * b
+
+    def divided(self, a: Tensor, b: Tensor) -> Tensor:
+        """Divide two numbers."""
+        self.count += 1
+        return a / b
+
+    def dot(self, a: Float64[Tensor, " d"], b: Float64[Tensor, " d"]) -> Float64[Tensor, ""]:
+        """Return Σ a_i b_i, in d multiplications."""
+        total = a.new_zeros(())
+        for first, second in zip(a, b, strict=True):
+            total = total + self.times(first, second)
+        return total
+
+    def product(
+        self, a: Float64[Tensor, "n m"], b: Float64[Tensor, "m p"]
+    ) -> Float64[Tensor, "n p"]:
+        """Return the matrix product, in n·m·p multiplications."""
+        return torch.stack([torch.stack([self.dot(row, column) for column in b.T]) for row in a])
+
+    def scaled(
+        self, a: Float64[Tensor, "n m"], divisor: Float64[Tensor, "n m"]
+    ) -> Float64[Tensor, "n m"]:
+        """Divide entry by entry, in n·m divisions."""
+        pairs = zip(a.flatten(), divisor.flatten(), strict=True)
+        return torch.stack([self.divided(top, bottom) for top, bottom in pairs]).view_as(a)
+
+
+Program: TypeAlias = Callable[[Counter], object]
+
+
+def operations(program: Program) -> Float64[Tensor, ""]:
+    """Return the multiplications and divisions of a program."""
+    counter = Counter()
+    program(counter)
+    return torch.tensor(float(counter.count), dtype=torch.float64)

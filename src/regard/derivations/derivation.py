@@ -1,0 +1,114 @@
+"""A derivation whose every line is evaluated on random inputs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+TOLERANCE = 1e-9
+"""Largest relative error of a line that holds."""
+
+Relation: TypeAlias = Literal["", "=", "≤", "≥", "≈"]
+_SIGNS: dict[str, Relation] = {"=": "=", r"\leq": "≤", r"\geq": "≥", r"\approx": "≈"}
+
+
+class Inputs(dict[str, Tensor]):
+    """Tensors by name: `x.q` is `x["q"]`."""
+
+    def __getattr__(self, name: str) -> Tensor:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
+
+
+@dataclass(frozen=True)
+class Step:
+    r"""One line of a derivation.
+
+    The sign that the line begins with (`=`, `\leq`, `\geq`, `\approx`) relates it to the line
+    before, and is what the check verifies. A line without a sign begins a new chain.
+    """
+
+    tex: str
+    """The line in TeX, without dollar signs."""
+    value: Value
+    """The expression of this line alone, evaluated as it is written."""
+    reason: str
+    """Why the line follows, in prose with inline TeX between dollar signs."""
+    remainder: Value | None = None
+    """For a line that begins with `≈`: a bound on the difference, entry by entry."""
+
+    def __post_init__(self) -> None:
+        if (self.relation == "≈") != (self.remainder is not None):
+            raise ValueError(f"{self.tex}: a remainder belongs to ≈, and ≈ needs one")
+
+    @property
+    def relation(self) -> Relation:
+        """Relation to the line before; empty where a new chain begins."""
+        return _SIGNS.get(self.tex.split(maxsplit=1)[0], "")
+
+    def error(self, before: "Step", x: Inputs) -> float:
+        """Return by how much the relation to the line before is violated, relatively.
+
+        The scale is the largest entry of both lines. Lines of different shapes, and values that
+        are not finite, have an infinite error.
+        """
+        left, right = before.value(x).double(), self.value(x).double()
+        if left.shape != right.shape or not (left.isfinite().all() and right.isfinite().all()):
+            return float("inf")
+        scale = float(torch.stack([left.abs().max(), right.abs().max()]).max())
+        return float(self._violation(left, right, x).max()) / scale if scale else 0.0
+
+    def _violation(
+        self, left: Float64[Tensor, "*shape"], right: Float64[Tensor, "*shape"], x: Inputs
+    ) -> Float64[Tensor, "*shape"]:
+        if self.relation == "≤":
+            return (left - right).clamp(min=0)
+        if self.relation == "≥":
+            return (right - left).clamp(min=0)
+        difference = (left - right).abs()
+        return difference if self.remainder is None else (difference - self.remainder(x)).clamp(0)
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A result, proved in small steps; one or several chains of lines."""
+
+    name: str
+    title: str
+    given: str
+    """Symbols and assumptions, in prose with inline TeX between dollar signs."""
+    draw: Callable[[torch.Generator], Inputs]
+    """Random float64 inputs, of random sizes."""
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        if self.steps[0].relation:
+            raise ValueError(f"{self.name}: the first line begins a chain, without a sign")
+
+    @property
+    def chains(self) -> Iterator[tuple[Step, ...]]:
+        """The lines, chain by chain."""
+        starts = [i for i, step in enumerate(self.steps) if not step.relation]
+        for start, stop in pairwise([*starts, len(self.steps)]):
+            yield self.steps[start:stop]
+
+    def check(self, seed: int) -> tuple[float, ...]:
+        """Evaluate every line on random inputs; return the relative error of each.
+
+        A line that begins a chain has error 0.
+        """
+        x = self.draw(torch.Generator().manual_seed(seed))
+        errors = []
+        for first, *others in self.chains:
+            errors.append(0.0)
+            errors.extend(step.error(before, x) for before, step in pairwise([first, *others]))
+        return tuple(errors)

@@ -1,0 +1,290 @@
+"""Positive features with orthogonal directions have a smaller error: theorem 2 of the Performer."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float64
+from torch import Generator, Tensor
+
+from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.draws import normal, number, size, sizes
+from regard.derivations.expectation import expect, legendre
+
+_TERMS = 40
+"""Of the series; all others are below the rounding."""
+_FAR = 12.0
+"""No length of a direction is beyond it, in float64."""
+
+
+def _draw(generator: Generator) -> Inputs:
+    """x + y is neither so short that the gain is lost in rounding, nor long."""
+    d = size(generator, 2, 4)
+    z: Float64[Tensor, " d"] = normal(generator, d)
+    z = number(generator, 0.6, 1.6) * z / torch.linalg.vector_norm(z)
+    difference: Float64[Tensor, " d"] = 0.5 * normal(generator, d)
+    return Inputs(x=(z + difference) / 2, y=(z - difference) / 2, z=z, **sizes(d=d, m=2))
+
+
+def _shrink(x: Inputs) -> Float64[Tensor, ""]:
+    """Λ = e^(−(‖x‖² + ‖y‖²)/2)."""
+    return (-(x.x @ x.x + x.y @ x.y) / 2).exp()
+
+
+def _kernel(x: Inputs) -> Float64[Tensor, ""]:
+    """SM = e^(x·y)."""
+    return (x.x @ x.y).exp()
+
+
+def _a(x: Inputs) -> Float64[Tensor, ""]:
+    """‖z‖²."""
+    return x.z @ x.z
+
+
+def _lengths(d: int) -> tuple[Float64[Tensor, " lengths"], Float64[Tensor, " lengths"]]:
+    """Lengths ‖w‖ of w ~ N(0, I) in d dimensions, with their probabilities."""
+    r, weights = legendre(0, _FAR, 32)
+    log = (d - 1) * r.log() - r**2 / 2 - (d / 2 - 1) * math.log(2) - math.lgamma(d / 2)
+    return r, weights * log.exp()
+
+
+def _directions(d: int) -> tuple[Float64[Tensor, "places 2"], Float64[Tensor, " places"]]:
+    """Entries of z/‖z‖ along two random orthonormal directions, with their probabilities.
+
+    They are sin θ (cos φ, sin φ) with a uniform φ, where θ has the density
+    (d − 2) sin θ cos^(d−3) θ on [0, π/2], or is π/2 for d = 2.
+    """
+    phi = torch.arange(40, dtype=torch.float64) * (2 * math.pi / 40)
+    theta, weights = legendre(0, math.pi / 2, 20)
+    if d == 2:
+        theta, weights = theta.new_tensor([math.pi / 2]), weights.new_ones(1)
+    else:
+        weights = weights * (d - 2) * theta.sin() * theta.cos() ** (d - 3)
+    circle = torch.stack([phi.cos(), phi.sin()], 1)
+    places = theta.sin()[:, None, None] * circle
+    return places.flatten(0, 1), (weights[:, None] / 40).expand(-1, 40).flatten()
+
+
+def _over_two(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tensor, ""]:
+    """E[f(w_1·z, w_2·z)] for orthogonal w_1 and w_2, over both lengths and all directions."""
+    r, r_weight = _lengths(len(x.z))
+    places, weight = _directions(len(x.z))
+    along = _a(x).sqrt() * places
+    first = r[:, None, None] * along[:, 0]
+    second = r[None, :, None] * along[:, 1]
+    values: Tensor = f(first.expand(-1, len(r), -1), second.expand(len(r), -1, -1))
+    return torch.einsum("ijk,i,j,k->", values, r_weight, r_weight, weight)
+
+
+def _variance(x: Inputs) -> Float64[Tensor, ""]:
+    """Var[e^(w·z)] for w ~ N(0, I); w·z is normal with variance a."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    mean = expect(lambda u: u[:, 0].exp(), zero, _a(x).sqrt(), nodes=60)
+    return expect(lambda u: (u[:, 0].exp() - mean) ** 2, zero, _a(x).sqrt(), nodes=60)
+
+
+def _mean_product(x: Inputs) -> Float64[Tensor, ""]:
+    """E[e^(w_1·z) e^(w_2·z)]."""
+    return _over_two(x, lambda first, second: first.exp() * second.exp())
+
+
+def _covariance(x: Inputs) -> Float64[Tensor, ""]:
+    """Cov[e^(w_1·z), e^(w_2·z)]."""
+    mean = _over_two(x, lambda first, second: (first.exp() + second.exp()) / 2)
+    return _mean_product(x) - mean**2
+
+
+def _error(x: Inputs) -> Float64[Tensor, ""]:
+    """E[(Λ (e^(w_1·z) + e^(w_2·z))/2 − SM)²] for orthogonal directions."""
+    return _over_two(
+        x, lambda first, second: (_shrink(x) * (first.exp() + second.exp()) / 2 - _kernel(x)) ** 2
+    )
+
+
+def _independent_error(x: Inputs) -> Float64[Tensor, ""]:
+    """MSE₊ = e^a SM² (1 − e^(−a))/m."""
+    return _a(x).exp() * _kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m
+
+
+def _series(term: Callable[[int], Tensor], first: int = 0) -> Float64[Tensor, ""]:
+    """Σ_(k ≥ first) term(k)."""
+    return torch.stack([term(k) for k in range(first, _TERMS)]).sum()
+
+
+def _direction_moment(x: Inputs, k: int) -> Float64[Tensor, ""]:
+    """E[c^(2k)], c an entry of a uniform unit vector."""
+    places, weight = _directions(len(x.z))
+    return weight @ places[:, 0] ** (2 * k)
+
+
+def _length_moment(x: Inputs, k: int) -> Float64[Tensor, ""]:
+    """E[(r_1² + r_2²)^k]."""
+    r, weight = _lengths(len(x.z))
+    return weight @ (r[:, None] ** 2 + r**2) ** k @ weight
+
+
+def _by_moments(x: Inputs, k: int) -> Float64[Tensor, ""]:
+    """a^k / (2k)! · E[(r_1² + r_2²)^k] · E[c^(2k)]."""
+    return (
+        _a(x) ** k / float(math.factorial(2 * k)) * _length_moment(x, k) * _direction_moment(x, k)
+    )
+
+
+def _by_gamma(x: Inputs, k: int) -> Float64[Tensor, ""]:
+    """a^k / (2k)! · 2^k Γ(k + d)/Γ(d) · (2k)! Γ(d/2)/(4^k k! Γ(k + d/2))."""
+    d = len(x.z)
+    lengths = 2.0**k * math.exp(math.lgamma(k + d) - math.lgamma(d))
+    directions = float(math.factorial(2 * k)) / (4.0**k * math.factorial(k))
+    directions *= math.exp(math.lgamma(d / 2) - math.lgamma(k + d / 2))
+    return _a(x) ** k / float(math.factorial(2 * k)) * lengths * directions
+
+
+def _ratio(x: Inputs, k: int) -> float:
+    """Π_(j=0)^(k−1) (d + j)/(d + 2j)."""
+    d = len(x.z)
+    return math.prod((d + j) / (d + 2 * j) for j in range(k))
+
+
+def _power(x: Inputs, k: int) -> Float64[Tensor, ""]:
+    """a^k / k!."""
+    return _a(x) ** k / float(math.factorial(k))
+
+
+def _gain(x: Inputs) -> Float64[Tensor, ""]:
+    """2(m − 1)/(m(d + 2)) (SM − Λ)²."""
+    return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (_kernel(x) - _shrink(x)) ** 2
+
+
+ORTHOGONAL_FEATURES = Derivation(
+    name="orthogonal-features",
+    title="Orthogonal directions reduce the error of positive features",
+    given=r"Positive features as before: $\mathrm{SM} = e^{x \cdot y}$, $z = x + y$, $a = \lVert "
+    r"z \rVert^2$, $\Lambda = e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}$, and "
+    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{w_i \cdot z}$ with the error $\mathrm{MSE}_{+} "
+    r"= \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. Now $w_i = r_i "
+    r"u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i \sim \chi_d$, "
+    r"$d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated with $m = 2$ by "
+    "quadrature over both lengths and all directions; series are cut where terms are below "
+    "rounding.",
+    draw=_draw,
+    steps=(
+        Step(
+            r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",
+            lambda x: _over_two(x, lambda first, second: first.exp() + 0 * second),
+            "One direction by itself. Evaluated over its length and all directions.",
+        ),
+        Step(
+            r"= e^{a/2}",
+            lambda x: (_a(x) / 2).exp(),
+            r"A uniform direction with a length from $\chi_d$ is $\mathcal{N}(0, I)$. So each "
+            "term, and the estimate, is unbiased as before.",
+        ),
+        Step(
+            r"\mathrm{MSE}_{\mathrm{ort}}",
+            _error,
+            r"Mean squared error of the estimate with orthogonal directions.",
+        ),
+        Step(
+            r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{w_1 \cdot z} \right] + \frac{m - "
+            r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            lambda x: (
+                _shrink(x) ** 2 * _variance(x) / x.m
+                + (x.m - 1) / x.m * _shrink(x) ** 2 * _covariance(x)
+            ),
+            "Variance of a mean of $m$ terms: $m$ variances and $m (m - 1)$ covariances over "
+            "$m^2$, all equal by symmetry.",
+        ),
+        Step(
+            r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot "
+            r"z}, e^{w_2 \cdot z} \right]",
+            lambda x: _independent_error(x) + (x.m - 1) / x.m * _shrink(x) ** 2 * _covariance(x),
+            "The first term is the error of independent directions. It remains to show that the "
+            "covariance is negative.",
+        ),
+        Step(
+            r"\mathbb{E}\left[ e^{w_1 \cdot z} e^{w_2 \cdot z} \right]",
+            _mean_product,
+            r"For orthogonal directions, $w_1 + w_2$ has the length $\sqrt{r_1^2 + r_2^2}$ and a "
+            "uniform direction.",
+        ),
+        Step(
+            r"= \sum_{k \geq 0} \frac{a^k}{(2k)!} \, \mathbb{E}\left[ (r_1^2 + r_2^2)^k \right] "
+            r"\mathbb{E}\left[ c^{2k} \right]",
+            lambda x: _series(lambda k: _by_moments(x, k)),
+            r"Series of the exponential of $(w_1 + w_2) \cdot z = \sqrt{r_1^2 + r_2^2} \, \sqrt a "
+            r"\, c$, with $c$ an entry of a uniform unit vector, independent of the lengths. Odd "
+            "powers of $c$ have mean 0.",
+        ),
+        Step(
+            r"= \sum_{k \geq 0} \frac{a^k}{(2k)!} \cdot \frac{2^k \, \Gamma(k + d)}{\Gamma(d)} "
+            r"\cdot \frac{(2k)! \; \Gamma(d/2)}{4^k \, k! \; \Gamma(k + d/2)}",
+            lambda x: _series(lambda k: _by_gamma(x, k)),
+            r"$r_1^2 + r_2^2 \sim \chi^2_{2d}$ and $c^2 \sim \mathrm{Beta}(\frac{1}{2}, \frac{d - "
+            r"1}{2})$ have these moments.",
+        ),
+        Step(
+            r"= \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
+            lambda x: _series(lambda k: _power(x, k) * _ratio(x, k)),
+            r"$\Gamma(k + s) = \Gamma(s) \prod_{j=0}^{k-1} (s + j)$; the powers of 2 enter the "
+            "denominators.",
+        ),
+        Step(
+            r"-\mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            lambda x: -_covariance(x),
+            "What orthogonal directions gain.",
+        ),
+        Step(
+            r"= e^{a} - \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
+            lambda x: _a(x).exp() - _series(lambda k: _power(x, k) * _ratio(x, k)),
+            r"$\mathbb{E}[e^{w_1 \cdot z}]^2 = e^a$.",
+        ),
+        Step(
+            r"= \sum_{k \geq 1} \frac{a^k}{k!} \left( 1 - \prod_{j=0}^{k-1} \frac{d + j}{d + 2j} "
+            r"\right)",
+            lambda x: _series(lambda k: _power(x, k) * (1 - _ratio(x, k)), first=1),
+            r"Series of $e^a$; terms $k = 0$ cancel. Every term is at least 0: the covariance is "
+            "negative.",
+        ),
+        Step(
+            r"\geq \sum_{k \geq 1} \frac{a^k}{k!} \cdot \frac{2 - 2^{2-k}}{d + 2}",
+            lambda x: _series(lambda k: _power(x, k) * (2 - 2.0 ** (2 - k)) / (x.d + 2), first=1),
+            r"Term by term. For $k = 1$ both are 0, and for $k = 2$ both are $\frac{1}{d + 2}$. "
+            r"For $k \geq 3$ the product is at most $\frac{d + 1}{d + 2} \cdot \frac{d + 2}{d + "
+            r"4}$, so that the left-hand term has at least $\frac{3}{d + 4} \geq \frac{2}{d + 2}$.",
+        ),
+        Step(
+            r"= \frac{2}{d + 2} \left( e^{a} - 2 e^{a/2} + 1 \right)",
+            lambda x: 2 / (x.d + 2) * (_a(x).exp() - 2 * (_a(x) / 2).exp() + 1),
+            r"$\sum_{k \geq 1} \frac{a^k}{k!} = e^a - 1$ and $\sum_{k \geq 1} \frac{a^k}{k! \, "
+            "2^k} = e^{a/2} - 1$.",
+        ),
+        Step(
+            r"= \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
+            lambda x: 2 / (x.d + 2) * ((_a(x) / 2).exp() - 1) ** 2,
+            "A square.",
+        ),
+        Step(
+            r"\mathrm{MSE}_{\mathrm{ort}}",
+            _error,
+            "Together:",
+        ),
+        Step(
+            r"\leq \mathrm{MSE}_{+} - \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( "
+            r"e^{a/2} - 1 \right)^2",
+            lambda x: (
+                _independent_error(x)
+                - (x.m - 1) / x.m * _shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
+            ),
+            "Insert the bound on the covariance.",
+        ),
+        Step(
+            r"= \mathrm{MSE}_{+} - \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda "
+            r"\right)^2",
+            lambda x: _independent_error(x) - _gain(x),
+            r"$\Lambda e^{a/2} = \mathrm{SM}$. Orthogonal directions have a smaller error for "
+            r"every $x$ and $y$ with $x + y \neq 0$, at no cost.",
+        ),
+    ),
+)
+
+DERIVATIONS = (ORTHOGONAL_FEATURES,)

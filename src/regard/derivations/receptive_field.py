@@ -1,0 +1,171 @@
+"""How many inputs a node of argmax attention depends on, counted."""
+
+from itertools import product
+from math import prod
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Generator, Tensor
+
+from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.draws import size, sizes
+
+Fields = list[set[int]]
+
+
+def _draw(generator: Generator) -> Inputs:
+    heads, layers = size(generator, 1, 3), size(generator, 1, 3)
+    nodes = (heads + 1) ** layers + size(generator, 0, 3)
+    pointers: Int64[Tensor, "layers heads nodes"] = torch.randint(
+        nodes, (layers, heads, nodes), generator=generator
+    )
+    return Inputs(pointers=pointers, **sizes(k=heads, n=layers, N=nodes))
+
+
+def _planted(x: Inputs, base: int, first: int) -> Int64[Tensor, "layers heads nodes"]:
+    """Head r of layer l points (first + r − 1) · base^(l − 1) nodes on, around the end."""
+    layers, heads, nodes = x.pointers.shape
+    layer = torch.arange(layers)[:, None, None]
+    head = torch.arange(first, first + heads)[:, None]
+    return (torch.arange(nodes) + head * base**layer) % nodes
+
+
+def _next(below: Fields, pointers: Int64[Tensor, "heads nodes"], *, residual: bool) -> Fields:
+    """The fields of a layer: the union of what its heads point to, and of the node itself."""
+    fields = []
+    for i, targets in enumerate(pointers.T.tolist()):
+        sources = [i, *targets] if residual else targets
+        fields.append(set().union(*(below[j] for j in sources)))
+    return fields
+
+
+def _fields(pointers: Int64[Tensor, "layers heads nodes"], *, residual: bool = True) -> Fields:
+    """R_n(i) for each node i."""
+    fields: Fields = [{i} for i in range(pointers.shape[2])]
+    for layer in pointers:
+        fields = _next(fields, layer, residual=residual)
+    return fields
+
+
+def _counts(fields: Fields) -> Float64[Tensor, " nodes"]:
+    return torch.tensor([float(len(field)) for field in fields], dtype=torch.float64)
+
+
+def _sum_of_parts(x: Inputs) -> Float64[Tensor, " nodes"]:
+    """Σ_(r=0)^k |R_(n−1)(a_r(i))|, with a_0(i) = i."""
+    below = _counts(_fields(x.pointers[:-1]))
+    last = torch.cat([torch.arange(int(x.N))[None], x.pointers[-1]])
+    return below[last].sum(0)
+
+
+def _digits(x: Inputs, base: int) -> Float64[Tensor, " nodes"]:
+    """How many different nodes are i + Σ_l d_l · base^(l−1), digits d_l from 0 to base − 1."""
+    layers, _, nodes = x.pointers.shape
+    steps = [
+        sum(digit * base**place for place, digit in enumerate(digits))
+        for digits in product(range(base), repeat=layers)
+    ]
+    reached = [{(i + step) % nodes for step in steps} for i in range(nodes)]
+    return _counts(reached)
+
+
+def _paths(x: Inputs) -> Float64[Tensor, " nodes"]:
+    """Row sums of the product of I + Σ_r A_(l,r), where A_(l,r) has a 1 at (i, a_(l,r)(i))."""
+    identity = torch.eye(int(x.N), dtype=torch.float64)
+    total = identity
+    for layer in x.pointers:
+        total = (identity + identity[layer].sum(0)) @ total
+    return total.sum(1)
+
+
+def _everywhere(x: Inputs, value: Tensor) -> Float64[Tensor, " nodes"]:
+    return value.expand(int(x.N))
+
+
+RECEPTIVE_FIELD = Derivation(
+    name="receptive-field",
+    title="Receptive field of argmax attention",
+    given=r"$N$ nodes a layer, $n$ layers, $k$ heads. With argmax, head $r$ of a layer passes on "
+    r"the value of one node $a_r(i)$ to node $i$; with the residual connection, node $i$ also "
+    r"keeps its own: $a_0(i) = i$. $R_n(i)$ is the set of inputs that arrive at node $i$ of layer "
+    r"$n$, and $R_0(i) = \{i\}$. The course states the number of paths as the size of the field; "
+    r"it is an upper bound, reached if no two paths begin at the same input. All sets are counted.",
+    draw=_draw,
+    steps=(
+        Step(
+            r"\max_i \left| R_n(i) \right|",
+            lambda x: _counts(_fields(x.pointers)).max(),
+            "The largest field, for random pointers.",
+        ),
+        Step(
+            r"\leq \max_i \sum_{r=0}^{k} \left| R_{n-1}(a_r(i)) \right|",
+            lambda x: _sum_of_parts(x).max(),
+            r"$R_n(i)$ is the union of the fields of node $i$ and of the $k$ nodes that its heads "
+            "point to; a union has at most as many members as its parts together.",
+        ),
+        Step(
+            r"\leq (k + 1) \, \max_j \left| R_{n-1}(j) \right|",
+            lambda x: (x.k + 1) * _counts(_fields(x.pointers[:-1])).max(),
+            r"$k + 1$ parts.",
+        ),
+        Step(
+            r"\leq (k + 1)^n",
+            lambda x: (x.k + 1) ** x.n,
+            r"The same for each layer below; $|R_0(j)| = 1$. One head: $2^n$; two heads: $3^n$.",
+        ),
+        Step(
+            r"\sum_j \left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right)_{ij}",
+            _paths,
+            r"Paths that end in node $i$, for random pointers: $A_{l,r}$ has a 1 in row $i$, at "
+            r"column $a_r(i)$ of layer $l$. Counted by matrix products.",
+        ),
+        Step(
+            r"= \prod_{l=1}^{n} (k + 1)",
+            lambda x: _everywhere(x, x.k.new_tensor(prod([int(x.k) + 1] * int(x.n)))),
+            r"Each row of a factor sums to $k + 1$: a path has $k + 1$ choices in every layer.",
+        ),
+        Step(
+            r"= (k + 1)^n",
+            lambda x: _everywhere(x, (x.k + 1) ** x.n),
+            "So paths are as many as the bound, wherever heads point.",
+        ),
+        Step(
+            r"\left| R_n(i) \right|, \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
+            lambda x: _counts(_fields(_planted(x, int(x.k) + 1, 1))),
+            r"Pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of layer $l$ points "
+            "$r (k + 1)^{l-1}$ nodes on.",
+        ),
+        Step(
+            r"= \left| \left\{ i + \sum_{l=1}^{n} d_l (k + 1)^{l-1} \; \mathrm{mod} \; N : 0 \leq "
+            r"d_l \leq k \right\} \right|",
+            lambda x: _digits(x, int(x.k) + 1),
+            r"A path adds $d_l (k + 1)^{l-1}$ in layer $l$: $d_l = 0$ is the residual, $d_l = r$ "
+            r"head $r$.",
+        ),
+        Step(
+            r"= (k + 1)^n",
+            lambda x: _everywhere(x, (x.k + 1) ** x.n),
+            r"These are the digits of a number in base $k + 1$, and numbers have one expansion: no "
+            "two paths begin at the same input.",
+        ),
+        Step(
+            r"\left| R_n(i) \right|, \quad a_r(i) = i + (r - 1) k^{l-1} \; \mathrm{mod} \; N, "
+            r"\quad 1 \leq r \leq k",
+            lambda x: _counts(_fields(_planted(x, int(x.k), 0), residual=False)),
+            r"Without the residual connection, only the $k$ heads pass on values.",
+        ),
+        Step(
+            r"= \left| \left\{ i + \sum_{l=1}^{n} d_l k^{l-1} \; \mathrm{mod} \; N : 0 \leq d_l "
+            r"\leq k - 1 \right\} \right|",
+            lambda x: _digits(x, int(x.k)),
+            r"$d_l = r - 1$ for head $r$.",
+        ),
+        Step(
+            r"= k^n",
+            lambda x: _everywhere(x, x.k**x.n),
+            r"Digits in base $k$. With one head and no residual, a node depends on one input only.",
+        ),
+    ),
+)
+
+DERIVATIONS = (RECEPTIVE_FIELD,)

@@ -1,0 +1,1 @@
+"""Exercises of the courses: functions to write, graded by what they return."""

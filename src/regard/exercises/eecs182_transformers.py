@@ -1,0 +1,233 @@
+"""EECS 182, Transformers and Pretraining: positions, receptive field, costs."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
+from regard.positions import RelativeBias
+
+_COURSE = "eecs182-transformers"
+
+
+def _words_and_positions(rng: torch.Generator) -> Inputs:
+    n, d = integer(rng, 3, 4), integer(rng, 3, 4)
+    return {"x": normal(rng, n, d), "p": normal(rng, n, d)}
+
+
+@exercise(
+    _COURSE,
+    "b",
+    title="What adding has and concatenating doesn't",
+    problem=r"""With $q = k = z$, scores are the products $z_i \cdot z_j$. Position vectors $p_i$
+can be added, $z_i = x_i + p_i$, or concatenated, $z_i = [x_i, p_i]$. Return the difference
+of the two matrices of scores: added minus concatenated.""",
+    explanation=r"$X P^\top + P X^\top$: the cross terms.",
+    draw=_words_and_positions,
+    mistakes=[
+        Mistake(
+            "One of the two cross terms is missing.", lambda x, p: x @ p.T, lambda x, p: p @ x.T
+        ),
+        Mistake(
+            "The products of positions are in both matrices: they cancel.",
+            lambda x, p: x @ p.T + p @ x.T + p @ p.T,
+        ),
+        Mistake("The sign is reversed.", lambda x, p: -(x @ p.T + p @ x.T)),
+    ],
+)
+def cross_terms(x: Float[Tensor, "n d"], p: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """Return the scores of x + p minus those of [x, p].
+
+    x: word embeddings. p: position embeddings.
+    """
+    added, concatenated = x + p, torch.cat([x, p], -1)
+    return added @ added.T - concatenated @ concatenated.T
+
+
+def _table(rng: torch.Generator) -> Inputs:
+    length = integer(rng, 4, 6)
+    heads = integer(rng, 2, 3)
+    return {"table": normal(rng, heads, 2 * length - 1), "n": integer(rng, 3, length - 1)}
+
+
+def _looked_up(index: Callable[[Tensor, Tensor, int], Tensor]) -> Callable[[Tensor, int], Tensor]:
+    def program(table: Tensor, n: int) -> Tensor:
+        i, j = torch.arange(n)[:, None], torch.arange(n)
+        places = index(i, j, (table.shape[1] + 1) // 2) % table.shape[1]
+        return table[:, places]
+
+    return program
+
+
+@exercise(
+    _COURSE,
+    "c.i",
+    title="A table of relative biases",
+    problem=r"""Each head has a learned bias $\pi_{i-j}$ for every difference of query position $i$
+and key position $j$, for sequences of up to $T$ tokens. Row $m$ of the table holds
+$\pi_{-(T-1)}, \dots, \pi_0, \dots, \pi_{T-1}$ of head $m$. Return the biases of a
+sequence of $n \le T$ tokens as a matrix a head.""",
+    explanation=r"`table[:, i - j + T - 1]`.",
+    draw=_table,
+    mistakes=[
+        Mistake(
+            "The difference is j − i: the table is in the order of i − j.",
+            _looked_up(lambda i, j, length: j - i + length - 1),
+        ),
+        Mistake(
+            "The index is off by one: π₀ stands at T − 1.",
+            _looked_up(lambda i, j, length: i - j + length),
+            _looked_up(lambda i, j, length: i - j + length - 2),
+        ),
+    ],
+)
+def relative_bias(table: Float[Tensor, "heads entries"], n: int) -> Float[Tensor, "heads n n"]:
+    """Return the bias of each head, query i (row) and key j (column).
+
+    table: π from −(T − 1) to T − 1, a row for each head.
+    """
+    heads, entries = table.shape
+    bias = RelativeBias(heads=heads, length=(entries + 1) // 2).double()
+    with torch.no_grad():
+        bias.values.copy_(table.flip(1))  # the library counts j − i
+        return bias.dense(torch.arange(n), torch.arange(n))
+
+
+def _sizes(rng: torch.Generator) -> Inputs:
+    return {"length": integer(rng, 5, 200), "heads": integer(rng, 2, 16)}
+
+
+@exercise(
+    _COURSE,
+    "c.ii",
+    title="Parameters of relative biases",
+    problem=r"""How many parameters do biases $\pi_{i-j}$ add to an attention layer of $m$ heads, if
+sequences have at most $T$ tokens and every head has its own?""",
+    explanation=r"$(2(T - 1) + 1) \, m$.",
+    draw=_sizes,
+    mistakes=[
+        Mistake(
+            "2T differences are one too many: they run from −(T − 1) to T − 1.",
+            lambda length, heads: 2 * length * heads,
+        ),
+        Mistake(
+            "The number of heads is missing: every head has its own biases.",
+            lambda length, heads: 2 * length - 1,
+        ),
+        Mistake(
+            "Only one sign is counted: differences are negative too.",
+            lambda length, heads: length * heads,
+        ),
+        Mistake(
+            "Every pair of positions is counted: pairs of one difference share a bias.",
+            lambda length, heads: length**2 * heads,
+        ),
+    ],
+)
+def bias_parameters(length: int, heads: int) -> int:
+    """Return the number of parameters.
+
+    length: T. heads: m.
+    """
+    layer = RelativeBias(heads=heads, length=length)
+    return sum(parameter.numel() for parameter in layer.parameters())
+
+
+def _pointers(rng: torch.Generator) -> Inputs:
+    layers, heads, n = 2, integer(rng, 1, 2), integer(rng, 8, 10)
+    return {"pointers": torch.randint(n, (layers, heads, n), generator=rng)}
+
+
+def _fields(pointers: Tensor, *, residual: bool = True) -> Tensor:
+    _, heads, n = pointers.shape
+    fields = [{i} for i in range(n)]
+    for layer in pointers.tolist():
+        kept = fields if residual else [set[int]() for _ in range(n)]
+        fields = [kept[i].union(*(fields[layer[h][i]] for h in range(heads))) for i in range(n)]
+    return torch.tensor([len(field) for field in fields])
+
+
+@exercise(
+    _COURSE,
+    "e",
+    title="The receptive field of argmax attention",
+    problem=r"""In each layer, a head copies the state of one node to another: head $h$ of layer $l$
+points node $i$ to node `pointers[l, h, i]`. The layer adds to each node's state what its
+heads copy (a residual connection). Return for each node the number of different inputs
+that its state depends on after all layers.""",
+    explanation="Union of the node's own field and those pointed to, layer by layer; at most"
+    r" $(k + 1)^n$, fewer where paths meet.",
+    draw=_pointers,
+    points=2,
+    mistakes=[
+        Mistake(
+            "The residual connection is missing: a node keeps what it held.",
+            lambda pointers: _fields(pointers, residual=False),
+        ),
+        Mistake(
+            "kⁿ counts paths without the residual.",
+            lambda pointers: torch.full(pointers.shape[2:], pointers.shape[1] ** pointers.shape[0]),
+        ),
+        Mistake(
+            "(k + 1)ⁿ counts paths: where paths meet there are fewer inputs.",
+            lambda pointers: torch.full(
+                pointers.shape[2:], (pointers.shape[1] + 1) ** pointers.shape[0]
+            ),
+        ),
+    ],
+)
+def receptive_fields(pointers: Int[Tensor, "layers heads n"]) -> Int[Tensor, " n"]:
+    """Return the number of inputs that each node's last state depends on."""
+    n = pointers.shape[-1]
+    reached = torch.eye(n)
+    for layer in pointers:
+        reached = reached + reached[layer].sum(0)
+    return (reached > 0).sum(-1)
+
+
+def _lengths(rng: torch.Generator) -> Inputs:
+    return {"m": integer(rng, 3, 40), "n": integer(rng, 3, 40), "k": integer(rng, 2, 16)}
+
+
+def _multiplications(queries: int, keys: int, k: int) -> int:
+    """Return the multiplications of QKᵀ and of the weights times V, counted by torch."""
+    q, kv = torch.zeros(queries, k), torch.zeros(keys, k)
+    with FlopCounterMode(display=False) as counter:
+        _ = q @ kv.T @ kv
+    return int(counter.get_total_flops()) // 2
+
+
+@exercise(
+    _COURSE,
+    "f",
+    title="Costs of the three attentions",
+    problem=r"""An encoder–decoder reads $M$ tokens and writes $N$, with width $k$. Count the
+multiplications in $QK^\top$ and in the product of the weights with $V$, for encoder
+self-attention, cross-attention and decoder self-attention (without a mask).""",
+    explanation=r"$2M^2k$, $2MNk$ and $2N^2k$.",
+    draw=_lengths,
+    mistakes=[
+        Mistake(
+            "Only QKᵀ is counted: the product with V takes as many.",
+            lambda m, n, k: (m * m * k, m * n * k, n * n * k),
+        ),
+        Mistake(
+            "The cross-attention is wrong: in it, N queries meet M keys.",
+            lambda m, n, k: (2 * m * m * k, 2 * m * m * k, 2 * n * n * k),
+            lambda m, n, k: (2 * m * m * k, 2 * n * n * k, 2 * n * n * k),
+        ),
+        Mistake(
+            "Encoder and decoder are exchanged.",
+            lambda m, n, k: (2 * n * n * k, 2 * m * n * k, 2 * m * m * k),
+        ),
+    ],
+)
+def attention_costs(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """Return the multiplications of encoder, cross- and decoder attention.
+
+    m: source tokens. n: target tokens. k: width.
+    """
+    return _multiplications(m, m, k), _multiplications(n, m, k), _multiplications(n, n, k)

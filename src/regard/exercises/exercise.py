@@ -1,0 +1,199 @@
+"""An exercise as data: a problem, a function with a blank, random inputs, typical mistakes."""
+
+import hashlib
+import inspect
+import textwrap
+from ast import get_docstring, parse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from regard.exercises.values import SEPARATE, decode, difference, encode, wrong_form
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""Arguments by name: tensors, numbers, texts and lists of them."""
+Program: TypeAlias = Callable[..., Any]
+
+INSTANCES = 5
+"""Inputs of a student: those shown in the notebook, and fresh ones for grading."""
+_DRAWS = 1000
+"""Random inputs tried before an exercise counts as one that can't tell its mistakes apart."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned, as it is compared."""
+
+    value: Any
+    exceeds: bool = False
+    """Whether it made a tensor with more entries than the exercise allows."""
+
+
+class Mistake:
+    """A typical mistake: the hint that names it, and programs that make it."""
+
+    def __init__(self, hint: str, *programs: Program) -> None:
+        self.hint, self.programs = hint, programs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """A function to write. `reference` has its signature, its docstring and its right results."""
+
+    course: str
+    part: str
+    title: str
+    problem: str
+    """Markdown with TeX."""
+    explanation: str
+    """For the teacher: the solution in a sentence or two."""
+    reference: Program
+    draw: Callable[[torch.Generator], Inputs]
+    mistakes: Sequence[Mistake]
+    points: int = 1
+    observe: Program | None = None
+    """What is compared where many results are right: a function of the result and the inputs."""
+    max_entries: Callable[..., int] | None = None
+    """Entries of the largest tensor that may be made, a function of the inputs."""
+    tolerance: float | None = None
+    """Relative error allowed, where the problem states one; default: √ε of the precision."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.reference.__name__
+
+    @cached_property
+    def stub(self) -> str:
+        """Signature and docstring of the function, with a blank to fill."""
+        source = textwrap.dedent(inspect.getsource(self.reference))
+        lines = source.splitlines()
+        function = parse(source).body[0]
+        start = next(i for i, line in enumerate(lines) if line.startswith("def "))
+        docstring = function.body[0]  # type: ignore[attr-defined]
+        assert get_docstring(function), self.name  # type: ignore[arg-type]
+        return "\n".join([*lines[start : docstring.end_lineno], "    raise NotImplementedError"])
+
+    def inputs(self, seed: int, index: int) -> Inputs:
+        """Return the random inputs of a student: index 0 is shown, the others are for grading.
+
+        Inputs on which a typical mistake gives the right result are drawn again. Two mistakes may
+        give the same for some inputs, but not for all of a student's.
+        """
+        text = f"{self.name} {seed} {index}"
+        key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+        generator = torch.Generator().manual_seed(key)
+        for _ in range(_DRAWS):
+            drawn = self.draw(generator)
+            if self._separates(drawn, index):
+                return drawn
+        raise RuntimeError(f"{self.name}: no inputs tell the mistakes from the solution")
+
+    def _separates(self, inputs: Inputs, index: int) -> bool:
+        right = self.expected(inputs)
+        wrong = []
+        for mistake in self.mistakes:
+            wrong.append([self.run(program, inputs) for program in mistake.programs])
+            if any(_near(result, right) for result in wrong[-1]):
+                return False
+        pairs = list(combinations(wrong, 2))[index % INSTANCES :: INSTANCES]
+        return not any(
+            _near(first, second) for group, other in pairs for first in group for second in other
+        )
+
+    def expected(self, inputs: Inputs) -> Result:
+        """Return the right result."""
+        return Result(self._observed(decode(encode(self.reference(**_copied(inputs)))), inputs))
+
+    def run(self, program: Program, inputs: Inputs) -> Result:
+        """Return the result of a trusted program."""
+        call = partial(program, **_copied(inputs))
+        value, entries = count_entries(call) if self.max_entries else (call(), 0)
+        return self.observed(decode(encode(value)), entries, inputs)
+
+    def observed(self, value: Any, entries: int, inputs: Inputs) -> Result:
+        """Return what is compared of a returned value, and of the largest tensor that was made."""
+        exceeds = self.max_entries is not None and entries > self.max_entries(**inputs)
+        return Result(self._observed(value, inputs), exceeds)
+
+    def wrong_form(self, value: Any, inputs: Inputs) -> str:
+        """Return why a value has the wrong type or shape, or ""."""
+        return wrong_form(value, decode(encode(self.reference(**_copied(inputs)))))
+
+    def _observed(self, value: Any, inputs: Inputs) -> Any:
+        if self.observe is None or self.wrong_form(value, inputs):
+            return value
+        return decode(encode(self.observe(_in_float64(value), **_copied(inputs))))
+
+    def same(self, first: Result, second: Result) -> bool:
+        """Return whether two results are equal within the tolerance."""
+        apart = difference(first.value, second.value, self.tolerance)
+        return not apart and first.exceeds == second.exceeds
+
+
+def _near(first: Result, second: Result) -> bool:
+    """Return whether results are too similar to tell a mistake by them."""
+    apart = difference(first.value, second.value, SEPARATE)
+    return not apart and first.exceeds == second.exceeds
+
+
+def exercise(course: str, part: str, **parts: Any) -> Callable[[Program], Exercise]:
+    """Make an exercise of a function that returns the right result."""
+    return lambda reference: Exercise(course=course, part=part, reference=reference, **parts)
+
+
+def count_entries(call: Callable[[], Any]) -> tuple[Any, int]:
+    """Return the result of a call, and the entries of the largest tensor that it makes."""
+    with _LargestTensor() as largest:
+        result = call()
+    return result, largest.entries
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Counts the entries of the largest tensor that operations of torch return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
+        self.entries = max([self.entries, *sizes])
+        return made
+
+
+def _copied(inputs: Inputs) -> dict[str, Any]:
+    """Return inputs that a program may change."""
+    return {name: decode(encode(value)) for name, value in inputs.items()}
+
+
+def _in_float64(value: Any) -> Any:
+    """Return a tensor, or each of several, in the precision of the inputs."""
+    return value.double() if isinstance(value, Tensor) else [_in_float64(item) for item in value]
+
+
+# Random inputs
+
+
+def normal(rng: torch.Generator, *shape: int) -> Tensor:
+    """Return normal numbers with two decimals, in float64."""
+    return torch.randn(*shape, generator=rng, dtype=torch.float64).round(decimals=2)
+
+
+def integer(rng: torch.Generator, low: int, high: int) -> int:
+    """Return an integer from low to high, both included."""
+    return int(torch.randint(low, high + 1, (), generator=rng))
+
+
+def orthonormal(rng: torch.Generator, rows: int, d: int) -> Tensor:
+    """Return random orthonormal vectors, one a row."""
+    q: Tensor = torch.linalg.qr(torch.randn(d, d, generator=rng, dtype=torch.float64))[0]
+    return q[:rows]

@@ -1,0 +1,110 @@
+"""Processes for students' code: one a job, with limits of time and memory.
+
+They are forked from a server that has torch imported. Nothing that a student's code returns is
+unpickled. It is no jail: the code runs with the rights of the user.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from regard.errors import RegardError
+from regard.exercises.worker import RETURNED, UNREADABLE, Answers, Job, serve_job
+
+MEMORY = 2 * 2**30
+"""Bytes that a job may use."""
+SECONDS = 5
+"""Seconds of processor time that a job may take; it may wait four times as long."""
+_TRIES = 100
+_START = 300.0
+"""Seconds until a process has imported torch, on a busy machine."""
+
+
+class Sandbox:
+    """Runs jobs one after another, each in a process of its own."""
+
+    def __init__(self, *, seconds: int = SECONDS, memory: int = MEMORY) -> None:
+        self.seconds, self.memory = seconds, memory
+        method = "spawn" if sys.platform == "win32" else "forkserver"
+        self._context: Any = get_context(method)
+        if method == "forkserver":
+            self._context.set_forkserver_preload(["__main__", "regard.exercises.worker"])
+
+    def run(self, job: Job) -> Answers:
+        """Return the answers of a job, or why there are none."""
+        receiver, sender = self._context.Pipe(duplex=False)
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            arguments = (sender, msgspec.json.encode(job), folder, self.seconds, self.memory)
+            process = self._start(arguments)
+            sender.close()
+            try:
+                ready = self._receive(receiver, process, _START)
+                answers = self._receive(receiver, process, 4 * self.seconds) if ready else None
+                process.join(0 if answers else self.seconds)
+            except TimeoutError:
+                return Answers(reason=f"takes longer than {4 * self.seconds} s")
+            finally:
+                _kill(process)
+                receiver.close()
+        return Answers(reason=self._ended(process)) if answers is None else _read(answers)
+
+    def _start(self, arguments: tuple[Any, ...]) -> Any:
+        """Start a process, with another server if a student's code has killed the last one."""
+        for _ in range(_TRIES):
+            process = self._context.Process(target=serve_job, args=arguments, daemon=True)
+            try:
+                process.start()
+            except (ConnectionError, EOFError):
+                time.sleep(0.1)  # the dying server isn't seen as dead yet
+            else:
+                return process
+        raise RegardError("processes for the students' code can't be started; repeat the command")
+
+    def _receive(self, receiver: Connection, process: Any, seconds: float) -> bytes | None:
+        """Return the next message, or None if the process ends without one.
+
+        Raises:
+            TimeoutError: neither happens in time.
+        """
+        if not wait([receiver, process.sentinel], seconds):
+            raise TimeoutError
+        with suppress(EOFError, OSError):
+            if receiver.poll():
+                return receiver.recv_bytes(RETURNED)
+        return None
+
+    def _ended(self, process: Any) -> str:
+        """Return how a process ended that sent no result."""
+        code = process.exitcode
+        if code is None or code >= 0:
+            return f"exits with code {code} before it returns"
+        name = signal.Signals(-code).name
+        if name == "SIGXCPU":
+            return f"runs longer than {self.seconds} s"
+        return f"crashes with {name}"
+
+
+def _read(message: bytes) -> Answers:
+    try:
+        return msgspec.convert(json.loads(message), Answers)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return Answers(reason=UNREADABLE)
+
+
+def _kill(process: Any) -> None:
+    """End the process, and those of the group that it has made."""
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.exitcode is None:
+        process.kill()
+    process.join()

@@ -1,0 +1,139 @@
+"""A student's code, run on the inputs of one exercise; what it does comes back as JSON."""
+
+import io
+import json
+import os
+import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from typing import Any
+
+import jaxtyping  # noqa: F401  (imported by the notebooks; here before processes are forked)
+import msgspec
+import torch
+
+from regard.exercises.exercise import count_entries
+from regard.exercises.values import decode, encode
+
+OUTPUT = 2000
+"""Characters of a student's output that are kept."""
+RETURNED = 4_000_000
+"""Characters of JSON that a student's results may take."""
+
+
+UNREADABLE = "sends results that can't be read"
+"""Why results are worth nothing that the code has tampered with."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What to run: source cells by label, and the inputs of a function that they define."""
+
+    cells: list[tuple[str, str]]
+    function: str
+    inputs: list[dict[str, Any]]
+    """As JSON values, see `values.encode`."""
+    count_entries: bool = False
+    """Whether tensors are counted, which takes torch a second to begin with."""
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """What a program returned for each of the inputs, until it failed."""
+
+    returned: list[Any] = []
+    """As JSON values."""
+    entries: list[int] = []
+    """Of the largest tensor that was made for each input; 0 if they aren't counted."""
+    reason: str = ""
+    """Why not all inputs have a result."""
+    output: str = ""
+    """The beginning of what was printed."""
+
+
+class _BoundedText(io.TextIOBase):
+    """Keeps the beginning of what is written."""
+
+    def __init__(self) -> None:
+        self.kept = ""
+
+    def write(self, text: str) -> int:
+        self.kept += text[: OUTPUT - len(self.kept)]
+        return len(text)
+
+
+def run_job(job: Job) -> Answers:
+    """Return what the student's function returns; an exception becomes the reason."""
+    printed, returned, entries = _BoundedText(), list[Any](), list[int]()
+    reason = ""
+    with redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            function = _define(job)
+            for inputs in job.inputs:
+                call = partial(function, **{name: decode(x) for name, x in inputs.items()})
+                value, most = count_entries(call) if job.count_entries else (call(), 0)
+                returned.append(encode(value))
+                entries.append(most)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too
+            reason = _explained(error, [label for label, _ in job.cells])
+    return Answers(returned, entries, reason, printed.kept)
+
+
+def _define(job: Job) -> Any:
+    """Run the cells and return the function."""
+    names: dict[str, Any] = {"__name__": "exercise"}
+    for label, source in job.cells:
+        exec(compile(source, label, "exec"), names)
+    return names[job.function]
+
+
+def _explained(error: BaseException, labels: list[str]) -> str:
+    """Return one line: what was raised, and in which line of which cell."""
+    if isinstance(error, NotImplementedError) and not error.args:
+        return "not written yet"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "needs more memory than is allowed"
+    if isinstance(error, SystemExit):
+        return "calls sys.exit"
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.lineno, frame.filename) for frame in frames if frame.filename in labels]
+    if isinstance(error, SyntaxError) and error.filename in labels:
+        places = [(error.lineno, error.filename)]
+    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
+        error.args = (f"{error}; helpers belong above the first exercise",)
+    where = f" (line {places[-1][0]} of {places[-1][1]})" if places else ""
+    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return f"{type(error).__name__}: {message[:300]}{where}"
+
+
+def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: int) -> None:
+    """Run a job in this process, which is made for it: say "ready", then send the answers."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    _restrict(seconds, memory)
+    connection.send_bytes(b"ready")
+    answers = run_job(msgspec.json.decode(job, type=Job))
+    # NaN and infinity have no form in JSON that msgspec knows.
+    text = json.dumps(msgspec.to_builtins(answers))
+    if len(text) > RETURNED:
+        text = json.dumps({"reason": "returns more than can be graded"})
+    connection.send_bytes(text.encode())
+
+
+def _restrict(seconds: int, memory: int) -> None:
+    """Leave the caller's terminal and session; limit time, memory, files and core dumps."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    # At the soft limit of time a signal says so; the hard one would kill without a reason.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    for limit, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, 64 * 2**20),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))

@@ -1,0 +1,214 @@
+"""Figures of studies as data: charts, heat maps and graphs, drawn by `regard.studies.render`."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, SupportsFloat, TypeAlias
+
+import msgspec
+import numpy as np
+
+from regard.metrics import Interval
+
+Values: TypeAlias = list[float | None]
+"""Numbers; None where there is none, as for NaN and infinity."""
+Style = Literal[
+    "line",
+    "dashes",
+    "dotted",
+    "dots",
+    "squares",
+    "crosses",
+    "line with dots",
+    "dashes with dots",
+    "steps",
+]
+Limits: TypeAlias = tuple[float | None, float | None]
+"""Ends of an axis; None where the data decide."""
+_DIGITS = 5
+"""Significant digits of stored values; more can't be seen."""
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Points of a chart. Made by `series` or `histogram`."""
+
+    x: Values
+    """Places; with style "steps" the edges, one more than `y` has values."""
+    y: Values
+    label: str = ""
+    style: Style = "line"
+    color: int | None = None
+    """Index of a palette; by default the next color of the chart."""
+    low: Values = msgspec.field(default_factory=list)
+    """Lower ends of a band around a line, or of intervals at dots."""
+    high: Values = msgspec.field(default_factory=list)
+
+
+class Bars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Bars at 0, 1, 2, …; several in one chart stand side by side. Made by `bars`."""
+
+    values: Values
+    label: str = ""
+    color: int | None = None
+    low: Values = msgspec.field(default_factory=list)
+    """Lower ends of the bars' intervals, if any."""
+    high: Values = msgspec.field(default_factory=list)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A dotted reference line: vertical at `x`, or horizontal at `y`."""
+
+    x: float | None = None
+    y: float | None = None
+    label: str = ""
+    """Text beside the line."""
+    color: int | None = None
+    """Index of a palette; by default the color of text."""
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Series, bars and reference lines on common axes."""
+
+    series: list[Series] = msgspec.field(default_factory=list)
+    bars: list[Bars] = msgspec.field(default_factory=list)
+    lines: list[Line] = msgspec.field(default_factory=list)
+    title: str = ""
+    x: str = ""
+    """Label of the x axis."""
+    y: str = ""
+    names: list[str] = msgspec.field(default_factory=list)
+    """Names below the bars, or at x = 0, 1, 2, …"""
+    x_scale: Literal["linear", "log"] = "linear"
+    y_scale: Literal["linear", "log"] = "linear"
+    x_limits: Limits = (None, None)
+    y_limits: Limits = (None, None)
+    x_ticks: list[float] = msgspec.field(default_factory=list)
+
+
+class HeatMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A matrix as colored cells, with a color bar. Made by `heat_map`."""
+
+    values: list[list[float]]
+    title: str = ""
+    x: str = ""
+    """Label of the columns."""
+    y: str = ""
+    rows: list[str] = msgspec.field(default_factory=list)
+    columns: list[str] = msgspec.field(default_factory=list)
+    most: float = 1.0
+    """Value in full color; −`most` has the full color of negative values."""
+    unit: str = ""
+    """Label of the color bar."""
+    written: bool = False
+    """Whether the values are written in the cells."""
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A circle with a text."""
+
+    x: float
+    y: float
+    text: str
+
+
+class Arrow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An arrow from one node to another, by their indices."""
+
+    start: int
+    end: int
+    label: str = ""
+    color: int | None = None
+    """Index of a palette; by default the color of text."""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Nodes and arrows between them."""
+
+    nodes: list[Node]
+    arrows: list[Arrow]
+    title: str = ""
+
+
+Panel: TypeAlias = Chart | HeatMap | Graph
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Panels, row by row, and a caption."""
+
+    panels: Sequence[Panel]
+    caption: str
+    """What is seen, and the meaning of lines, dots and dashes; also the text alternative."""
+    columns: int | None = None
+    """Panels per row; by default all."""
+
+
+def series(
+    x: Iterable[SupportsFloat],
+    y: Iterable[SupportsFloat],
+    label: str = "",
+    style: Style = "line",
+    *,
+    color: int | None = None,
+    low: Iterable[SupportsFloat] = (),
+    high: Iterable[SupportsFloat] = (),
+) -> Series:
+    """Return a series of numbers, arrays or tensors."""
+    return Series(
+        x=_values(x),
+        y=_values(y),
+        label=label,
+        style=style,
+        color=color,
+        low=_values(low),
+        high=_values(high),
+    )
+
+
+def histogram(
+    values: Iterable[SupportsFloat],
+    edges: Sequence[float],
+    label: str = "",
+    *,
+    color: int | None = None,
+) -> Series:
+    """Return the counts of values between edges, as steps."""
+    counts, _ = np.histogram([float(value) for value in values], bins=list(edges))
+    return series(edges, counts.tolist(), label, "steps", color=color)
+
+
+def bars(
+    values: Iterable[SupportsFloat],
+    label: str = "",
+    *,
+    color: int | None = None,
+    low: Iterable[SupportsFloat] = (),
+    high: Iterable[SupportsFloat] = (),
+) -> Bars:
+    """Return bars, with intervals if `low` and `high` are given."""
+    return Bars(
+        values=_values(values), label=label, color=color, low=_values(low), high=_values(high)
+    )
+
+
+def interval_bars(intervals: Iterable[Interval], label: str = "") -> Bars:
+    """Return a bar with its interval for each score."""
+    scores = list(intervals)
+    return bars(
+        [score.value for score in scores],
+        label,
+        low=[score.low for score in scores],
+        high=[score.high for score in scores],
+    )
+
+
+def heat_map(values: Iterable[Iterable[SupportsFloat]], **labels: Any) -> HeatMap:
+    """Return a heat map of rows, an array or a tensor; `labels` are fields of `HeatMap`."""
+    return HeatMap(values=[[_rounded(value) for value in row] for row in values], **labels)
+
+
+def _values(values: Iterable[SupportsFloat]) -> Values:
+    numbers = [float(value) for value in values]
+    return [_rounded(number) if math.isfinite(number) else None for number in numbers]
+
+
+def _rounded(value: SupportsFloat) -> float:
+    return float(f"{float(value):.{_DIGITS}g}")

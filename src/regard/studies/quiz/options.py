@@ -1,0 +1,402 @@
+"""The wrong options of the quiz, each refuted by a number."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.data.batch import pad_rows
+from regard.models.config import (
+    ClassificationHeadConfig,
+    MaskedLMHeadConfig,
+    TokenClassificationHeadConfig,
+)
+from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
+from regard.studies.quiz.checked import (
+    BLOCK,
+    BOTH_WAYS,
+    DECODER,
+    ENCODER,
+    PAIR,
+    RNN,
+    TOKENS,
+    WIDTH,
+    Draw,
+    influence,
+    largest,
+)
+from regard.studies.quiz.probabilities import START, all_texts
+from regard.studies.quiz.texts import TEXTS
+from regard.studies.study import Seed, study
+from regard.text.config import WordsConfig
+from regard.text.tokenizer import train_tokenizer
+
+FRAMES, TRANSCRIPT = 20, 7
+"""Length of a recording, in quantized frames, and of its transcript, in characters."""
+CHOICES, STEP = 4, 3
+"""Tokens of the vocabulary and time step of question 9."""
+ENTRIES = 12
+"""Weights whose gradient is compared with finite differences."""
+OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
+"""Texts of another vocabulary, which has the words of `TEXTS` at other ids."""
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """A wrong option and the measurements that refute it."""
+
+    question: int
+    option: str
+    numbers: tuple[Measurement, ...]
+
+
+@study(
+    asked=[f"jhu-hw5 1.{i}" for i in (2, 5, 7, 8, 9, 10, 11, 14, 15, 16)],
+    question="Which number refutes each wrong option of the quiz?",
+    claim="Each wrong option predicts a value that is not the measured one.",
+    formula=r"P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad"
+    r" \sum_{y_{<t}} \sum_{y_t} P(y_t \mid y_{<t}) = V^{t-1} \ne 1",
+)
+def wrong_options(
+    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
+    seed: Seed = 0,
+) -> Evidence:
+    """A wrong option is a prediction, and small models without training are enough to test it. If
+    weights alone were the model, the same weights in a causal and in a bidirectional architecture
+    would give the same outputs. If an RNN estimated the probability of the prefix, its outputs over
+    all prefixes would sum to 1. If the second direction made gradients more accurate, those of one
+    direction would be further from finite differences.
+
+    Some options name a thing that does something else. A tensor is a type and makes no lengths
+    equal. Padding and truncation change the number of tokens and not their meaning. ReLU and
+    sigmoid of a number beyond all bounds of training are finite, and so are their gradients.
+    """
+    refuted = list(all_refuted(Draw(seed, std)))
+    return Evidence(
+        numbers=tuple(number for one in refuted for number in one.numbers),
+        figure=_figure(Draw(seed, std)),
+        table=table(
+            ["question", "wrong option", "measured"],
+            [
+                (one.question, one.option, "; ".join(_told(number) for number in one.numbers))
+                for one in refuted
+            ],
+        ),
+    )
+
+
+def all_refuted(draw: Draw) -> Iterator[Refuted]:
+    """Iterate over the wrong options, by question."""
+    yield weights_alone(draw)
+    yield transcript(draw)
+    yield model_first(draw)
+    yield model_last(draw)
+    yield fewer_dimensions(draw)
+    yield from other_probabilities(draw)
+    yield from large_numbers()
+    yield better_gradients(draw)
+    yield only_today()
+    yield redirection(draw)
+    yield attending_head(draw)
+    yield from batches_left_as_they_are(draw)
+    yield padded_ids()
+
+
+def weights_alone(draw: Draw) -> Refuted:
+    """Question 2: model and weights are the same."""
+    causal, ids = draw.model(DECODER), draw.ids(3, 8)
+    both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
+    both_ways.body.load_state_dict(causal.body.state_dict())
+    with torch.inference_mode():
+        difference = largest(causal.body(ids) - both_ways.body(ids))
+    counted = sum(parameter.numel() for parameter in causal.parameters())
+    layers = DECODER.n_layers * (12 * WIDTH**2 + 13 * WIDTH)
+    return Refuted(
+        2,
+        "Model and weights are the same.",
+        (
+            equal("2: parameters counted", counted, layers + 2 * WIDTH + 2 * TOKENS * WIDTH),
+            at_least("2: difference by another architecture, same weights", difference, 1e-3),
+        ),
+    )
+
+
+def transcript(draw: Draw) -> Refuted:
+    """Question 5: many-to-one for speech recognition."""
+    frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
+    gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
+    with torch.inference_mode():
+        labels = gender(frames, lengths)[..., 0].numel()
+        characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
+    return Refuted(
+        5,
+        "Speech recognition is many-to-one.",
+        (
+            equal("5: labels for 20 frames", labels, 1),
+            equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT),
+        ),
+    )
+
+
+def model_first(draw: Draw) -> Refuted:
+    """Question 7: the model handles text."""
+    refused = _refused(lambda: draw.model(DECODER)(TEXTS[0]))
+    return Refuted(
+        7,
+        "First the model, which handles text.",
+        (equal("7: text refused by the model", refused, 1),),
+    )
+
+
+def model_last(draw: Draw) -> Refuted:
+    """Question 7: the model's output is text."""
+    with torch.inference_mode():
+        outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
+    texts = sum(isinstance(value, str) for value in outputs)
+    return Refuted(
+        7,
+        "The model outputs text.",
+        (equal("7: outputs of the model that are text", texts, 0),),
+    )
+
+
+def fewer_dimensions(draw: Draw) -> Refuted:
+    """Question 8: two dimensions."""
+    with torch.inference_mode():
+        hidden = draw.model(DECODER).body(draw.ids(2, 7))
+    spread = min(float(hidden.std(dim).mean()) for dim in range(hidden.ndim))
+    return Refuted(
+        8,
+        "2 dimensions: without the batch, or without the hidden size.",
+        (at_least("8: least spread along a dimension", spread, 1e-3),),
+    )
+
+
+def other_probabilities(draw: Draw) -> Iterator[Refuted]:
+    """Question 9: other probabilities than that of the next token."""
+    seen = influence(draw.model(RNN).body, draw.ids(STEP + 1))
+    probabilities = next_probabilities(draw)
+    total, expected = probabilities.sum(), CHOICES ** (STEP - 1)
+    yield Refuted(
+        9,
+        "P(y_1, …, y_t−1)",
+        (equal("9: total over all prefixes", total, expected, within=1e-9),),
+    )
+    yield Refuted(
+        9,
+        "P(y_1)",
+        (at_least("9: change by earlier tokens", seen[-1].min(), 1e-6),),
+    )
+    yield Refuted(
+        9,
+        "P(y_t | y_1, …, y_t)",
+        (
+            equal("9: change by the token itself and later ones", largest(seen.triu(1)), 0, 1e-12),
+            at_most("9: largest probability of the token itself", probabilities.max(), 0.99),
+        ),
+    )
+
+
+def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
+    """Return what an RNN predicts at `STEP` after each prefix."""
+    prefixes = all_texts(CHOICES, STEP - 1)
+    begun = torch.cat([torch.full_like(prefixes[:, :1], START), prefixes], 1)
+    with torch.inference_mode():
+        found: Tensor = draw.model(RNN, tokens=CHOICES)(begun)[:, -1].softmax(-1)
+    return found
+
+
+def large_numbers() -> Iterator[Refuted]:
+    """Question 10: NaN of large inputs to an activation."""
+    functions = {"ReLU": torch.relu, "the sigmoid": torch.sigmoid}
+    for name, function in functions.items():
+        z = torch.tensor([1e38, -1e38], requires_grad=True)
+        value = function(z)
+        value.sum().backward()
+        assert z.grad is not None
+        count = int(value.isnan().sum()) + int(z.grad.isnan().sum())
+        yield Refuted(
+            10,
+            f"{name[0].upper()}{name[1:]} of a number that is too large",
+            (equal(f"10: NaN of {name} and its gradient", count, 0),),
+        )
+
+
+def better_gradients(draw: Draw) -> Refuted:
+    """Question 11: the second direction makes gradients more accurate."""
+    errors = {name: largest(a - b) for name, (a, b) in gradients(draw).items()}
+    return Refuted(
+        11,
+        "Two-way, because its gradients are more accurate",
+        tuple(
+            at_most(f"11: gradient off finite differences, {name}", error, 1e-6)
+            for name, error in errors.items()
+        ),
+    )
+
+
+def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
+    """Return gradients of some recurrent weights by autograd and by central differences."""
+    head, days = TokenClassificationHeadConfig(labels=("good", "bad")), draw.ids(1, 10)
+    lengths = torch.tensor([days.shape[1]])
+    found = {}
+    for name, config in {"one way": RNN, "both ways": BOTH_WAYS}.items():
+        model = draw.model(config, head)
+        weight = next(p for n, p in model.named_parameters() if "weight_hh" in n)
+
+        def loss(model: Any = model) -> Tensor:
+            scores: Tensor = model(days, lengths)
+            return scores.square().sum()
+
+        loss().backward()
+        assert weight.grad is not None
+        by_autograd = weight.grad.flatten()[:ENTRIES]
+        found[name] = by_autograd, _central_differences(loss, weight.data.view(-1)[:ENTRIES])
+    return found
+
+
+def only_today() -> Refuted:
+    """Question 11: the mood depends on today's weather alone."""
+    days = torch.tensor(list(product([0, 1], repeat=3)))  # the last of the three is today
+    moods = (days.sum(1) >= 2).double()
+    shares = torch.stack([moods[days[:, 2] == today].mean() for today in (0, 1)])
+    right = torch.maximum(shares, 1 - shares).mean()
+    return Refuted(
+        11,
+        "One-way, because the mood depends on today's weather alone",
+        (equal("11: moods told by today's weather alone", right, 0.75, within=1e-12),),
+    )
+
+
+def redirection(draw: Draw) -> Refuted:
+    """Question 14: a head redirects tensors between layers."""
+    ids = draw.ids(2, 7)
+    heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
+    with torch.inference_mode():
+        one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
+    return Refuted(
+        14,
+        "It redirects tensors to their layers.",
+        (equal("14: change of the states by another head", largest(one - other), 0),),
+    )
+
+
+def attending_head(draw: Draw) -> Refuted:
+    """Question 14: a head is self-attention."""
+    model = draw.model(DECODER)
+    hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
+    others = hidden.clone()
+    others[:, 1:] = 1
+    with torch.inference_mode():
+        change = largest((model.head(hidden) - model.head(others))[:, 0])
+    return Refuted(
+        14,
+        "It is self-attention.",
+        (equal("14: change of a head's output by other positions", change, 0),),
+    )
+
+
+def batches_left_as_they_are(draw: Draw) -> Iterator[Refuted]:
+    """Question 15: returning tensors; and what padding and truncation are needed for."""
+    rows = [draw.ids(9)[:n] for n in (3, 5, 9)]
+    ragged = _refused(lambda: torch.tensor([row.tolist() for row in rows]))
+    stacked = _refused(lambda: torch.stack(rows))
+    long = _refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)))
+    yield Refuted(
+        15,
+        "Returning tensors",
+        (
+            equal("15: rows of different lengths refused as a tensor", ragged, 1),
+            equal("15: tensors of different lengths refused as a batch", stacked, 1),
+        ),
+    )
+    yield Refuted(
+        15,
+        "No truncation",
+        (equal("15: a text beyond the context is refused", long, 1),),
+    )
+
+
+def padded_ids() -> Refuted:
+    """Question 16: padding and truncation would help."""
+    own = train_tokenizer(WordsConfig(), TEXTS)
+    other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
+    ids = other.encode(TEXTS[0])
+    padded = pad_rows([ids[:BLOCK], [0] * BLOCK], 0)[0].tolist()
+
+    def changed(row: list[int]) -> float:
+        tokens = [i for i in row if i != 0]
+        return sum(own.decode([i]) != other.decode([i]) for i in tokens) / len(tokens)
+
+    return Refuted(
+        16,
+        "One should pad and truncate.",
+        (
+            at_least("16: tokens that change their meaning", changed(ids), 0.5),
+            equal("16: the same, padded and truncated", changed(padded), changed(ids)),
+        ),
+    )
+
+
+def _refused(call: Callable[[], object]) -> int:
+    """Return whether a call raises an error."""
+    try:
+        call()
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        return 1
+    return 0
+
+
+def _central_differences(
+    loss: Callable[[], Tensor], weights: Float[Tensor, " w"], step: float = 1e-5
+) -> Float[Tensor, " w"]:
+    """Return the slope of the loss in each of some weights, which are changed in place."""
+    slopes = torch.zeros_like(weights)
+    with torch.no_grad():
+        for i, value in enumerate(weights.clone()):
+            weights[i] = value + step
+            above = loss()
+            weights[i] = value - step
+            slopes[i] = (above - loss()) / (2 * step)
+            weights[i] = value
+    return slopes
+
+
+def _told(number: Measurement) -> str:
+    return f"{number.name.partition(': ')[2]}: {number.measured:.4g}"
+
+
+def _figure(draw: Draw) -> Figure:
+    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
+    return Figure(
+        panels=[
+            heat_map(
+                next_probabilities(draw),
+                title=f"P(y_{STEP} | prefix)",
+                x="next token",
+                y="prefix",
+                rows=prefixes,
+                columns=list("abcd"),
+                most=0.4,
+            ),
+            Chart(
+                series=[
+                    series(by_autograd, by_differences, name, "dots")
+                    for name, (by_autograd, by_differences) in gradients(draw).items()
+                ],
+                title="gradients",
+                x="by backpropagation",
+                y="by finite differences",
+            ),
+        ],
+        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
+        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
+        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
+        "a two-way network alike.",
+    )

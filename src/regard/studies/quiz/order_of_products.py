@@ -1,0 +1,98 @@
+"""The order of two matrix products: what it changes and what not."""
+
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from regard.studies.figure import Arrow, Chart, Figure, Graph, Line, Node, series
+from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.study import Seed, study
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+
+
+@study(
+    asked=["practical-4 3.h.1"],
+    question="What is saved by multiplying features of keys with values first?",
+    claim="The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest "
+    "matrix between from L × L to m × d.",
+    formula=r"(Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d",
+)
+def order_of_products(
+    length: Annotated[int, Meta(ge=2, le=4096, description="tokens L")] = 1024,
+    m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
+    d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
+    seed: Seed = 0,
+) -> Evidence:
+    """Matrix products are associative, so the order is free. Features of queries times features of
+    keys, first, is an L × L matrix: all weights before normalization. Features of keys times
+    values, first, is an m × d matrix, a summary of all keys that each query reads. With softmax
+    between the products the order is not free, which is why the exponential has to be written as
+    a product of features.
+
+    The second order takes fewer operations from L = 2md/(m + d) on. A gain in time needs more,
+    since small products don't fill a processor.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
+    value = torch.randn(length, d, dtype=torch.float64, generator=generator)
+    weights, summary = query @ key.mT, key.mT @ value
+    first, second = weights @ value, query @ summary
+    return Evidence(
+        numbers=(
+            at_most(
+                "difference of both orders, relative",
+                (first - second).norm() / first.norm(),
+                1e-12,
+            ),
+            equal("numbers between, queries and keys first", weights.numel(), length**2),
+            equal("numbers between, keys and values first", summary.numel(), m * d),
+            informational("operations, queries and keys first", _operations(length, m, d)[0]),
+            informational("operations, keys and values first", _operations(length, m, d)[1]),
+            informational("equal operations at L", 2 * m * d / (m + d)),
+        ),
+        figure=_figure(length, m, d),
+    )
+
+
+def _operations(length: int, m: int, d: int) -> tuple[int, int]:
+    """Return the multiplications of both orders."""
+    return length**2 * (m + d), 2 * length * m * d
+
+
+def _figure(length: int, m: int, d: int) -> Figure:
+    shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
+    factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
+    costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
+    names = ("queries and keys first", "keys and values first")
+    return Figure(
+        panels=[
+            _order(factors, (0, 1), "L × L", 2, names[0]),
+            _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
+            Chart(
+                series=[
+                    series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)
+                ],
+                lines=[Line(x=2 * m * d / (m + d)), Line(x=length)],
+                title="multiplications",
+                x="tokens L",
+                x_scale="log",
+                y_scale="log",
+            ),
+        ],
+        caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
+        "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
+        "which both are equal, and the measured one.",
+    )
+
+
+def _order(factors: list[str], pair: tuple[int, int], between: str, last: int, title: str) -> Graph:
+    """Return a graph: two factors make the matrix between, which meets the last factor."""
+    middle = sum(pair) / 2
+    nodes = [Node(float(i), 2.0, factor) for i, factor in enumerate(factors)]
+    nodes += [Node(middle, 1.0, between), Node(1.0, 0.0, "output")]
+    arrows = [Arrow(start=i, end=3) for i in pair]
+    return Graph(
+        nodes=nodes, arrows=[*arrows, Arrow(start=3, end=4), Arrow(start=last, end=4)], title=title
+    )

@@ -1,0 +1,155 @@
+"""Span corruption of characters: lengths against their definition, and what a row holds."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Int
+from msgspec import Meta
+
+from regard.data import IGNORE
+from regard.data.batch import RowFormat
+from regard.data.causal import SpanCorruption
+from regard.studies.figure import Chart, Figure, Line, histogram
+from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.study import Seed, study
+from regard.text.config import CharactersConfig
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+
+TEXT = "Khatchig Mouradian is a journalist, writer and translator, born in Lebanon."
+SHORTEST = 4
+"""Least length of a truncated text."""
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of span corruption, in its parts."""
+
+    prefix: list[int]
+    suffix: list[int]
+    span: list[int]
+    shifted: bool
+    """Whether each label is the next input."""
+
+    @property
+    def length(self) -> int:
+        """Length of the truncated text."""
+        return len(self.prefix) + len(self.suffix) + len(self.span)
+
+    @property
+    def text(self) -> list[int]:
+        """The truncated text, put together again."""
+        return [*self.prefix, *self.span, *self.suffix]
+
+
+@study(
+    asked=["practical-4 3.e"],
+    question="Which lengths and labels do examples of span corruption have?",
+    claim="Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on "
+    "average; each text can be restored, and each label is the next input.",
+    formula=r"p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor,"
+    r" \quad L \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\}",
+)
+def span_corruption(
+    n: Annotated[int, Meta(ge=16, le=512, description="characters of a row")] = 128,
+    draws: Annotated[int, Meta(ge=100, le=10_000, description="rows drawn")] = 4000,
+    seed: Seed = 0,
+) -> Evidence:
+    """A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
+    suffix, mask, span. The model reads the row from the left and predicts each token, those of the
+    span with all the rest before them.
+
+    The span's length is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of the
+    truncated text and not of the document. Of both, prefix and suffix may be empty.
+    """
+    rng = np.random.default_rng(seed)
+    tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
+    document = (tokenizer.encode(TEXT) * n)[:n]
+    rows = [_row(document, n, tokenizer, rng) for _ in range(draws)]
+    lengths, spans = (
+        np.array(values) for values in zip(*((r.length, len(r.span)) for r in rows), strict=True)
+    )
+    longest = n * 7 // 8
+    means = np.maximum(lengths // 4, 1)
+    deviation = np.sqrt((means**2 - means) / 3)  # of a uniform length in 1..2m − 1
+    return Evidence(
+        numbers=(
+            at_least("shortest truncated text", lengths.min(), SHORTEST),
+            at_most("longest truncated text", lengths.max(), longest),
+            equal(
+                "mean length of truncated texts",
+                lengths.mean(),
+                (SHORTEST + longest) / 2,
+                within=4 * (longest - SHORTEST + 1) / math.sqrt(12 * draws),
+            ),
+            equal(
+                "mean share of the span",
+                spans.sum() / lengths.sum(),
+                means.sum() / lengths.sum(),
+                within=float(4 * np.linalg.norm(deviation) / lengths.sum()),
+            ),
+            equal("share of texts restored from their rows", _restored(rows, document), 1),
+            equal(
+                "share of targets that are the next input", np.mean([r.shifted for r in rows]), 1
+            ),
+        ),
+        figure=_figure(lengths, spans, longest),
+        table=table(
+            ["text", "row"],
+            [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]],
+        ),
+    )
+
+
+def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Generator) -> Row:
+    """Draw a row, and take it apart at its masks."""
+    mask = tokenizer.special.require("mask")
+    data = SpanCorruption([document], RowFormat(n, tokenizer.special.padding), mask=mask)
+    batch = data.collate([data.example(0, rng)])
+    inputs = batch.inputs["input_ids"].ids[0].tolist()
+    labels = [label for label in batch.labels[0].tolist() if label != IGNORE]
+    row = [inputs[0], *labels]
+    first = row.index(mask)
+    second = row.index(mask, first + 1)
+    return Row(
+        prefix=row[:first],
+        suffix=row[first + 1 : second],
+        span=row[second + 1 :],
+        shifted=inputs[: len(labels)] == row[:-1],
+    )
+
+
+def _restored(rows: list[Row], document: list[int]) -> float:
+    return float(np.mean([row.text == document[: row.length] for row in rows]))
+
+
+def _shown(row: Row, tokenizer: Tokenizer) -> str:
+    return " ⁇ ".join(f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span))
+
+
+def _figure(
+    lengths: Int[np.ndarray, " draws"], spans: Int[np.ndarray, " draws"], longest: int
+) -> Figure:
+    edges = np.linspace(SHORTEST, longest + 1, 15).tolist()
+    shares = np.linspace(0, 0.6, 16).tolist()
+    return Figure(
+        panels=[
+            Chart(
+                series=[histogram(lengths, edges)],
+                lines=[Line(x=SHORTEST), Line(x=longest)],
+                title="truncated texts",
+                x="characters",
+                y="rows",
+            ),
+            Chart(
+                series=[histogram(spans / lengths, shares)],
+                lines=[Line(x=0.25)],
+                title="spans",
+                x="share of the truncated text",
+            ),
+        ],
+        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
+        "Right: the share of the text that is moved, around a quarter (dotted).",
+    )

@@ -1,0 +1,275 @@
+"""Figures of studies as SVG and PNG."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from math import ceil, log10, nan
+from typing import Any, TypeAlias
+
+import matplotlib.figure
+import msgspec
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from regard import drawing
+from regard.drawing import COLORS, INK
+from regard.studies.figure import (
+    Bars,
+    Chart,
+    Figure,
+    Graph,
+    HeatMap,
+    Line,
+    Panel,
+    Series,
+    Style,
+    Values,
+)
+
+Drawn: TypeAlias = tuple[matplotlib.figure.Figure, list[Axes]]
+_FORMATS: dict[Style, str] = {
+    "line": "-",
+    "dashes": "--",
+    "dotted": ":",
+    "dots": "o",
+    "squares": "s",
+    "crosses": "x",
+    "line with dots": "o-",
+    "dashes with dots": "o--",
+}
+"""Matplotlib's formats."""
+_WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
+"""Width of a figure by panels per row, in inches."""
+_LETTERS = 12
+"""Letters per inch."""
+_SEPARATED = 32
+"""Most rows or columns whose cells are separated by lines."""
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """Return an SVG element that suits light and dark pages; its ids begin with `name`."""
+    with _drawn(figure) as made:
+        return drawing.to_svg(made, figure.caption, name=name)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as PNG on a white background."""
+    with _drawn(figure) as made:
+        return drawing.to_png(made)
+
+
+@contextmanager
+def _drawn(figure: Figure) -> Iterator[matplotlib.figure.Figure]:
+    columns = figure.columns or len(figure.panels)
+    rows = ceil(len(figure.panels) / columns)
+    height = rows * max(map(_height, figure.panels))
+    width = _WIDTHS.get(columns, 10.4)
+    with drawing.panels(columns, rows, width=width, height=height) as (made, axes):
+        for panel, each in zip(_escaped(figure).panels, axes, strict=False):
+            each.set_title(panel.title)
+            _draw(panel, each)
+        for empty in axes[len(figure.panels) :]:
+            empty.set_axis_off()
+        _add_color_bars(made, axes, figure.panels)
+        _add_legends(made, axes, figure.panels)
+        yield made
+
+
+def _escaped(figure: Figure) -> Figure:
+    """The figure with dollar signs as text, which matplotlib would read as mathematics."""
+    return msgspec.json.decode(msgspec.json.encode(figure).replace(b"$", rb"\\$"), type=Figure)
+
+
+def _height(panel: Panel) -> float:
+    """Height of a panel in inches."""
+    if isinstance(panel, HeatMap):
+        return min(3.2, 1.1 + 0.3 * len(panel.values))
+    return 4.6 if isinstance(panel, Graph) else 3.2
+
+
+def _draw(panel: Panel, axes: Axes) -> None:
+    match panel:
+        case Chart():
+            _draw_chart(panel, axes)
+        case HeatMap():
+            _draw_heat_map(panel, axes)
+        case Graph():
+            _draw_graph(panel, axes)
+
+
+def _draw_chart(chart: Chart, axes: Axes) -> None:
+    axes.set(xlabel=chart.x, ylabel=chart.y, xscale=chart.x_scale, yscale=chart.y_scale)
+    palette = count()
+    for place, one in enumerate(chart.bars):
+        color = _color(next(palette) if one.color is None else one.color)
+        _draw_bars(one, axes, color, place, len(chart.bars))
+    for each in chart.series:
+        _draw_series(each, axes, _color(next(palette) if each.color is None else each.color))
+    axes.set(xlim=chart.x_limits, ylim=chart.y_limits)
+    for line in chart.lines:
+        _draw_line(line, axes)
+    if chart.names:
+        _name_places(chart.names, axes)
+    elif chart.x_ticks:
+        axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    _label_decades(axes)
+
+
+def _name_places(names: Sequence[str], axes: Axes) -> None:
+    """Write names below the places 0, 1, 2, …; at an angle where there is no room."""
+    wrapped = [textwrap.fill(name, 16) for name in names]
+    axes.set_xticks(range(len(names)), wrapped)
+    letters = sum(2 + max(map(len, name.splitlines()), default=0) for name in wrapped)
+    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
+    assert figure is not None
+    assert place is not None
+    if letters > _LETTERS * figure.get_figwidth() / place.get_gridspec().ncols:
+        axes.tick_params(axis="x", labelrotation=60)
+
+
+def _color(index: int | None) -> str:
+    return INK if index is None else COLORS[index % len(COLORS)]
+
+
+def _numbers(values: Values) -> Float[np.ndarray, " values"]:
+    return np.array([nan if value is None else value for value in values])
+
+
+def _draw_bars(bars: Bars, axes: Axes, color: str, place: int, among: int) -> None:
+    """Draw bars at one of several places around 0, 1, 2, …"""
+    width, values = 0.72 / among, _numbers(bars.values)
+    x = np.arange(len(values)) + width * (place - (among - 1) / 2)
+    axes.bar(x, values, 0.92 * width, color=color, label=bars.label or None)
+    if min(values, default=0) < 0:
+        axes.axhline(0, color=INK, linewidth=0.8)
+    if bars.low:
+        _draw_intervals(axes, x, values, bars, INK)
+
+
+def _draw_series(series: Series, axes: Axes, color: str) -> None:
+    x, y = _numbers(series.x), _numbers(series.y)
+    label = series.label or None
+    if series.style == "steps":
+        axes.stairs(y, x, color=color, label=label, linewidth=1.5)
+        axes.stairs(y, x, color=color, fill=True, alpha=0.15, linewidth=0)
+        return
+    axes.plot(x, y, _FORMATS[series.style], color=color, label=label, markersize=4)
+    if not series.low:
+        return
+    if "line" in series.style or series.style in ("dashes", "dotted"):
+        low, high = _numbers(series.low), _numbers(series.high)
+        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+    else:
+        _draw_intervals(axes, x, y, series, color)
+
+
+def _draw_intervals(
+    axes: Axes,
+    x: Float[np.ndarray, " places"],
+    y: Float[np.ndarray, " places"],
+    ends: Series | Bars,
+    color: str,
+) -> None:
+    below, above = y - _numbers(ends.low), _numbers(ends.high) - y
+    axes.errorbar(x, y, np.stack([below, above]), fmt="none", ecolor=color, capsize=2)
+
+
+def _draw_line(line: Line, axes: Axes) -> None:
+    style: dict[str, Any] = {"linestyle": ":", "color": _color(line.color), "linewidth": 1}
+    text: dict[str, Any] = {"color": _color(line.color), "fontsize": 9}
+    if line.x is not None:
+        axes.axvline(line.x, **style)
+        along = axes.get_xaxis_transform()
+        axes.text(line.x, 0.99, f" {line.label}", transform=along, va="top", **text)
+    if line.y is not None:
+        axes.axhline(line.y, **style)
+        along = axes.get_yaxis_transform()
+        axes.text(0.99, line.y, line.label, transform=along, ha="right", va="bottom", **text)
+
+
+def _label_decades(axes: Axes) -> None:
+    """Label more ticks of a logarithmic y axis that spans few powers of ten."""
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log" and log10(high / low) < 2:
+        axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_heat_map(heat_map: HeatMap, axes: Axes) -> None:
+    values = np.array(heat_map.values)
+    drawing.heat_map(axes, values, strongest=heat_map.most)
+    rows, columns = values.shape
+    if max(rows, columns) <= _SEPARATED:
+        axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color=INK, linewidth=0.2)
+        axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color=INK, linewidth=0.2)
+    axes.set(xlabel=heat_map.x, ylabel=heat_map.y)
+    axes.set_xticks(range(len(heat_map.columns)), heat_map.columns)
+    axes.set_yticks(range(len(heat_map.rows)), heat_map.rows)
+    if heat_map.written:
+        for (row, column), value in np.ndenumerate(values):
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
+
+
+def _draw_graph(graph: Graph, axes: Axes) -> None:
+    axes.set_axis_off()
+    places = np.array([(node.x, node.y) for node in graph.nodes])
+    low, high = places.min(0) - 0.5, places.max(0) + 0.5
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    circle = {"boxstyle": "circle,pad=0.25", "facecolor": "none", "edgecolor": INK}
+    for node in graph.nodes:
+        axes.text(node.x, node.y, node.text, ha="center", va="center", bbox=circle, fontsize=9)
+    for arrow in graph.arrows:
+        color, start, end = _color(arrow.color), places[arrow.start], places[arrow.end]
+        style = {"arrowstyle": "->", "color": color, "shrinkA": 11, "shrinkB": 11}
+        axes.annotate("", xy=end, xytext=start, arrowprops=style | {"linewidth": 0.9})
+        x, y = (start + end) / 2
+        axes.text(x + 0.06, y, arrow.label, fontsize=7, va="center", color=color)
+
+
+def _add_color_bars(
+    made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
+) -> None:
+    """Add a color bar for each scale: beside its heat map, or beside all if they share one."""
+    maps = [(panel, each) for panel, each in zip(panels, axes, strict=False) if _is_map(panel)]
+    scales = {_scale(panel) for panel, _ in maps}
+    if len(scales) == 1 and len(maps) == len(panels):
+        groups = [(maps[0][0], [each for _, each in maps])]
+    else:
+        groups = [(panel, [each]) for panel, each in maps]
+    for panel, beside in groups:
+        most, signed, unit = _scale(panel)
+        drawing.color_bar(made, beside, strongest=most, signed=signed, label=unit)
+
+
+def _is_map(panel: Panel) -> bool:
+    return isinstance(panel, HeatMap)
+
+
+def _scale(panel: Panel) -> tuple[float, bool, str]:
+    """Full color, whether there are negative values, and the unit."""
+    assert isinstance(panel, HeatMap)
+    return panel.most, min(map(min, panel.values)) < 0, panel.unit
+
+
+def _add_legends(
+    made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
+) -> None:
+    """Add a legend below all charts if they share one, or if bars take the room; else in each."""
+    legends = {
+        index: each.get_legend_handles_labels()
+        for index, each in enumerate(axes)
+        if each.get_legend_handles_labels()[1]
+    }
+    names = {tuple(labels) for _, labels in legends.values()}
+    charts = sum(isinstance(panel, Chart) for panel in panels)
+    crowded = any(isinstance(panel, Chart) and len(panel.bars) > 1 for panel in panels)
+    if len(names) == 1 and (crowded or charts > 1):
+        handles, labels = next(iter(legends.values()))
+        made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+    else:
+        for index in legends:
+            axes[index].legend(fontsize=8)

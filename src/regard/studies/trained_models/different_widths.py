@@ -1,0 +1,128 @@
+"""An encoder and a decoder of different widths."""
+
+from collections.abc import Mapping
+
+import torch
+
+from regard.evaluation.tasks import score_task
+from regard.metrics import Interval
+from regard.models.seq2seq import EncoderDecoder
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import Run
+from regard.studies.figure import Chart, Figure, Line, interval_bars
+from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+
+TASK, SCORE, BASELINE = "summaries", "ROUGE-L", "lead-2"
+LAYERS = 2
+"""Layers of the decoder."""
+
+Widths = tuple[int, int]
+"""Of an encoder and a decoder."""
+
+
+@study(
+    asked=["eecs182-hw8 1.d"],
+    question="Must encoder and decoder have the same width?",
+    claim="No. Only the key and value projections of the cross-attention read the encoder's "
+    "states, and they map any width to the decoder's heads. Models with a narrower encoder or a "
+    "narrower decoder learn the task too.",
+    formula=r"K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in "
+    r"\mathbb{R}^{d_{enc} \times h d_{head}},\quad Q = H_{dec} W_Q,\quad "
+    r"W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}}",
+    trains=True,
+)
+def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evidence:
+    """Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
+    half as wide, and one whose decoder is. All are scored on 200 new articles. With as many steps,
+    the smaller models may be a little worse; that is a matter of their size.
+
+    Queries and keys must have the same number of features, since they are multiplied. Values can
+    have any, as the output projection maps them to the decoder's width. Queries are made from the
+    decoder's states, keys and values from the encoder's, each by a projection of its own. So the
+    encoder's width is the number of columns of W_K and W_V in the cross-attention of each decoder
+    layer, and of nothing else in the decoder. Everything else in the encoder can differ as well:
+    depth, heads, positions, context length. What a trained decoder can't do is read an encoder of
+    another width than the one it was trained with.
+    """
+    narrow = width // 2
+    runs = {
+        (source, target): trained(recipe_for(TASK, PAIR, steps, target, seed, source_width=source))
+        for source, target in ((width, width), (narrow, width), (width, narrow))
+    }
+    environment = ExecutionEnvironment.choose("cpu")
+    found = {widths: score_task(run, environment) for widths, run in runs.items()}
+    scores = {widths: one.scores[SCORE] for widths, one in found.items()}
+    baseline = found[width, width].baselines[BASELINE][SCORE].value
+    changed = changed_shapes(runs[width, width], runs[narrow, width])
+    refused = not accepts(runs[width, narrow], narrow)
+    return Evidence(
+        numbers=judged(scores, baseline, changed, refused),
+        figure=_figure(scores, baseline),
+        table=table(
+            ["encoder width", "decoder width", "parameters", SCORE, "95 % interval"],
+            [
+                (*widths, runs[widths].n_parameters, one.value, f"{one.low:.3f} to {one.high:.3f}")
+                for widths, one in scores.items()
+            ],
+        ),
+    )
+
+
+def judged(
+    scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refused: bool
+) -> tuple[Measurement, ...]:
+    """Return the measurements that the claim depends on."""
+    projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
+    return (
+        *(
+            at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
+            for (source, target), one in scores.items()
+        ),
+        informational(f"baseline {BASELINE}: {SCORE}", baseline),
+        equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS),
+        equal("key and value projections of cross-attention among them", projections, LAYERS),
+        equal("a trained decoder refuses states of another width", refused, 1),
+    )
+
+
+def changed_shapes(one: Run, other: Run) -> list[str]:
+    """Return the decoder's tensors that have another shape in the other model."""
+    shapes = [
+        {name: tensor.shape for name, tensor in _body(run).decoder.named_parameters()}
+        for run in (one, other)
+    ]
+    return [name for name, shape in shapes[0].items() if shapes[1][name] != shape]
+
+
+@torch.inference_mode()
+def accepts(run: Run, width: int) -> bool:
+    """Return whether a trained decoder can read encoder states of some width."""
+    states = torch.zeros(1, 3, width)
+    try:
+        _body(run).decoder.encode_memory(states, torch.tensor([3]))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _body(run: Run) -> EncoderDecoder:
+    body = run.model.body
+    assert isinstance(body, EncoderDecoder)
+    return body
+
+
+def _figure(scores: Mapping[Widths, Interval], baseline: float) -> Figure:
+    chart = Chart(
+        bars=[interval_bars(scores.values())],
+        names=[f"encoder {source}, decoder {target}" for source, target in scores],
+        lines=[Line(y=baseline, label=f"baseline {BASELINE}")],
+        y=SCORE,
+        y_limits=(0, 1.08),
+    )
+    return Figure(
+        panels=[chart],
+        caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, with "
+        "95 % intervals. Dotted: the first two sentences of the article.",
+    )

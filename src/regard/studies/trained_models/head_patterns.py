@@ -1,0 +1,192 @@
+"""Patterns of the heads of a small decoder and a small encoder, layer by layer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.config import override
+from regard.explorer.head_scores import Head, head_scores, mean_entropy
+from regard.explorer.look import adapter_of
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.model_cache import cached_run
+from regard.studies.study import Correction, Seed, study
+from regard.studies.trained_models.reading import (
+    HEADS,
+    LAYERS,
+    TEXTS,
+    WIDTH,
+    Steps,
+    plan_reader,
+    trained_reader,
+)
+from regard.studies.trained_models.sentences import labeled_texts
+from regard.text.corpus import Document
+from regard.training.plan import Plan, plan_pretraining
+
+MEASURED = 60
+"""New texts on which heads are scored."""
+PATTERNS = ("previous", "next", "self", "first", "punctuation", "same token")
+BY_LAYER = ("first", "entropy", "distance")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of the heads of a model, layer by layer."""
+
+    heads: Sequence[Head]
+
+    def best(self, pattern: str) -> float:
+        """Return the largest share of a head's weight in a pattern."""
+        return max(head.scores[pattern] for head in self.heads)
+
+    def mean(self, score: str) -> float:
+        """Return the mean of a score over all heads."""
+        return sum(head.scores[score] for head in self.heads) / len(self.heads)
+
+    def layer(self, index: int) -> "Scored":
+        """Return the heads of a layer."""
+        return Scored(self.heads[index * HEADS : (index + 1) * HEADS])
+
+
+@study(
+    asked=[
+        "eecs182-hw8 2.a.ii",
+        "eecs182-hw8 2.b.i",
+        "eecs182-hw8 2.b.ii",
+        "eecs182-hw8 2.b.iv",
+        "eecs182-hw8 2.c.ii",
+    ],
+    question="What do the heads of a decoder and of an encoder attend to, layer by layer?",
+    claim="A decoder gives no weight to later tokens, an encoder at least a third. Training makes "
+    "the heads of both less uniform, and in the encoder a head finds the next token.",
+    formula=r"\mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij}",
+    corrections=[
+        Correction(
+            course="eecs182-hw8",
+            says="BERT's two-way reading shows in attention to earlier tokens, such as that of "
+            "[SEP] to [CLS].",
+            right="Every model attends to earlier tokens, a causal one to no others. Two-way "
+            "reading shows in the weight on later tokens: about half in an encoder, 0 in a "
+            "decoder.",
+        )
+    ],
+    trains=True,
+)
+def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
+    """A decoder learns to predict the next word of generated texts, an encoder of the same size to
+    predict masked words. On new texts, each head is scored by where its weight goes: to the
+    previous or the next token, to itself, to the first token, to punctuation, to other occurrences
+    of the same token. Entropy is a share of that of uniform weights over the keys that a query
+    sees; distance is in tokens.
+
+    The decoder's mask forbids later tokens, so its weight goes backward. The encoder's goes both
+    ways, since a masked word can be told from either side. Both begin nearly uniform.
+
+    Layers differ, and how they differ depends on model, data and seed. In large decoders many heads
+    of the middle layers give most of their weight to the first token; in models as small as these
+    that need not be.
+    """
+    texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
+    after = {
+        "decoder": score(cached_run(_plan_decoder(steps, seed)), texts),
+        "encoder": score(trained_reader(steps, seed), texts),
+    }
+    before = {
+        "decoder": score(_plan_decoder(1, seed).run, texts),
+        "encoder": score(plan_reader(1, seed).run, texts),
+    }
+    return Evidence(
+        numbers=(*_judged(before, after), *_by_layer(after)),
+        figure=_figure(after),
+        table=table(
+            ["model", "head", *PATTERNS, "entropy", "distance"],
+            [
+                (
+                    name,
+                    f"{head.layer}.{head.head}",
+                    *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
+                )
+                for name, scored in after.items()
+                for head in scored.heads
+            ],
+        ),
+    )
+
+
+def score(run: Run, texts: Sequence[str]) -> Scored:
+    """Score all heads of a run on texts."""
+    run.model.eval()
+    adapter = adapter_of(run)
+    return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
+
+
+def _plan_decoder(steps: int, seed: int) -> Plan:
+    """Return the plan to train a decoder on the encoder's texts."""
+    texts = labeled_texts(seed, "training", TEXTS)
+    corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
+    settings = [
+        *("tokenizer.kind=words", "data.validation=0", "template.document={document}"),
+        *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
+        *("model.context_length=32", f"pretraining.steps={max(steps // 4, 1)}", f"seed={seed}"),
+    ]
+    return plan_pretraining(corpus, Path("unused"), override(RECIPES["default"], settings))
+
+
+def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> list[Measurement]:
+    """Return the measurements that the claim depends on."""
+    forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
+    return [
+        equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6),
+        at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3),
+        informational(
+            "encoder: weight on earlier tokens",
+            1 - forward["encoder"] - after["encoder"].mean("self"),
+        ),
+        *(
+            at_least(
+                f"{name}: mean entropy before training, less after",
+                mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
+                0.05,
+            )
+            for name in after
+        ),
+        at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3),
+        informational(
+            "encoder: next token, best head before training", before["encoder"].best("next")
+        ),
+        informational("encoder: previous token, best head", after["encoder"].best("previous")),
+        informational("decoder: previous token, best head", after["decoder"].best("previous")),
+        informational("decoder: first token, best head", after["decoder"].best("first")),
+    ]
+
+
+def _by_layer(after: Mapping[str, Scored]) -> list[Measurement]:
+    return [
+        informational(f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score))
+        for name, scored in after.items()
+        for layer in range(LAYERS)
+        for score in BY_LAYER
+    ]
+
+
+def _figure(after: Mapping[str, Scored]) -> Figure:
+    return Figure(
+        panels=[
+            heat_map(
+                [[head.scores[pattern] for pattern in PATTERNS] for head in scored.heads],
+                title=name,
+                rows=[f"{head.layer}.{head.head}" for head in scored.heads],
+                columns=[pattern.removesuffix(" token") for pattern in PATTERNS],
+                y="layer.head",
+                unit="share of the weight",
+                written=True,
+            )
+            for name, scored in after.items()
+        ],
+        caption="The share of each head's weight by pattern, of a trained decoder and a trained "
+        "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
+        columns=1,
+    )

@@ -1,0 +1,209 @@
+"""Why several heads: the analogy to the filters of a convolution, and where it ends."""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.attention import Softmax
+from regard.positions import RelativeBias
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.study import Seed, study
+
+SHARP = 60.0
+"""Bias at which other places get less weight than float64 resolves."""
+BANKS = 50
+"""Random banks of too few heads."""
+DRAWS = 2000
+"""Permutations on which the task of lookup is fitted and tested."""
+
+
+@study(
+    asked=["eecs182-disc8 2.d", "eecs182-transformers d"],
+    question="Why several heads, and how far does the analogy to the filters of a ConvNet go?",
+    claim="A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the"
+    " other; a head for each keeps both. k heads with a bias by relative position compute a"
+    " convolution with k taps exactly, and k − 1 heads can't. The analogy ends at content: a"
+    " head finds what it needs at any place, and no convolution does.",
+    formula=r"\frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad "
+    r"\sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W * x)_i, \quad "
+    r"\operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec} W_k\right] "
+    r"\le \text{heads}",
+)
+def heads_as_filters(
+    taps: Annotated[int, Meta(ge=2, le=9, description="k, taps of the convolution")] = 3,
+    width: Annotated[int, Meta(ge=1, le=16, description="channels")] = 4,
+    n: Annotated[int, Meta(ge=10, le=40, description="places")] = 16,
+    gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
+    seed: Seed = 0,
+) -> Evidence:
+    """A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
+    which turns differences of scores into ratios of weights: the larger score mutes the smaller. A
+    single head could gather several features only if their scores agreed within about 1. Heads have
+    separate queries and keys, so that each feature has a softmax of its own.
+
+    The analogy can be made exact (Cordonnier et al., 2020). Let head h attend to the place at
+    offset o_h, by a bias that is 0 there and −t elsewhere, and let its part of the output
+    projection be the matrix of that tap. The sum over heads is the convolution, up to e^−t. With
+    fewer heads than taps it is not: what heads gather by position alone is a sum of matrices times
+    distributions over offsets. So the taps, as rows of a matrix, have at most as high a rank as
+    there are heads, and the error is at least what the truncated SVD of that matrix leaves.
+
+    It ends where weights depend on content. If each place names another one, at random, a single
+    head with matching queries and keys copies from there. A convolution has the same weights
+    wherever it stands; even with a tap for every offset, its best guess explains 1/n of the
+    variance. A filter, in turn, has as many output channels as needed in one pass, and signs, which
+    a softmax doesn't have: both are left to the output projection.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    shared, separate = feature_weights(gap)
+    weights, x = _random_filter(taps, width, n, draw)
+    fewest = error_of_fewer(weights, draw)
+    found = lookup(n, draw)
+    return Evidence(
+        numbers=(
+            equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12),
+            at_least("two heads: weight of each feature, the least", separate, 0.99),
+            at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10),
+            at_least("k − 1 heads: least relative error that the SVD allows", fewest.bound, 0.01),
+            at_least("the least of random banks, minus that", fewest.least - fewest.bound, -1e-12),
+            at_least("lookup: variance explained by a head", found.head, 0.999),
+            equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02),
+        ),
+        figure=_figure(weights, x),
+        table=table(
+            ["Δ", "weight of the lower score, one head", "two heads"],
+            [(d, *feature_weights(d)) for d in (0.0, 1.0, 2.0, 4.0, 8.0)],
+        ),
+    )
+
+
+def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
+    """Return the weight of the lower of two scores in one head, and the least in two heads."""
+    features = torch.eye(2, dtype=torch.float64)
+    queries = {
+        "one head": torch.tensor([[score, score - gap]], dtype=torch.float64),
+        "two heads": score * features,
+    }
+    attend = Softmax(scaled=False)
+    one, two = (
+        attend.weights(query[None, :, None], features.expand(1, len(query), 2, 2))[0, :, 0]
+        for query in queries.values()
+    )
+    return float(one[0, 1]), float(two.diagonal().min())
+
+
+def bank(
+    x: Float[Tensor, "n d"], weights: Float[Tensor, "k out d"], sharpness: float
+) -> Float[Tensor, "places out"]:
+    """Return what heads with a bias by relative position compute, one for each tap."""
+    k = len(weights)
+    bias = RelativeBias(heads=k, clip=k).double().requires_grad_(False)
+    bias.values.fill_(-sharpness)
+    offsets = torch.arange(k) - k // 2
+    bias.values[range(k), bias.bucket(offsets)] = 0.0
+    blank = torch.zeros(1, k, len(x), 1, dtype=x.dtype)
+    gathered = Softmax()(blank, blank, x.expand(1, k, *x.shape), bias=bias)[0]
+    return torch.einsum("knd,kod->no", gathered, weights)[k : len(x) - k]
+
+
+def bank_error(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"], sharp: float) -> float:
+    """Return the largest difference from the convolution, away from the ends."""
+    k = len(weights)
+    padded = F.conv1d(x.mT[None], weights.permute(1, 2, 0))[0].mT
+    start = k - k // 2  # the first place of the bank that is compared
+    wanted = padded[start : start + len(x) - 2 * k]
+    return float((bank(x, weights, sharp) - wanted).abs().max())
+
+
+class Fewer(NamedTuple):
+    """Relative errors of banks with a head less than there are taps."""
+
+    bound: float
+    least: float
+
+
+def error_of_fewer(weights: Float[Tensor, "k out d"], draw: torch.Generator) -> Fewer:
+    """Return the error that the SVD allows, and the least of random banks with the best outputs."""
+    k = len(weights)
+    matrix = weights.flatten(1)
+    bound = float(torch.linalg.svdvals(matrix)[k - 1 :].norm() / matrix.norm())
+    errors = []
+    for _ in range(BANKS):
+        scores = 3 * torch.randn(k - 1, k, generator=draw, dtype=matrix.dtype)
+        heads = scores.softmax(-1)
+        best = heads.mT @ torch.linalg.lstsq(heads.mT, matrix).solution
+        errors.append(float((best - matrix).norm() / matrix.norm()))
+    return Fewer(bound, min(errors))
+
+
+class Explained(NamedTuple):
+    """Shares of the variance."""
+
+    head: float
+    filter: float
+
+
+def lookup(n: int, draw: torch.Generator) -> Explained:
+    """Return how much of the values at random places a head and a convolution explain.
+
+    The convolution has a tap for every offset, fitted by least squares to half of the draws.
+    """
+    value = torch.randn(DRAWS, n, 1, generator=draw, dtype=torch.float64)
+    named = torch.rand(DRAWS, n, generator=draw).argsort(-1)
+    wanted = value.gather(1, named[..., None])
+    places = torch.eye(n, dtype=torch.float64)
+    query, key = SHARP * places[named][:, None], places.expand(DRAWS, 1, n, n)
+    copied = Softmax(scaled=False)(query, key, value[:, None])[:, 0]
+    windows = F.pad(value[..., 0], (n - 1, n - 1)).unfold(1, 2 * n - 1, 1)
+    half = DRAWS // 2
+    fitted, tested = windows[:half].flatten(0, 1), windows[half:].flatten(0, 1)
+    taps = torch.linalg.lstsq(fitted, wanted[:half].flatten(0, 1)).solution
+    return Explained(
+        _explained(copied, wanted), _explained(tested @ taps, wanted[half:].flatten(0, 1))
+    )
+
+
+def _explained(guess: Tensor, wanted: Tensor) -> float:
+    return float(1 - (guess - wanted).square().mean() / wanted.square().mean())
+
+
+def _random_filter(
+    taps: int, width: int, n: int, draw: torch.Generator
+) -> tuple[Float[Tensor, "k out d"], Float[Tensor, "n d"]]:
+    """Return the taps of a convolution, and an input with room for both ends."""
+    weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
+    return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)
+
+
+def _figure(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"]) -> Figure:
+    gaps = np.linspace(0, 8, 33)
+    one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
+    muted = Chart(
+        series=[series(gaps, one, "one head"), series(gaps, two, "a head for each")],
+        title="two features",
+        x="Δ, difference of scores",
+        y="weight of the weaker feature",
+        y_limits=(0, 1.05),
+    )
+    sharpness = np.arange(0, 37, 2.0)
+    exact = Chart(
+        series=[
+            series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots")
+        ],
+        title=f"{len(weights)} heads as a convolution",
+        x="t, bias against other places",
+        y="largest error",
+        y_scale="log",
+    )
+    return Figure(
+        panels=[muted, exact],
+        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
+        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
+    )

@@ -1,0 +1,158 @@
+"""A linear probe of word classes on trained and untrained representations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from regard.models.transformer import Encoder
+from regard.runs.run import Run
+from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.reading import Steps, plan_reader, trained_reader
+from regard.studies.trained_models.sentences import Labeled, labeled_texts, word_classes
+
+FOLDS = 4
+"""The rarest class has four words: one for each fold."""
+RIDGE = 1e-3
+"""Penalty of the probe, as a share of the mean variance."""
+TRAINED, EMBEDDINGS, UNTRAINED = "trained", "trained, embeddings only", "untrained"
+CLASSES = tuple(word_classes())
+
+
+class Samples(NamedTuple):
+    """Occurrences of words in texts."""
+
+    states: Float[Tensor, "samples d"]
+    classes: Int[Tensor, " samples"]
+    folds: Int[Tensor, " samples"]
+    """The fold of each word; all forms and occurrences of a word are in the same."""
+
+
+@study(
+    asked=["eecs182-hw8 2.b.iv", "eecs182-transformers h"],
+    question="Did pretraining help the representations?",
+    claim="Yes. A linear probe reads the class of words on which it was not fitted from the states"
+    " of an encoder that was trained by masked tokens, and hardly better than chance from those"
+    " of the same encoder before training. No label was used in that training.",
+    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i "
+    r"\| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
+    trains=True,
+)
+def linear_probe(
+    steps: Steps = 2000,
+    texts: Annotated[int, Meta(ge=50, le=1000, description="texts of the probe")] = 200,
+    seed: Seed = 0,
+) -> Evidence:
+    """The encoder is that of the study `structures`: it predicts masked words of generated texts,
+    and never sees a word class. A linear probe is then fitted to the states of its last layer, to
+    tell nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a sentence.
+
+    Even random vectors tell words apart, so a probe can learn the class of each word by heart. What
+    counts is generalization: the probe is fitted to three quarters of the words of each class, and
+    tested on the others (cross-validation in four folds, all forms of a word in the same fold). It
+    can succeed only if words of one class have similar states, and that is what training brings
+    about: words that occur in the same contexts get similar vectors.
+
+    Classes count equally, however frequent: accuracy is the mean over classes, and chance is one
+    in seven. The embeddings alone show how much is in the word, without its context. These texts
+    have few words and clear contexts; in natural text, classes are less clear-cut.
+    """
+    read = labeled_texts(seed, "probe", texts)
+    run, new = trained_reader(steps, seed), plan_reader(1, seed).run
+    new.model.eval()
+    accuracies = {
+        TRAINED: cross_validated(samples(run, read)),
+        EMBEDDINGS: cross_validated(samples(run, read, embeddings=True)),
+        UNTRAINED: cross_validated(samples(new, read)),
+    }
+    return Evidence(
+        numbers=judged(accuracies),
+        figure=_figure(accuracies),
+        table=table(
+            ["states", "accuracy, mean over classes", *CLASSES],
+            [(name, float(by.mean()), *by.tolist()) for name, by in accuracies.items()],
+        ),
+    )
+
+
+Accuracies = Mapping[str, Float[Tensor, " classes"]]
+"""Accuracy per class, by the kind of states."""
+
+
+def judged(accuracies: Accuracies) -> tuple[Measurement, ...]:
+    """Return the measurements that the claim depends on."""
+    mean = {name: float(by.mean()) for name, by in accuracies.items()}
+    return (
+        at_least("accuracy on other words, trained", mean[TRAINED], 0.7),
+        at_most("accuracy on other words, untrained", mean[UNTRAINED], 0.3),
+        at_least("trained minus untrained", mean[TRAINED] - mean[UNTRAINED], 0.3),
+        at_least("embeddings only, minus untrained", mean[EMBEDDINGS] - mean[UNTRAINED], 0),
+    )
+
+
+@torch.inference_mode()
+def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> Samples:
+    """Return the states of all words that have a class, from the last layer or the first."""
+    place = {
+        word: (number, index % FOLDS)
+        for number, words in enumerate(word_classes().values())
+        for index, forms in enumerate(words)
+        for word in forms
+    }
+    states, classes, folds = [], [], []
+    body = run.model.body
+    assert isinstance(body, Encoder)
+    for text in texts:
+        ids = torch.tensor([run.tokenizer.encode(text.text)])
+        hidden = (body.embedding(ids) if embeddings else body(ids))[0]
+        chosen = [i for i, word in enumerate(text.words) if word in place]
+        states.append(hidden[chosen])
+        classes += [place[text.words[i]][0] for i in chosen]
+        folds += [place[text.words[i]][1] for i in chosen]
+    return Samples(torch.cat(states).double(), torch.tensor(classes), torch.tensor(folds))
+
+
+def cross_validated(found: Samples) -> Float[Tensor, " classes"]:
+    """Return the accuracy of a probe per class, on words to which it was not fitted."""
+    hits = torch.zeros(len(found.classes), dtype=torch.bool)
+    for fold in range(FOLDS):
+        tested = found.folds == fold
+        hits[tested] = _predicted(found, ~tested)[tested] == found.classes[tested]
+    return torch.stack([hits[found.classes == i].double().mean() for i in range(len(CLASSES))])
+
+
+def _predicted(found: Samples, fitted: Bool[Tensor, " samples"]) -> Int[Tensor, " samples"]:
+    """Return the classes that a ridge regression predicts, all classes with equal weight."""
+    states, classes = found.states[fitted], found.classes[fitted]
+    weights = 1 / classes.bincount(minlength=len(CLASSES))[classes].double()
+    total = weights.sum()
+    center = (weights[:, None] * states).sum(0) / total
+    targets = F.one_hot(classes, len(CLASSES)).double()
+    average = (weights[:, None] * targets).sum(0) / total
+    x, y = states - center, targets - average
+    products = x.mT @ (weights[:, None] * x)
+    penalty = RIDGE * products.diagonal().mean() * torch.eye(len(products), dtype=x.dtype)
+    solution = torch.linalg.solve(products + penalty, x.mT @ (weights[:, None] * y))
+    predicted: Tensor = ((found.states - center) @ solution + average).argmax(-1)
+    return predicted
+
+
+def _figure(accuracies: Accuracies) -> Figure:
+    chart = Chart(
+        bars=[bars(by, name) for name, by in accuracies.items()],
+        names=list(CLASSES),
+        lines=[Line(y=1 / len(CLASSES))],
+        y="accuracy on other words",
+        y_limits=(0, 1.05),
+    )
+    return Figure(
+        panels=[chart],
+        caption="Accuracy of a linear probe of the word class on words to which it was not fitted, "
+        "by class. Dotted: chance.",
+    )

@@ -1,0 +1,173 @@
+"""Several summaries of each article: beams and samples compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from regard import api
+from regard.metrics import exact_match, rouge
+from regard.runs.run import Run
+from regard.studies.figure import Chart, Figure, bars
+from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+from regard.tasks.examples import Example
+from regard.tasks.registry import make_split
+from regard.tasks.summaries import SummariesConfig
+
+GREEDY, BEAMS = "greedy", "beam search"
+LOW, HIGH, TOP_K, TOP_P = "sampling, low temperature", "sampling", "top-k", "top-p"
+LONGEST = 20
+"""Most tokens of a summary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Summaries by one method."""
+
+    rouge: float
+    """Mean ROUGE-L of all summaries."""
+    best: float
+    """Share of articles of which one summary is exactly the reference."""
+    different: float
+    """Mean number of different summaries per article."""
+
+
+@study(
+    asked=["eecs182-hw8 1.f"],
+    question="How can a model generate several summaries of an article, and how do they differ?",
+    claim="Beam search returns n different summaries; greedy decoding always returns the same one."
+    " Samples differ more the higher the temperature, and are worse on average. Top-k and top-p"
+    " restore quality and reduce the differences.",
+    formula=r"P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad "
+    r"\text{top-}k,\ \text{top-}p: \text{the most probable tokens only}",
+    trains=True,
+)
+def several_summaries(
+    n: Annotated[int, Meta(ge=2, le=10, description="summaries per article")] = 5,
+    temperature: Annotated[float, Meta(gt=0, le=2, description="low temperature")] = 0.5,
+    k: Annotated[int, Meta(ge=1, le=50, description="tokens of top-k")] = 2,
+    p: Annotated[float, Meta(gt=0, le=1, description="probability mass of top-p")] = 0.8,
+    articles: Annotated[int, Meta(ge=10, le=200, description="new articles")] = 60,
+    steps: Steps = 300,
+    width: Width = 64,
+    seed: Seed = 0,
+) -> Evidence:
+    """An encoder–decoder that was trained to summarize generates n summaries of each new article
+    by each method. The model stays the same; only the choice of the next token differs.
+
+    Beam search keeps the n most probable beginnings and returns all of them. They are different by
+    construction, but often in one word only. Sampling draws each token from the model's
+    distribution. A temperature below 1 sharpens the distribution, so that samples come closer to
+    greedy decoding. Top-k and top-p remove its tail: many improbable tokens, most of them wrong.
+
+    Quality is the mean ROUGE-L of all n summaries. For somebody who chooses among them, another
+    number matters: whether one of the n is right. By it, different summaries can be worth more
+    than a good average.
+    """
+    run = trained(recipe_for("summaries", PAIR, steps, width, seed))
+    questions = new_articles(run)[:articles]
+    texts = [question.text for question in questions]
+    samplings = {
+        GREEDY: {"temperature": 0.0},
+        LOW: {"temperature": temperature},
+        HIGH: {"temperature": 1.0},
+        TOP_K: {"temperature": 1.0, "top_k": k},
+        TOP_P: {"temperature": 1.0, "top_p": p},
+    }
+    found = {BEAMS: beams(run, texts, n)} | {
+        name: samples(run, texts, n, seed, **settings) for name, settings in samplings.items()
+    }
+    scores = {name: scored(summaries, questions) for name, summaries in found.items()}
+    return Evidence(
+        numbers=judged(scores, n),
+        figure=_figure(scores, n),
+        table=table(
+            ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
+            [
+                (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+                for name, s in scores.items()
+            ],
+        ),
+    )
+
+
+def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
+    """Return the measurements that the claim depends on."""
+
+    def more(what: str, one: str, other: str, gap: float) -> Measurement:
+        return at_least(f"{what}: {one} minus {other}", gap, 0)
+
+    different = {name: score.different for name, score in scores.items()}
+    quality = {name: score.rouge for name, score in scores.items()}
+    return (
+        equal("different summaries, beam search", different[BEAMS], n),
+        equal("different summaries, greedy", different[GREEDY], 1),
+        *(
+            more("different summaries", one, other, different[one] - different[other])
+            for one, other in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P))
+        ),
+        *(
+            more("mean ROUGE-L", one, other, quality[one] - quality[other])
+            for one, other in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH))
+        ),
+        at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5),
+    )
+
+
+def new_articles(run: Run) -> list[Example]:
+    """Return the task's articles for testing, with reference summaries."""
+    assert isinstance(run.recipe.task, SummariesConfig)
+    return list(make_split(run.recipe.task, run.recipe.seed).test)
+
+
+def beams(run: Run, texts: Sequence[str], n: int) -> list[list[str]]:
+    """Return the n best summaries of each text by beam search with n beams."""
+    found = api.beam_search(run, texts, num_beams=n, num_return_sequences=n, max_new_tokens=LONGEST)
+    return [[beam.text for beam in best] for best in found]
+
+
+def samples(
+    run: Run, texts: Sequence[str], n: int, seed: int, **sampling: float
+) -> list[list[str]]:
+    """Return n samples for each text."""
+    prompts = [text for text in texts for _ in range(n)]
+    drawn = api.generate(run, prompts, max_new_tokens=LONGEST, seed=seed, **sampling)  # type: ignore[arg-type]
+    return [drawn[start : start + n] for start in range(0, len(drawn), n)]
+
+
+def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> Score:
+    """Return the scores of several summaries per question."""
+    right = [question.answer or "" for question in questions]
+    pairs = [(one, answer) for s, answer in zip(summaries, right, strict=True) for one in s]
+    predicted, references = zip(*pairs, strict=True)
+    hits = [
+        any(exact_match(one, answer) for one in several)
+        for several, answer in zip(summaries, right, strict=True)
+    ]
+    return Score(
+        rouge=rouge(predicted, references)["ROUGE-L"].value,
+        best=sum(hits) / len(hits),
+        different=sum(len({*several}) for several in summaries) / len(summaries),
+    )
+
+
+def _figure(scores: Mapping[str, Score], n: int) -> Figure:
+    charts = {
+        "mean ROUGE-L": [score.rouge for score in scores.values()],
+        f"one of {n} is right": [score.best for score in scores.values()],
+        f"different, of {n}": [score.different / n for score in scores.values()],
+    }
+    chart = Chart(
+        bars=[bars(values, name) for name, values in charts.items()],
+        names=list(scores),
+        y="share",
+        y_limits=(0, 1.08),
+    )
+    return Figure(
+        panels=[chart],
+        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
+        f"articles of which one of the {n} is exactly the reference; share of different summaries.",
+    )

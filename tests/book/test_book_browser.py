@@ -1,0 +1,221 @@
+"""The book and its slides in a browser, on a screen and on a phone, by keyboard."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from tiny_book import tiny_book
+
+from browser import driven, watched
+from regard.book.page import write_book
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+
+Scheme = Literal["light", "dark"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("book")
+    write_book(out, tiny_book(), hide_answers=False, slides=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with driven() as found:
+        yield found
+
+
+def pages(tab: "Page") -> list[str]:
+    """Ids of the pages, of which one is shown at a time."""
+    found: list[str] = tab.evaluate("[...document.querySelectorAll('.page')].map((p) => p.id)")
+    return found
+
+
+def shown(tab: "Page") -> list[str]:
+    found: list[str] = tab.evaluate(
+        "[...document.querySelectorAll('.page:not([hidden])')].map((p) => p.id)"
+    )
+    return found
+
+
+def open_part(tab: "Page", name: str) -> None:
+    tab.evaluate(f"location.hash = '{name}'")
+    tab.wait_for_function("name => document.getElementById(name).checkVisibility()", arg=name)
+
+
+def overflow(tab: "Page", width: int) -> list[str]:
+    """Pages that are wider than the window, with the widest element."""
+    wide = []
+    for name in pages(tab):
+        open_part(tab, name)
+        if tab.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(name)
+    return wide
+
+
+@pytest.mark.parametrize("width", [390, 1200, 1920])
+def test_no_page_is_wider_than_the_window(browser: "Browser", folder: Path, width: int) -> None:
+    with watched(browser, folder / "index.html", width=width, scheme="dark") as tab:
+        for details in tab.locator("details").all():
+            details.evaluate("(one) => { one.open = true; }")
+        assert overflow(tab, width) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("name", ["index.html", "slides.html"])
+def test_axe_finds_nothing(
+    browser: "Browser", folder: Path, name: str, width: int, scheme: Scheme
+) -> None:
+    """https://github.com/dequelabs/axe-core, in any part, with everything unfolded."""
+    with watched(browser, folder / name, scheme=scheme, width=width) as tab:
+        tab.evaluate(axe())
+        tab.evaluate(
+            "document.querySelectorAll('details:not(.explorer-view)').forEach((d) => d.open = true)"
+        )
+        for part in pages(tab) or [""]:
+            if part:
+                open_part(tab, part)
+            found = tab.evaluate("axe.run({ iframes: false })")
+            assert found["passes"], "it looked"
+            assert [told(one) for one in found["violations"]] == [], part
+
+
+def axe() -> str:
+    """The script that looks for what hinders people; it comes in a package."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python isn't installed")
+    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def told(violation: dict[str, Any]) -> str:
+    return f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+
+
+def test_keys_go_from_part_to_part(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        assert shown(tab) == ["start"]
+        for key, part in [
+            ("ArrowRight", "jhu-hw5-1.1"), ("j", "jhu-hw5-1.2"), ("k", "jhu-hw5-1.1"),
+            ("ArrowLeft", "start"), ("ArrowLeft", "start"),
+        ]:  # fmt: skip
+            tab.keyboard.press(key)
+            tab.wait_for_timeout(50)
+            assert shown(tab) == [part]
+        tab.get_by_role("link", name="1.1 →").click()
+        assert shown(tab) == ["jhu-hw5-1.1"]
+        current = tab.locator("nav [aria-current=page]")
+        assert current.get_attribute("href") == "#jhu-hw5-1.1"
+        tab.keyboard.press("/")
+        tab.keyboard.type("jk")
+        assert tab.get_by_label("Search").input_value() == "jk"
+        assert shown(tab) == ["jhu-hw5-1.1"], "letters in the field turn no page"
+
+
+def test_the_search_finds_words_of_problem_and_answer(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        found = tab.locator("nav details li:visible")
+        field = tab.get_by_label("Search")
+        field.fill("natural always")
+        assert tab.get_by_text("1 of 5 questions").is_visible()
+        assert found.count() == 1
+        field.press("Enter")
+        assert shown(tab) == ["jhu-hw5-1.1"]
+        field.fill("nonsense")
+        assert found.count() == 0
+        field.fill("")
+        tab.keyboard.press("Escape")
+
+
+def test_a_phone_shows_contents_on_request(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html", width=390) as tab:
+        link = tab.locator("nav a[href='#jhu-hw5-1.2']")
+        assert not link.is_visible()
+        menu = tab.get_by_role("button", name="Contents")
+        menu.click()
+        assert menu.get_attribute("aria-expanded") == "true"
+        tab.locator("nav summary").first.click()
+        link.click()
+        assert not link.is_visible()
+        assert shown(tab) == ["jhu-hw5-1.2"]
+
+
+def test_a_link_into_a_folded_answer_unfolds_it(browser: "Browser", tmp_path: Path) -> None:
+    (page,) = write_book(tmp_path, tiny_book(), hide_answers=True, slides=False)
+    with watched(browser, page) as tab:
+        assert not tab.locator("[id='jhu-hw5-1.1-weight']").is_visible()
+        tab.evaluate("location.hash = 'study-averaging'")
+        tab.locator("#study-averaging").wait_for()
+        assert shown(tab) == ["jhu-hw5-1.1"]
+        assert not tab.locator("[id='jhu-hw5-1.2-figure']").is_visible()
+
+
+def test_sliders_look_numbers_up_by_keyboard(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        open_part(tab, "jhu-hw5-1.1")
+        keys, length = tab.locator("#study-averaging input[type=range]").all()
+        cells = tab.locator("#study-averaging .slider td")
+        assert cells.all_inner_texts() == ["0.4993", "0.4993", "0.00134"]
+        keys.focus()
+        tab.keyboard.press("End")
+        assert keys.get_attribute("aria-valuetext") == "1000"
+        length.focus()
+        tab.keyboard.press("Home")
+        assert cells.last.inner_text() == "0.9967", "998/(998 + 2√e)"
+        assert shown(tab) == ["jhu-hw5-1.1"], "arrows on a slider turn no page"
+        tab.keyboard.press("ArrowRight")
+        assert length.get_attribute("aria-valuetext") == "1"
+        assert tab.locator("#study-averaging .slider polyline").count() == 3
+
+
+def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        open_part(tab, "jhu-hw5-1.2")
+        fonts = "document.fonts.ready.then(() => [...document.fonts].map((f) => f.status))"
+        assert tab.evaluate(fonts) == ["loaded"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path, scheme: Scheme) -> None:
+    with watched(browser, folder / "index.html", scheme=scheme) as tab:
+        open_part(tab, "study-products")
+        tab.get_by_text("Look inside: each state asks all others").click()
+        frame = tab.frame_locator("iframe[title='each state asks all others']")
+        frame.get_by_role("button", name="Step by step").click()
+        frame.get_by_text("q·k").first.wait_for()
+
+
+def test_print_has_every_part(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        tab.emulate_media(media="print")
+        for part in pages(tab):
+            assert tab.evaluate(f"document.getElementById('{part}').checkVisibility()"), part
+        assert not tab.locator("nav").is_visible()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
+def test_slides_fit_the_screen_and_turn_by_keys(
+    browser: "Browser", folder: Path, width: int, height: int
+) -> None:
+    with watched(browser, folder / "slides.html", width=width) as tab:
+        tab.set_viewport_size({"width": width, "height": height})
+        heights = "[...document.querySelectorAll('.slide')].map((s) => s.scrollHeight)"
+        assert max(tab.evaluate(heights)) <= height
+        names = tab.evaluate("[...document.querySelectorAll('.slide')].map((s) => s.id)")
+        for key, at in [("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", -1), ("Home", 0)]:
+            tab.keyboard.press(key)
+            tab.wait_for_timeout(50)
+            top = tab.evaluate("location.hash")
+            assert top == f"#{names[at]}"
+            place = tab.locator(f"[id='{names[at]}']").evaluate(
+                "(s) => s.getBoundingClientRect().top"
+            )
+            assert abs(place) < 2

@@ -1,0 +1,79 @@
+"""The order of the book."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tiny_book import PARTS, tiny_book, tiny_results
+
+from regard.book.contents import Block, arrange, derivations_of, make_book
+from regard.courses import Shown
+from regard.studies.finding import Finding
+from regard.studies.registry import all_studies
+from regard.studies.study import Study
+
+
+def test_parts_stand_by_course() -> None:
+    book = tiny_book()
+    assert [chapter.id for chapter in book.chapters] == ["jhu-hw5", "eecs182-hw8"]
+    ids = [entry.id for chapter in book.chapters for entry in chapter.entries]
+    assert ids == ["jhu-hw5-1.1", "jhu-hw5-1.2", "eecs182-hw8-3.a.ii"]
+
+
+def test_a_study_is_in_full_where_it_is_first_shown() -> None:
+    first, second = tiny_book().chapters[0].entries
+    assert first.studies == (Block("averaging", True),), "a single number shows no study"
+    assert second.studies == (Block("averaging", False),)
+    assert second.derivations == (Block("square", True),)
+    assert tiny_book().chapters[1].entries[0].derivations == (Block("square", False),)
+    assert tiny_book().others == ("products", "fourier-features")
+
+
+def test_statements_have_their_measurements() -> None:
+    items = tiny_book().chapters[0].entries[0].items
+    assert [item.id for item in items] == [
+        "jhu-hw5-1.1-whole", "jhu-hw5-1.1-weight", "jhu-hw5-1.1-told",
+    ]  # fmt: skip
+    assert items[0].measurement is None
+    assert items[1].measurement is not None
+    assert items[1].measurement.values == (1054.0,)
+    assert items[2].name == "regard study list"
+
+
+def test_an_unknown_measurement_stops_the_book() -> None:
+    wrong = Shown(id="x", text="x", by="study:averaging/nonsense")
+    with pytest.raises(KeyError, match="averaging has no measurement nonsense"):
+        arrange([replace(PARTS[0], shown=(wrong,))], tiny_results())
+
+
+def test_errors_of_the_documents_are_listed() -> None:
+    assert [(one.course, one.study) for one in tiny_book().errors] == [
+        ("eecs182-hw8", "fourier-features")
+    ] * len(tiny_results().findings["fourier-features"].study.corrections)
+    assert not arrange(PARTS[:1], tiny_results()).errors
+
+
+def test_a_derivation_is_named_once() -> None:
+    assert derivations_of(PARTS[1]) == ("square",)
+
+
+def test_models_are_trained_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The studies of a part are stored ones, unless asked for."""
+    trained = next(study for study in all_studies() if study.trains)
+    part = replace(
+        PARTS[1], shown=(Shown(id="x", text="x", by=f"study:{trained.name}"),), derivation=None
+    )
+    monkeypatch.setattr("regard.book.contents.all_parts", lambda: (part,))
+    book = make_book("jhu-hw5")
+    assert list(book.results.findings) == [trained.name]
+    assert book.results.findings[trained.name].seconds == trained.stored_result().seconds
+    assert not book.results.proofs
+    seeds: list[object] = []
+
+    def over_seeds(study: Study[Any], given: object) -> Finding:
+        seeds.append(given)
+        return study.stored_result()
+
+    monkeypatch.setattr(Study, "over_seeds", over_seeds)
+    make_book("jhu-hw5", train=True)
+    assert seeds == [range(5)]

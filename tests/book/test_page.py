@@ -1,0 +1,142 @@
+"""The page, the slides, and a finding in a notebook."""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tiny_book import PARTS, tiny_book, tiny_results
+
+from regard.book.contents import arrange
+from regard.book.page import book_html, finding_html, slides_html, write_book
+from regard.studies.single_head.averaging import averaging
+
+
+class Page(HTMLParser):
+    """Ids, references and open answers of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.opened = 0
+        self.folded_text = ""
+        self.visible_text = ""
+        self._inside = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.ids += [str(values["id"])] if "id" in values else []
+        self.references += [str(values[k]) for k in ("src", "href", "xlink:href") if k in values]
+        if tag == "details":
+            self._inside += values.get("class") == "answer"
+            self.opened += values.get("class") == "answer" and "open" in values
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "article":
+            self._inside = 0
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.folded_text += data
+        elif self.lasttag not in ("style", "script"):
+            self.visible_text += data
+
+
+@pytest.mark.parametrize(
+    "page", [book_html(tiny_book(), hide_answers=False), slides_html(tiny_book())],
+    ids=["book", "slides"],
+)  # fmt: skip
+def test_a_page_is_whole_and_fetches_nothing(page: str) -> None:
+    read = Page(page)
+    assert len(set(read.ids)) == len(read.ids)
+    for reference in read.references:
+        assert reference.startswith(("#", "data:")), reference
+        assert not reference.startswith("#") or reference[1:] in read.ids, reference
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    assert f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" in unescape(page)
+    assert "default-src 'none'" in unescape(page)
+
+
+def test_everything_shown_has_an_element() -> None:
+    ids = Page(book_html(tiny_book(), hide_answers=False)).ids
+    for part in PARTS:
+        here = f"{part.course}-{part.number}"
+        assert {here, *(f"{here}-{one.id}" for one in part.shown)} <= set(ids)
+    assert {"study-averaging", "study-products", "derivation-square", "errors"} <= set(ids)
+
+
+def test_a_figure_is_drawn_once() -> None:
+    page = book_html(tiny_book(), hide_answers=False)
+    assert page.count('id="figure-averaging"') == 1
+    assert page.count('href="#figure-averaging"') == 1
+    assert page.count(averaging().caption.split(".")[0]) >= 4, "visible, and as text alternative"
+
+
+def test_hidden_answers_leave_problem_and_options() -> None:
+    assert Page(book_html(tiny_book(), hide_answers=False)).opened == 5 + len(tiny_book().errors)
+    hidden = Page(book_html(tiny_book(), hide_answers=True))
+    assert hidden.opened == 0
+    assert "The numbers are natural." in hidden.visible_text
+    assert hidden.visible_text.count("Yes") == 1, "as an option"
+    for secret in ("One less is smaller", "always", "✓ right", averaging().study.claim[:20]):
+        assert secret not in hidden.visible_text
+        assert secret in hidden.folded_text
+    nav = book_html(tiny_book(), hide_answers=True).split("<nav")[1].split("</nav>")[0]
+    assert "✓" not in nav
+
+
+def test_texts_are_escaped() -> None:
+    page = book_html(tiny_book(), hide_answers=False)
+    assert "&lt;b&gt;always&lt;/b&gt;" in page
+    assert "<b>always" not in page
+
+
+def test_lines_of_a_derivation_have_reason_and_error() -> None:
+    page = book_html(tiny_book(), hide_answers=False)
+    lines = page.split('id="derivation-square"')[1].split("</section>")[0]
+    assert lines.count("<li") == 2
+    assert "The square of a sum." in lines
+    assert re.search(r"exact|relative error \de-1\d", lines)
+
+
+def test_heads_can_be_looked_at() -> None:
+    page = book_html(tiny_book(), hide_answers=False)
+    assert page.count("<iframe srcdoc=") == 3
+    assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in page
+
+
+def test_a_finding_in_a_notebook_has_no_script_of_its_own() -> None:
+    html = finding_html(averaging(n=66, t=9.0))
+    assert "<math" in html
+    assert "<script" not in html
+    assert 'type="range"' not in html
+    assert "http" not in html.replace("http://www.w3.org/", "")
+    assert "The claim holds" in html
+    assert "<math" in averaging()._repr_html_()
+
+
+def test_slides_show_one_figure_each() -> None:
+    for slide in slides_html(tiny_book()).split('<section class="slide')[1:]:
+        assert slide.count("<figure>") == ('class="claim"' in slide)
+
+
+def test_a_long_answer_takes_several_slides() -> None:
+    answer = "\n\n".join(["A word. " * 60] * 3)
+    book = arrange([replace(PARTS[1], answer=answer)], tiny_results())
+    page = slides_html(book)
+    assert 'id="jhu-hw5-1.2--answer-3"' in page
+    assert 'id="jhu-hw5-1.2--answer-4"' not in page
+
+
+def test_slides_are_written_on_request(tmp_path: Path) -> None:
+    written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=False)
+    assert written == [tmp_path / "index.html"]
+    written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=True)
+    assert [page.name for page in written] == ["index.html", "slides.html"]
+    assert all(page.stat().st_size > 100_000 for page in written)

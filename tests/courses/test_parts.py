@@ -1,0 +1,152 @@
+"""Every part of the five courses: complete, and shown by what exists."""
+
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import click
+import pytest
+from latex2mathml.converter import convert
+
+from regard.cli.main import regard
+from regard.courses import Part, Shown, all_parts
+from regard.derivations import DERIVATIONS
+from regard.runs.recipes import TASKS
+from regard.studies.registry import all_studies, find_study
+
+ROOT = Path(__file__).parents[2]
+PARTS = all_parts()
+SHOWN = [(part, shown) for part in PARTS for shown in part.shown]
+
+NUMBERS = {
+    "jhu-hw5": "1.1 1.2 1.3 1.4 1.5 1.6 1.7 1.8 1.9 1.10 1.11 1.12 1.13 1.14 1.15 1.16 2.1 2.2.1"
+    " 2.2.2 2.2.3 2.2.4 3.1 3.2 3.3 3.4 3.5.1 3.5.2 3.5.3 4",
+    "practical-4": "2.a 2.b 2.c.1 2.c.2 2.d.1 2.d.2 2.e.1 2.e.2 3.a 3.b 3.c 3.d 3.e 3.f 3.g.1"
+    " 3.g.2 3.g.3 3.h.1 3.h.2 3.h.3 3.h.4 4.a 4.b 4.c",
+    "eecs182-transformers": "a b c.i c.ii d e f g h i",
+    "eecs182-hw8": "1.a 1.b 1.c 1.d 1.e 1.f 1.g 2.a.i 2.a.ii 2.b.i 2.b.ii 2.b.iii 2.b.iv 2.c.i"
+    " 2.c.ii 2.d.i 2.d.ii 3.a.i 3.a.ii 3.a.iii 3.b",
+    "eecs182-disc8": "1.a.i 1.a.ii 1.a.iii 1.b 1.c 1.d 1.e 2.a 2.b 2.c 2.d",
+}
+"""What the courses ask."""
+
+
+def by(kind: str) -> list[str]:
+    """Everything of a kind that shows something."""
+    found = (shown.by.partition(":") for _, shown in SHOWN)
+    return sorted({name for known, _, name in found if known == kind})
+
+
+def test_all_ninety_five_parts_are_there() -> None:
+    expected = [(course, number) for course, all_ in NUMBERS.items() for number in all_.split()]
+    assert [(part.course, part.number) for part in PARTS] == expected
+    assert len(expected) == 95
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.place)
+def test_a_part_is_complete(part: Part) -> None:
+    assert len(part.answer) > 200
+    assert part.problem.strip() == part.problem
+    repeated = [id_ for id_, n in Counter(shown.id for shown in part.shown).items() if n > 1]
+    assert not repeated
+    assert (part.kind == "choose") == bool(part.options)
+    assert part.kind != "derive" or part.derivation
+
+
+@pytest.mark.parametrize(
+    "part", [part for part in PARTS if part.kind == "choose"], ids=lambda part: part.place
+)
+def test_every_option_has_a_reason(part: Part) -> None:
+    assert len(part.options) >= 2
+    assert any(option.right for option in part.options)
+    assert len({option.text for option in part.options}) == len(part.options)
+
+
+@pytest.mark.parametrize("name", by("study"))
+def test_studies_have_the_measurements_that_are_named(name: str) -> None:
+    study, _, number = name.partition("/")
+    if number:
+        finding = find_study(study).stored_result()
+        numbers = (*finding.numbers, *finding.evidence.outside_condition)
+        assert number in {one.name for one in numbers}
+    else:
+        find_study(study)
+
+
+@pytest.mark.parametrize("name", by("figure"))
+def test_figures_are_those_of_studies(name: str) -> None:
+    find_study(name)
+
+
+def test_studies_and_parts_name_each_other() -> None:
+    by_parts = {(study, part.place) for part in PARTS for study in part.studies}
+    by_studies = {(study.name, place) for study in all_studies() for place in study.asked}
+    assert by_parts == by_studies
+
+
+def test_derivations_exist() -> None:
+    named = {*by("derivation"), *(part.derivation for part in PARTS if part.derivation)}
+    assert named == set(DERIVATIONS), "each derivation belongs to a part"
+
+
+@pytest.mark.parametrize("page", sorted({*by("page"), *(p for part in PARTS for p in part.pages)}))
+def test_pages_and_their_sections_exist(page: str) -> None:
+    path, _, anchor = page.partition("#")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert not anchor or anchor in {slug(title) for title in re.findall(r"(?m)^#+ (.+)$", text)}
+
+
+def slug(title: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "line", sorted({*by("command"), *(part.command for part in PARTS if part.command)})
+)
+def test_commands_parse(line: str) -> None:
+    name, *arguments = shlex.split(line)
+    assert name == "regard"
+    command: click.Command = regard
+    context = click.Context(command, info_name=name)
+    while isinstance(command, click.Group):
+        _, found, arguments = command.resolve_command(context, arguments)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=found.name, parent=context)
+    options, rest, _ = command.make_parser(context).parse_args(list(arguments))
+    assert not rest
+    for parameter in command.params:
+        given = options.get(parameter.name or "")
+        assert not parameter.required or given, f"{parameter.name} is missing"
+        if given and isinstance(parameter.type, click.Choice):
+            assert given in parameter.type.choices
+    if command.name == "run":
+        study, *settings = arguments
+        parameters = {one.name for one in find_study(study).parameters}
+        assert {one.partition("=")[0] for one in settings} <= parameters
+    if command.name == "train":
+        assert options["task"] in {*TASKS, "questions", "text"}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.place)
+def test_formulas_convert(part: Part) -> None:
+    for text in texts(part):
+        pieces = text.split("$")
+        assert len(pieces) % 2 == 1, text
+        for i, piece in enumerate(pieces):
+            if i % 2:
+                assert "\\" not in convert(piece), piece
+            else:
+                assert not re.search(r"[\\`*]|\w_\w|\^\{", piece), piece
+
+
+def texts(part: Part) -> list[str]:
+    """All prose of a part."""
+    options = [text for option in part.options for text in (option.text, option.why)]
+    return [part.problem, part.answer, *options, *(shown.text for shown in part.shown)]
+
+
+@pytest.mark.parametrize(("part", "shown"), SHOWN, ids=lambda one: getattr(one, "id", ""))
+def test_a_statement_is_a_sentence(part: Part, shown: Shown) -> None:
+    assert re.search(r"[.?]$", shown.text), f"{part.place}: {shown.text}"

@@ -1,0 +1,158 @@
+"""Every line of every derivation holds, is shown as MathML, and would fail if it were wrong."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from latex2mathml.converter import convert as to_mathml
+
+from regard.derivations import DERIVATIONS, TOLERANCE, Derivation, Inputs, Step
+
+SEEDS = range(10, 18)
+NAMES = (
+    "softmax-cross-entropy",
+    "backpropagation-through-time",
+    "attention-complexity",
+    "three-attentions",
+    "attention-from-svd",
+    "attention-by-two-projections",
+    "product-mean",
+    "product-variance",
+    "products-by-hand",
+    "averaging-query",
+    "noisy-keys",
+    "two-head-output",
+    "head-design",
+    "concatenation",
+    "relative-bias",
+    "shift-matrix",
+    "receptive-field",
+    "gaussian-kernel",
+    "random-features-cost",
+    "causal-sums",
+    "positive-features",
+    "favor-errors",
+    "orthogonal-features",
+)
+"""Other pages refer to these."""
+
+each_derivation = pytest.mark.parametrize("derivation", DERIVATIONS.values(), ids=DERIVATIONS)
+
+
+def draw(derivation: Derivation, seed: int) -> Inputs:
+    return derivation.draw(torch.Generator().manual_seed(seed))
+
+
+def related(derivation: Derivation) -> Iterator[tuple[Step, Step]]:
+    """Each line that is checked, after the line before."""
+    for before, step in zip(derivation.steps, derivation.steps[1:], strict=False):
+        if step.relation:
+            yield before, step
+
+
+def changed(step: Step, *, times: float = 1.0, plus: float = 0.0) -> Step:
+    """The line with another value."""
+    return replace(step, value=lambda x: times * step.value(x) + plus)
+
+
+def test_names_are_stable() -> None:
+    assert tuple(DERIVATIONS) == NAMES
+    assert all(name == derivation.name for name, derivation in DERIVATIONS.items())
+
+
+@each_derivation
+def test_every_line_holds(derivation: Derivation) -> None:
+    for seed in SEEDS:
+        errors = derivation.check(seed)
+        assert len(errors) == len(derivation.steps)
+        for step, error in zip(derivation.steps, errors, strict=True):
+            assert error <= TOLERANCE, f"seed {seed}: {step.tex}"
+
+
+@each_derivation
+def test_a_line_that_is_a_little_off_fails(derivation: Derivation) -> None:
+    x = draw(derivation, seed=3)
+    for before, step in related(derivation):
+        if step.relation == "=":
+            size = max(1.0, float(before.value(x).abs().max()))
+            assert changed(step, plus=1e-6 * size).error(before, x) > 10 * TOLERANCE, step.tex
+
+
+@each_derivation
+def test_inequalities_and_approximations_could_fail(derivation: Derivation) -> None:
+    """A bound a million times as strict is violated."""
+    x = draw(derivation, seed=3)
+    for before, step in related(derivation):
+        if step.relation in ("≤", "≥"):
+            strict = changed(step, times=1e-6 if step.relation == "≤" else 1e6)
+            assert strict.error(before, x) > TOLERANCE, step.tex
+        if step.relation == "≈":
+            assert changed(step, times=10).error(before, x) > TOLERANCE, step.tex
+
+
+@each_derivation
+def test_lines_are_evaluated_separately(derivation: Derivation) -> None:
+    for before, step in related(derivation):
+        assert before.value is not step.value
+        assert before.tex != step.tex
+
+
+@each_derivation
+def test_formulas_become_mathml(derivation: Derivation) -> None:
+    for step in derivation.steps:
+        assert "\\" not in to_mathml(step.tex, display="block"), step.tex
+    for text in (derivation.given, *(step.reason for step in derivation.steps)):
+        assert text.count("$") % 2 == 0, text
+        parts = text.split("$")
+        assert not re.search(r"[\\{}^]", "".join(parts[::2])), text
+        for formula in parts[1::2]:
+            assert formula.strip() == formula != ""
+            assert "\\" not in to_mathml(formula), formula
+
+
+@each_derivation
+def test_every_line_has_a_reason(derivation: Derivation) -> None:
+    assert len(derivation.given) > 40
+    assert derivation.title[0].isupper()
+    for step in derivation.steps:
+        assert step.reason.rstrip("$")[-1] in ".:", step.reason
+
+
+@each_derivation
+def test_inputs_are_double_precision_and_reproducible(derivation: Derivation) -> None:
+    first, again = draw(derivation, 1), draw(derivation, 1)
+    for name, tensor in first.items():
+        assert tensor.dtype in (torch.float64, torch.int64), name
+        assert torch.equal(tensor, again[name])
+    if derivation.name != "products-by-hand":
+        drawn = [draw(derivation, seed) for seed in SEEDS]
+        shapes = {tuple((name, x[name].shape) for name in x) for x in drawn}
+        values = {tuple(float(x[name].double().sum()) for name in x) for x in drawn}
+        assert len(shapes) > 1
+        assert len(values) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("attention-complexity", ("n", "h")),
+        ("three-attentions", ("M", "N", "k")),
+        ("attention-from-svd", ("n", "h", "k")),
+        ("attention-by-two-projections", ("n", "h", "k")),
+        ("product-mean", ("h",)),
+        ("concatenation", ("d",)),
+        ("relative-bias", ("T", "m")),
+        ("receptive-field", ("k", "n")),
+        ("gaussian-kernel", ("N", "D", "M")),
+        ("random-features-cost", ("N", "D", "M", "R")),
+        ("causal-sums", ("N", "E", "M")),
+        ("positive-features", ("d", "m")),
+    ],
+)
+def test_a_size_of_one_is_allowed(name: str, sizes: tuple[str, ...]) -> None:
+    derivation = DERIVATIONS[name]
+    for size in sizes:
+        seed = next(seed for seed in range(200) if int(draw(derivation, seed)[size]) == 1)
+        assert max(derivation.check(seed)) <= TOLERANCE

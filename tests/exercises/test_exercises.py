@@ -1,0 +1,153 @@
+"""Right programs get all points, blanks none, and mistakes the hint that names them."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graded import ALL, SEED, graded, mutant, mutants, solution
+from mutants import MUTANTS
+
+from regard.exercises.exercise import Exercise, Mistake, exercise, normal
+from regard.exercises.registry import EXERCISES
+from regard.exercises.values import difference
+
+EACH = pytest.mark.parametrize("name", ALL)
+
+
+def test_there_are_enough_exercises_of_each_course() -> None:
+    assert set(EXERCISES) == {
+        "jhu-hw5",
+        "practical-4",
+        "eecs182-transformers",
+        "eecs182-hw8",
+        "eecs182-disc8",
+    }
+    assert len(ALL) == sum(map(len, EXERCISES.values())) >= 24
+    assert set(MUTANTS) == set(ALL)
+
+
+@EACH
+@pytest.mark.parametrize("seed", [SEED, 8])
+def test_a_right_program_gets_all_points(name: str, seed: int) -> None:
+    grade = graded(ALL[name], solution(name), seed)
+    assert (grade.score, grade.hint, grade.reason) == (grade.max_score, "", "")
+
+
+@EACH
+def test_a_blank_gets_no_points(name: str) -> None:
+    grade = graded(ALL[name], ALL[name].stub)
+    assert (grade.score, grade.hint, grade.reason) == (0, "", "not written yet")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "hint"), list(mutants()), ids=[f"{m[0]}: {m[3]}" for m in mutants()]
+)
+def test_a_typical_mistake_gets_its_hint(name: str, old: str, new: str, hint: str) -> None:
+    grade = graded(ALL[name], mutant(name, old, new))
+    assert grade.score == 0
+    assert hint
+    assert hint in grade.hint, grade.reason
+
+
+@EACH
+def test_every_hint_has_a_mutant(name: str) -> None:
+    named = [
+        [hint in mistake.hint for _, _, hint in MUTANTS[name]] for mistake in ALL[name].mistakes
+    ]
+    assert len(named) >= 2
+    assert all(map(any, named))
+    assert all(sum(column) == 1 for column in zip(*named, strict=True))
+
+
+@EACH
+def test_an_unknown_mistake_gets_a_reason(name: str) -> None:
+    exercise = ALL[name]
+    right = exercise.expected(exercise.inputs(SEED, 0)).value
+    other = f"torch.full({list(right.shape)}, 0.123)" if isinstance(right, torch.Tensor) else None
+    arguments = ", ".join(inspect.signature(exercise.reference).parameters)
+    source = f"def {name}({arguments}):\n    return {other}"
+    grade = graded(exercise, source)
+    assert (grade.score, grade.hint) == (0, "")
+    assert "error" in grade.reason or "returned" in grade.reason
+
+
+@EACH
+def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
+    exercise = ALL[name]
+    first, again = exercise.inputs(SEED, 0), exercise.inputs(SEED, 0)
+    assert repr(first) == repr(again)
+    others = [exercise.inputs(SEED, 1), exercise.inputs(SEED + 1, 0), exercise.inputs(SEED, 2)]
+    assert any(repr(first) != repr(other) for other in others)
+
+
+@EACH
+def test_problems_say_what_to_write_and_the_key_how(name: str) -> None:
+    exercise = ALL[name]
+    assert exercise.problem
+    assert exercise.explanation
+    assert exercise.points in (1, 2)
+    assert exercise.problem.count("$") % 2 == exercise.explanation.count("$") % 2 == 0
+    assert exercise.stub.startswith(f"def {name}(")
+    assert exercise.stub.endswith('"""\n    raise NotImplementedError')
+
+
+def test_float32_is_precise_enough() -> None:
+    source = solution("attention_map").replace("return ", "return (").rstrip() + ").float()"
+    grade = graded(ALL["attention_map"], source)
+    assert grade.score == 1
+
+
+def test_a_program_may_change_its_inputs() -> None:
+    source = solution("attention_map").replace("    return", "    q *= 1\n    return")
+    assert graded(ALL["attention_map"], source).score == 1
+    source = solution("attention_map").replace("    return", "    q *= 2\n    return")
+    assert graded(ALL["attention_map"], source).score == 0
+
+
+def test_numpy_is_welcome() -> None:
+    source = solution("attention_map").replace("return ", "return (").rstrip() + ").numpy()"
+    assert graded(ALL["attention_map"], source).score == 1
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    """Return 2x."""
+    return 2 * x
+
+
+def _make(*mistakes: Mistake) -> Exercise:
+    made = exercise(
+        "course",
+        "1",
+        title="Double",
+        problem="Return $2x$.",
+        explanation="$2x$",
+        draw=lambda rng: {"x": normal(rng, 1).clamp(min=0)},
+        mistakes=mistakes,
+    )
+    return made(_double)
+
+
+def test_inputs_that_hide_a_mistake_are_drawn_again() -> None:
+    square = _make(Mistake("Squared.", lambda x: x**2))
+    for index in range(20):
+        x = float(square.inputs(SEED, index)["x"])
+        assert difference(x**2, 2 * x, 1e-2)
+
+
+def test_the_exercise_of_the_docs_works() -> None:
+    page = Path(__file__).parents[2] / "docs" / "course-exercises.md"
+    (source,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    softmax: Exercise = names["softmax"]
+    assert graded(softmax, "def softmax(s):\n    return s.softmax(0)").score == 1
+    hint = graded(softmax, "def softmax(s):\n    return s.exp()").hint
+    assert hint == "The result isn't divided by its sum."
+
+
+def test_a_mistake_that_is_none_is_found() -> None:
+    with pytest.raises(RuntimeError, match="_double: no inputs"):
+        _make(Mistake("Added.", lambda x: x + x)).inputs(SEED, 0)

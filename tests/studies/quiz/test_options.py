@@ -1,0 +1,48 @@
+"""The study `wrong-options`."""
+
+import pytest
+import torch
+
+from regard.courses import all_parts
+from regard.studies.finding import Verdict
+from regard.studies.quiz.checked import Draw
+from regard.studies.quiz.options import (
+    CHOICES,
+    all_refuted,
+    gradients,
+    next_probabilities,
+    wrong_options,
+)
+
+
+@pytest.mark.parametrize("seed", [0, *range(10, 20)])
+def test_every_wrong_option_is_refuted(seed: int) -> None:
+    assert wrong_options(seed=seed).verdict is Verdict.HOLDS
+
+
+def test_models_of_zeros_refute_nothing() -> None:
+    finding = wrong_options(std=0)
+    assert finding.verdict is Verdict.FAILS
+    failing = {number.name for number in finding.numbers if not number.holds}
+    assert "2: difference by another architecture, same weights" in failing
+    assert "9: change by earlier tokens" in failing
+
+
+def test_each_question_is_one_that_a_part_shows() -> None:
+    shown = {part.number for part in all_parts() if "wrong-options" in part.studies}
+    assert {f"1.{one.question}" for one in all_refuted(Draw(0, 0.15))} == shown
+
+
+def test_each_prefix_has_a_distribution() -> None:
+    rows = next_probabilities(Draw(3, 0.5))
+    assert rows.shape == (CHOICES**2, CHOICES)
+    torch.testing.assert_close(rows.sum(-1), torch.ones(CHOICES**2, dtype=torch.float64))
+    assert (rows > 0).all()
+
+
+def test_finite_differences_leave_the_weights_as_they_were() -> None:
+    first, second = gradients(Draw(1, 0.3)), gradients(Draw(1, 0.3))
+    for name, (by_autograd, by_differences) in first.items():
+        assert by_autograd.abs().max() > 1e-3
+        torch.testing.assert_close(by_autograd, by_differences, rtol=0, atol=1e-7)
+        assert torch.equal(by_differences, second[name][1])

@@ -1,0 +1,88 @@
+"""The studies `equal-heads`, `trained-embeddings` and `span-corruption`."""
+
+import pytest
+import torch
+
+from regard.explorer.intercept import capture_attention
+from regard.studies.finding import Verdict
+from regard.studies.quiz.checked import Draw
+from regard.studies.quiz.equal_heads import WIDTH, begin_equal, drawn, equal_heads, trained
+from regard.studies.quiz.looking_back import LENGTH, ROWS, TOKENS, rows, train
+from regard.studies.quiz.span_corruption import span_corruption
+from regard.studies.quiz.trained_embeddings import config, terms, trained_embeddings
+
+
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_spans_have_their_lengths_at_fresh_seeds(seed: int) -> None:
+    assert span_corruption(seed=seed, draws=500).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    "seed", [10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(11, 20))]
+)
+def test_trainings_hold_at_fresh_seeds(seed: int) -> None:
+    for finding in (equal_heads(seed=seed), trained_embeddings(seed=seed)):
+        assert finding.verdict is Verdict.HOLDS, finding.study.name
+
+
+def test_heads_of_zeros_do_not_come_apart() -> None:
+    assert equal_heads(std=0, steps=10).verdict is Verdict.FAILS
+
+
+def test_one_unequal_weight_is_enough() -> None:
+    model = begin_equal(drawn(0.3, seed=0), output=True)
+    with torch.no_grad():
+        model.body.layers[0].self_attention.qkv_proj.weight[0, 0] += 0.1
+    assert trained(model, steps=60, seed=0).distances[-1] > 1e-3
+
+
+def test_equal_heads_have_equal_maps_and_gradients() -> None:
+    model = begin_equal(drawn(0.3, seed=4), output=True)
+    text = rows(torch.Generator().manual_seed(0))
+    (layer,) = capture_attention(model.body, text)
+    torch.testing.assert_close(layer.weights[:, 0], layer.weights[:, 1], rtol=0, atol=1e-15)
+    list(train(model, distances=(1,), steps=1, lr=0.0, seed=0))
+    gradient = model.body.layers[0].self_attention.qkv_proj.weight.grad
+    for start in range(0, 3 * WIDTH, WIDTH):
+        first, second = gradient[start : start + WIDTH].chunk(2)
+        assert first.abs().max() > 0
+        torch.testing.assert_close(first, second, rtol=0, atol=1e-14)
+
+
+def test_narrow_embeddings_have_large_cross_terms() -> None:
+    assert trained_embeddings(d=8, steps=10).verdict is Verdict.FAILS
+
+
+def test_terms_are_those_of_the_embeddings() -> None:
+    model = Draw(0, 0.1).model(config(16), tokens=TOKENS)
+    x, p = model.body.embedding.weight.detach(), model.body.absolute.vectors.detach()
+    cross = torch.stack([word @ position for word in x for position in p])
+    assert terms(model).cross == pytest.approx(float(cross.square().mean().sqrt()))
+
+
+def test_labels_are_the_tokens_back() -> None:
+    """A model that knows the token two back has no loss."""
+
+    class Knowing:
+        def __init__(self) -> None:
+            self.unused = torch.nn.Parameter(torch.zeros(()))
+
+        def parameters(self) -> list[torch.nn.Parameter]:
+            return [self.unused]
+
+        def body(self, ids: torch.Tensor) -> torch.Tensor:
+            return ids.roll(2, dims=1)
+
+        def head(self, ids: torch.Tensor) -> torch.Tensor:
+            return 100 * torch.nn.functional.one_hot(ids, TOKENS) + self.unused
+
+    (loss,) = train(Knowing(), distances=(2,), steps=1, lr=0.1, seed=0)
+    assert loss == 0
+    assert rows(torch.Generator().manual_seed(0)).shape == (ROWS, LENGTH)
+
+
+def test_a_short_row_is_corrupted_too() -> None:
+    finding = span_corruption(n=16, draws=200, seed=3)
+    assert finding.verdict is Verdict.HOLDS
+    assert finding.table is not None
+    assert len(finding.table.rows) == 3

@@ -1,0 +1,89 @@
+"""Source, target and teacher forcing."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.runs.run import Run
+from regard.studies.finding import Verdict
+from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, answers, body_of
+from regard.studies.recurrent.roles_of_sequences import (
+    Measured,
+    embedding_mismatches,
+    forced_ids,
+    free_ids,
+    judged,
+    roles_of_sequences,
+)
+
+LOSSES = (0.1, 3.0, 0.5)
+ALL = Measured(LOSSES, (0, 0), torch.ones(4), torch.ones(4), (1.0, 0.5))
+SOME = Measured(
+    LOSSES,
+    (0, 0),
+    torch.tensor([1, 0.9, 0.9, 0.9]),
+    torch.tensor([1, 0.8, 0.6, 0.4]),
+    (0.9, 0.2),
+)
+WELL = {NONE: SOME, ATTENTION: ALL}
+SETUP = Setup(attention=True, width=16, longest=8)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return SETUP.plan().run
+
+
+def test_the_first_character_is_the_same_either_way(run: Run) -> None:
+    rows = Rows.of(run, SETUP.texts(8, 20))
+    assert forced_ids(run, rows)[:, 0].equal(free_ids(run, rows)[:, 0])
+
+
+def test_free_running_is_what_the_model_answers(run: Run) -> None:
+    texts = SETUP.texts(8, 10)
+    ids = free_ids(run, Rows.of(run, texts))
+    for row, text in zip(ids.tolist(), answers(run, texts), strict=True):
+        # An answer ends with the first mark, and may be longer than what was asked for.
+        written = run.tokenizer.decode(row).split("⁇")[0]
+        assert text.startswith(written)
+
+
+def test_embeddings_learn_from_their_own_sequence_alone(run: Run) -> None:
+    rows = Rows.of(run, SETUP.texts(8, 3))
+    assert embedding_mismatches(run, rows) == (0, 0)
+    shared = replace(run, model=copy.deepcopy(run.model))
+    body_of(shared).decoder.embedding = body_of(shared).encoder.embedding
+    assert min(embedding_mismatches(shared, rows)) > 0, "they learn from both"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        (NONE, ALL),
+        (ATTENTION, SOME),
+        (NONE, replace(SOME, after=(0.7, 0.7))),
+        (NONE, replace(SOME, losses=(0.1, 0.2, 0.5))),
+        (ATTENTION, replace(ALL, mismatches=(0, 1))),
+        (NONE, replace(SOME, free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
+    ],
+)
+def test_other_measurements_would_refute_the_claim(name: str, other: Measured) -> None:
+    assert all(number.holds for number in judged(WELL))
+    assert not all(number.holds for number in judged(WELL | {name: other}))
+
+
+def test_without_training_there_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert roles_of_sequences(width=16, longest=8, steps=1).verdict is Verdict.FAILS
+
+
+@pytest.mark.findings
+def test_the_verdict(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
+    monkeypatch.setenv("REGARD_CACHE", str(shared))
+    assert roles_of_sequences().verdict is Verdict.HOLDS

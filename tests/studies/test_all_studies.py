@@ -1,0 +1,78 @@
+"""All studies that train nothing: fresh seeds, and any allowed parameters."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.studies.registry import all_studies
+from regard.studies.study import Study
+from study_parameters import parameters
+
+STUDIES = [study for study in all_studies() if not study.trains]
+SEEDS = range(10, 20)
+FEW = {"fourier-features": 1, "favor": 1, "word-order": 1, "causal-sums": 2, "encoder-gradient": 2}
+"""Seeds of studies that take seconds; the others are slow tests."""
+
+
+def _fresh() -> Iterator[Any]:
+    for study in STUDIES:
+        for i, seed in enumerate(SEEDS if "seed" in study.defaults else ()):
+            slow = pytest.mark.slow if i >= FEW.get(study.name, 5) else ()
+            yield pytest.param(study, seed, marks=slow, id=f"{study.name}-{seed}")
+
+
+@pytest.mark.parametrize(("study", "seed"), list(_fresh()))
+def test_fresh_seeds_have_the_stored_verdict(study: Study[Any], seed: int) -> None:
+    found = study(seed=seed)
+    wrong = [number for number in found.numbers if not number.holds]
+    assert found.verdict is study.stored_result().verdict, wrong
+
+
+def check(study: Study[Any], chosen: dict[str, Any]) -> None:
+    """Require a finding, or an error of one line that names a parameter of the study."""
+    error = None
+    try:
+        found = study(**chosen)
+    except UserError as refused:
+        error = str(refused)
+    if error is None:
+        assert found.numbers
+        assert found.json()
+        assert found.csv()
+    else:
+        assert "\n" not in error
+        assert any(re.search(rf"\b{name}\b", error) for name in study.defaults), error
+
+
+PROPERTY = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize(
+    "study", [study for study in STUDIES if study.name not in FEW], ids=lambda study: study.name
+)
+@given(data=st.data())
+@settings(PROPERTY, max_examples=4)
+def test_allowed_parameters_give_a_finding_or_an_error(
+    study: Study[Any], data: st.DataObject
+) -> None:
+    check(study, data.draw(parameters(study)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+@given(data=st.data())
+@settings(PROPERTY, max_examples=40)
+def test_many_allowed_parameters_give_a_finding_or_an_error(
+    study: Study[Any], data: st.DataObject
+) -> None:
+    check(study, data.draw(parameters(study)))

@@ -1,0 +1,132 @@
+"""Figures as data, and drawn."""
+
+import math
+import re
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from regard.studies.figure import (
+    Arrow,
+    Bars,
+    Chart,
+    Figure,
+    Graph,
+    Line,
+    Node,
+    Panel,
+    bars,
+    heat_map,
+    histogram,
+    series,
+)
+from regard.studies.render import to_png, to_svg
+
+CHART = Chart(
+    series=[
+        series([1, 2, 4], [1, 10, 100], "measured", "dots", low=[0.5, 9, 90], high=[2, 11, 110]),
+        series([1, 2, 4], [1, 9, 90], "formula", low=[0.5, 8, 80], high=[2, 10, 100]),
+    ],
+    lines=[Line(x=2, label="two"), Line(y=50, label="fifty", color=1)],
+    title="chart",
+    x="width",
+    y="size",
+    x_scale="log",
+    y_scale="log",
+    x_limits=(0.5, None),
+    x_ticks=[1, 2, 4],
+)
+BARS = Chart(
+    bars=[bars([1, -2], "first", low=[0.5, -3], high=[2, -1]), bars([2, 1], "second")],
+    names=["one", "a name of several words"],
+)
+MAP = heat_map(
+    [[0.31, 1.0], [-0.5, 0.0]], rows=["a", "b"], columns=["c", "d"], unit="weight", written=True
+)
+GRAPH = Graph(nodes=[Node(0, 0, "x"), Node(1, 1, "y")], arrows=[Arrow(start=0, end=1, label="W")])
+
+
+@pytest.mark.parametrize("panel", [CHART, BARS, MAP, GRAPH], ids=["chart", "bars", "map", "graph"])
+def test_a_figure_survives_json(panel: Panel) -> None:
+    figure = Figure(panels=[panel, panel], caption="two of a kind", columns=1)
+    stored = msgspec.json.encode(figure)
+    assert msgspec.json.decode(stored, type=Figure) == figure
+
+
+def test_numbers_may_be_arrays_and_tensors() -> None:
+    made = series(np.array([1, 2]), torch.tensor([1 / 3, math.nan]), low=[math.inf, 0])
+    assert made.x == [1, 2]
+    assert made.y == [0.33333, None]
+    assert made.low == [None, 0]
+    assert heat_map(torch.eye(2)).values == [[1, 0], [0, 1]]
+
+
+def test_a_histogram_counts_values_between_edges() -> None:
+    made = histogram(torch.tensor([0.1, 0.2, 0.7]), [0, 0.5, 1])
+    assert (made.x, made.y, made.style) == ([0, 0.5, 1], [2, 1], "steps")
+
+
+def shown(*panels: Panel, columns: int | None = None) -> list[str]:
+    """Return the texts of the drawn figure."""
+    figure = Figure(panels=list(panels), caption='a "line" & more', columns=columns)
+    svg = to_svg(figure, "test")
+    assert 'aria-label="a &quot;line&quot; &amp; more"' in svg
+    assert 'id="test-' in svg
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_a_chart_shows_its_labels_and_ticks() -> None:
+    texts = [text.strip() for text in shown(CHART)]
+    for text in ("chart", "width", "size", "two", "fifty", "measured", "formula", "1", "2", "4"):
+        assert text in texts
+
+
+def test_bars_stand_side_by_side_above_their_names() -> None:
+    texts = shown(BARS)
+    for text in ("first", "second", "one", "a name of", "several words"):
+        assert text in texts
+
+
+def test_a_heat_map_shows_names_values_and_one_color_bar_for_a_scale() -> None:
+    texts = shown(MAP, MAP, columns=1)
+    assert texts.count("0.31") == texts.count("a") == 2
+    assert texts.count("weight") == 1
+    assert "−1.0" in texts or "−1.00" in texts, "the color bar of signed values is symmetric"
+    assert shown(MAP, heat_map([[1]], unit="weight")).count("weight") == 2
+    assert shown(MAP, CHART).count("weight") == 1
+
+
+def test_a_graph_shows_nodes_and_arrows() -> None:
+    assert {"x", "y", "W"} <= set(shown(GRAPH))
+
+
+def test_a_legend_that_charts_share_is_shown_once() -> None:
+    other = Chart(series=[series([0, 1], [0, 1], "formula")])
+    assert shown(CHART, CHART).count("formula") == 1
+    assert shown(CHART, other).count("formula") == 2
+
+
+def test_missing_values_and_log_scales_are_drawn() -> None:
+    gap = Chart(series=[series([1, 2, 3], [math.nan, 0, 1])], y_scale="log")
+    steps = Chart(series=[histogram([1, 2], [0, 1, 2], "draws")])
+    nothing = Chart(bars=[Bars(values=[])])
+    figure = Figure(panels=[gap, steps, nothing], caption="gaps", columns=2)
+    assert to_png(figure).startswith(b"\x89PNG")
+    assert to_svg(figure, "gaps") == to_svg(figure, "gaps")
+    assert not any("mathdefault" in text for text in shown(gap)), "powers of ten, not TeX"
+
+
+def test_any_text_is_drawn_as_it_stands() -> None:
+    named = heat_map([[1.0]], rows=["a $x_1$ and $"], columns=["\ud7fc"], title="100% & <b>")
+    texts = shown(named)
+    assert "a $x_1$ and $" in texts
+    assert to_png(Figure(panels=[named], caption="odd")).startswith(b"\x89PNG")
+
+
+def test_two_equal_panels_share_no_id_and_leave_no_source_of_formulas() -> None:
+    svg = to_svg(Figure(panels=[MAP, MAP, CHART], caption="two equal maps"), "maps")
+    ids = re.findall(r'\bid="([^"]*)"', svg)
+    assert len(set(ids)) == len(ids)
+    assert "mathdefault" not in svg

@@ -1,0 +1,37 @@
+"""Findings on disk."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.errors import UserError
+from regard.explorer.page import page
+from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.products import products
+
+
+def test_heads_are_a_page_beside_the_figure(tmp_path: Path) -> None:
+    saved = averaging().save(tmp_path)
+    assert [place.name for place in saved if place.suffix == ".html"] == ["averaging.html"]
+
+
+def test_too_many_keys_are_not_shown_one_by_one(tmp_path: Path) -> None:
+    many = averaging(n=65, t=9.0)
+    assert many.explorer_view is None
+    assert [place.suffix for place in many.save(tmp_path)][-1] == ".png"
+
+
+def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:
+    finding = products()
+    finding.save(tmp_path)
+    loaded = products.stored_result(tmp_path)
+    assert loaded.numbers == finding.numbers
+    assert loaded.table == finding.table
+    assert loaded.verdict == finding.verdict
+    assert loaded.svg() == finding.svg()
+    assert loaded.caption == finding.caption
+    assert loaded.explorer_view
+    assert finding.explorer_view
+    assert page(loaded.explorer_view) == page(finding.explorer_view)
+    with pytest.raises(UserError, match=r"averaging\.json: no such file"):
+        averaging.stored_result(tmp_path)
