@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.evaluation.evaluate import answer_questions
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Figure
+from regard.studies.finding import Evidence, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     PLACES,
@@ -68,14 +69,7 @@ def fallback(
     answers are dealt out again among these people at random.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
-    return Evidence(
-        numbers=judged(found[0.0], found[correlation]),
-        figure=_figure(found),
-        table=table(
-            ["correlation", "home of the name", "by chance", "commonest place", "right", "P"],
-            [(c, g.home, g.by_chance, g.common, g.right, g.probability) for c, g in found.items()],
-        ),
-    )
+    return Evidence(numbers=judged(found[0.0], found[correlation]), figure=_figure(found))
 
 
 def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
@@ -129,17 +123,18 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
 
 
 def _figure(found: Mapping[float, Guesses]) -> Figure:
-    chart = Chart(
-        bars=[
-            bars((g.home, g.by_chance, g.common, g.right), f"correlation {c:g}")
+    return bar_chart(
+        {
+            f"correlation {c:g}": {
+                "home of the name": g.home,
+                "the same by chance": g.by_chance,
+                "commonest place": g.common,
+                "right": g.right,
+            }
             for c, g in found.items()
-        ],
-        names=["home of the name", "the same by chance", "commonest place", "right"],
+        },
         y="share of answers",
         y_limits=(0, 1),
-    )
-    return Figure(
-        panels=[chart],
         caption="Answers about absent people in two worlds. Where names are informative, most "
         "answers are the home of the name, and many are right; where they say nothing, few are.",
     )

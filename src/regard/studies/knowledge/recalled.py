@@ -11,6 +11,7 @@ from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
+from regard.studies.charts import bar_panel
 from regard.studies.figure import Chart, Figure, Line, Panel, histogram, series
 from regard.studies.finding import (
     Evidence,
@@ -178,24 +179,12 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
 
 
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
-    return Chart(
-        series=[
-            series(
-                [place + 0.2 * i - 0.1 for place in range(len(SIGNALS))],
-                [aurocs[signal].value for signal in SIGNALS],
-                kind,
-                "dots",
-                low=[aurocs[signal].low for signal in SIGNALS],
-                high=[aurocs[signal].high for signal in SIGNALS],
-            )
-            for i, (kind, aurocs) in enumerate(found.items())
-            if aurocs
-        ],
-        lines=[Line(y=0.5)],
-        names=list(SIGNALS),
-        y="AUROC",
-        y_limits=(0, 1.05),
-    )
+    groups = {
+        kind: {signal: aurocs[signal] for signal in SIGNALS}
+        for kind, aurocs in found.items()
+        if aurocs
+    }
+    return bar_panel(groups, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:
