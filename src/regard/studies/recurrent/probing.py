@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import Evidence, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -23,12 +24,11 @@ from regard.studies.recurrent.casing import (
     Width,
     body_of,
 )
+from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study
 
 COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
-RIDGE = 1e-3
-"""Of the probes, as a share of the mean variance."""
 UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
@@ -152,14 +152,9 @@ def _fitted(count: int) -> Bool[Tensor, " b"]:
 def _probe(
     states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"], fitted: Bool[Tensor, " b"]
 ) -> Float64[Tensor, "b_new n k"]:
-    """Ridge regression on some texts; what it says of the others."""
+    """Fit a probe to some texts, and return what it says of the others."""
     x, y = states.double()[fitted].flatten(0, 1), targets[fitted].flatten(0, 1)
-    middle, mean = x.mean(0), y.mean(0)
-    covariance = (x - middle).T @ (x - middle)
-    ridge = RIDGE * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
-    a = torch.linalg.solve(covariance + ridge, (x - middle).T @ (y - mean))
-    guess: Tensor = (states.double()[~fitted] - middle) @ a + mean
-    return guess
+    return fit_probe(x, y, torch.ones_like(x[:, 0]))(states.double()[~fitted])
 
 
 def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
@@ -193,16 +188,12 @@ def held(one: Measured, half: str) -> float:
 
 def _figure(measured: Mapping[str, Measured]) -> Figure:
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
-    return Figure(
-        panels=[
-            Chart(
-                series=lines,
-                lines=[Line(y=measured[ATTENTION].guess, label="guess")],
-                x="character of the text",
-                y="share read from the last state",
-                y_limits=(0, 1.05),
-            )
-        ],
+    return one_chart(
+        *lines,
+        Line(y=measured[ATTENTION].guess, label="guess"),
+        x="character of the text",
+        y="share read from the last state",
+        y_limits=(0, 1.05),
         caption="How well each character of a text can be read from the encoder's last state; "
         "dotted: the commonest character as a guess. With attention, as in a new network, the last "
         "ones are there and the first are not; without attention more of the first ones is there, "
