@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.charts import one_chart
+from regard.studies.figure import Line, bars
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -20,7 +21,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.recurrent.casing import (
@@ -108,16 +108,16 @@ def encodings(
             *wavelengths(seen + BEYOND),
             *one_hot_is_learned(seed),
         ),
-        figure=_figure(turned, seen),
-        table=table(
-            ["positions", "width for n places", "steps",
-             *(f"right, {n} characters" for n in asked)],
-            [
-                (name, wide, runs[name].origin["steps"], *right[name].values())
-                for name, wide in ((NO, "0"), (ONE_HOT, "n"), (SINES, "any"))
-            ],
+        figure=one_chart(
+            bars(turned),
+            Line(x=seen - 0.5, label="end of the longest text"),
+            x="place in the source",
+            y="column turned, 1 − cosine",
+            caption="How far training turned the column of weights that reads each one-hot place: "
+            "far at all places that occur, not at all beyond the dotted line, at places that no "
+            "text of the training has.",
         ),
-    )  # fmt: skip
+    )
 
 
 def positions(places: int) -> dict[str, Encoding]:
@@ -228,19 +228,3 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
 def _right(run: Run, setup: Setup, length: int) -> float:
     texts = setup.texts(length)
     return right_texts(answers(run, texts), texts)
-
-
-def _figure(turned: Float[Tensor, " places"], seen: int) -> Figure:
-    return Figure(
-        panels=[
-            Chart(
-                bars=[bars(turned)],
-                lines=[Line(x=seen - 0.5, label="end of the longest text")],
-                x="place in the source",
-                y="column turned, 1 − cosine",
-            )
-        ],
-        caption="How far training turned the column of weights that reads each one-hot place: far "
-        "at all places that occur, not at all beyond the dotted line, at places that no text of "
-        "the training has.",
-    )

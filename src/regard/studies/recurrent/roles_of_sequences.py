@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, series
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, series
 from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, informational
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -171,10 +172,11 @@ def _figure(measured: dict[str, Measured]) -> Figure:
         places = range(1, len(one.forced) + 1)
         lines.append(series(places, one.forced, f"{name}, target read", color=color))
         lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    return Figure(
-        panels=[
-            Chart(series=lines, x="character", y="share that is right", y_limits=(-0.03, 1.05))
-        ],
+    return one_chart(
+        *lines,
+        x="character",
+        y="share that is right",
+        y_limits=(-0.03, 1.05),
         caption="Right characters by their place in the answer; lines: the decoder reads the "
         "target, dashes: its own output. With attention both are near 1. Without, they begin "
         "together, and dashes fall below the line.",
