@@ -11,8 +11,9 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, RowFormat, sequential_batches
 from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
-from regard.studies.figure import Chart, Figure, Line, bars
-from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Line
+from regard.studies.finding import Evidence, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -28,8 +29,6 @@ TEXT = (
 )
 MASK, FIRST = 1, 2
 """Ids of the mask and of the first character."""
-FATES = ("⁇", "another", "itself")
-"""What a chosen token is replaced by."""
 
 
 @study(
@@ -83,10 +82,16 @@ def free_labels(
                 np.mean((labels == document)[labels != IGNORE]),
                 1,
             ),
-            *_fates(document, masked, tokenizer.size),
             at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"]),
         ),
-        figure=_figure(losses),
+        figure=bar_chart(
+            {"": losses},
+            Line(y=losses["guess"]),
+            y="loss a character, in nats",
+            caption="Loss on the last quarter of the text, which is held out, of predicting by the "
+            "frequency of each character before it (single tokens) and by what follows what "
+            "(pairs). Dotted: all characters equally likely.",
+        ),
         table=table(["objective", "input", "labels"], _shown(tokenizer, document, masked[0])),
     )
 
@@ -95,15 +100,6 @@ def next_tokens(document: list[int]) -> Batch:
     """Return the next-token labels of a document in one row."""
     whole = Documents([document], RowFormat(len(document) - 1, 0))
     return next(sequential_batches(whole, 1))
-
-
-def fate_shares(document: list[int], masked: list[tuple[list[int], list[int]]]) -> list[float]:
-    """Return the shares of chosen tokens that became ⁇, another token, or stayed."""
-    ids, labels = (np.array(rows) for rows in zip(*masked, strict=True))
-    shown = ids[labels != IGNORE]
-    there = np.broadcast_to(document, ids.shape)[labels != IGNORE]
-    hidden, stayed = np.mean(shown == MASK), np.mean(shown == there)
-    return [float(hidden), float(1 - hidden - stayed), float(stayed)]
 
 
 def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
@@ -137,22 +133,6 @@ def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return ids.numpy() - FIRST, labels.numpy() - FIRST
 
 
-def _fates(
-    document: list[int], masked: list[tuple[list[int], list[int]]], size: int
-) -> list[Measurement]:
-    """Shares of the replacements of chosen tokens, with their expected values."""
-    n = sum(label != IGNORE for _, labels in masked for label in labels)
-    lucky = 0.1 / (size - FIRST)
-    shares = (0.8, 0.1 - lucky, 0.1 + lucky)
-    errors = [math.sqrt(share * (1 - share) / n) for share in shares]
-    return [
-        equal(f"replaced by: {fate}", measured, share, within=4 * error + 1e-12)
-        for fate, measured, share, error in zip(
-            FATES, fate_shares(document, masked), shares, errors, strict=True
-        )
-    ]
-
-
 def _shown(
     tokenizer: Tokenizer, document: list[int], masked: tuple[list[int], list[int]], n: int = 40
 ) -> list[tuple[str, str, str]]:
@@ -163,18 +143,3 @@ def _shown(
         ("next token", tokenizer.decode(document[:n]), tokenizer.decode(document[1 : n + 1])),
         ("masked tokens", tokenizer.decode(ids[:n]), told),
     ]
-
-
-def _figure(losses: dict[str, float]) -> Figure:
-    chart = Chart(
-        bars=[bars(losses.values())],
-        names=list(losses),
-        lines=[Line(y=losses["guess"])],
-        y="loss a character, in nats",
-    )
-    return Figure(
-        panels=[chart],
-        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
-        "frequency of each character before it (single tokens) and by what follows what (pairs). "
-        "Dotted: all characters equally likely.",
-    )
