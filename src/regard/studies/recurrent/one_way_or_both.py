@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import comb
+from itertools import product
 from typing import Annotated
 
 import numpy as np
@@ -107,14 +107,10 @@ def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
 
 def best(ahead: int) -> float:
     """The highest accuracy possible with the weather up to today."""
-    unknown = min(ahead, SPAN)
-    known = SPAN - unknown
-    total = 0.0
-    for sunny in range(known + 1):
-        ways = [comb(unknown, k) for k in range(unknown + 1) if 2 * (sunny + k) > SPAN]
-        good = sum(ways) / 2**unknown
-        total += comb(known, sunny) / 2**known * max(good, 1 - good)
-    return total
+    good = np.array([2 * sum(days) > SPAN for days in product((0, 1), repeat=SPAN)])
+    known = SPAN - min(ahead, SPAN)
+    share = good.reshape(2**known, -1).mean(1)  # for each weather of the known days
+    return float(np.maximum(share, 1 - share).mean())
 
 
 def draw_weather(rows: int, days: int, *seed: int) -> Weather:
@@ -127,13 +123,11 @@ def moods(sunny: Weather, ahead: int) -> Int[np.ndarray, "rows days"]:
 
     IGNORE where one of these days isn't among those of the row.
     """
-    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1)
-    found = (2 * three.sum(-1) > SPAN).astype(np.int64)
+    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1).sum(-1)
+    first = np.arange(sunny.shape[1]) + ahead - SPAN + 1  # of each day's three
+    inside = (first >= 0) & (first < three.shape[1])
     labels = np.full(sunny.shape, IGNORE)
-    days = sunny.shape[1]
-    first = SPAN - 1 - ahead  # the day that the first three are of
-    kept = slice(max(first, 0), min(first + found.shape[1], days))
-    labels[:, kept] = found[:, kept.start - first : kept.stop - first]
+    labels[:, inside] = 2 * three[:, first[inside]] > SPAN
     return labels
 
 

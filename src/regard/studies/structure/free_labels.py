@@ -104,33 +104,22 @@ def next_tokens(document: list[int]) -> Batch:
 
 def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
     """Return the mean loss in nats on the last quarter: of a guess, and of counts before it."""
-    cut = len(document) * 3 // 4
-    seen, unseen = next_tokens(document[:cut]), next_tokens(document[cut:])
-    follows = _counts(seen, vocabulary)
+    numbers = np.array(document) - FIRST
+    cut = len(numbers) * 3 // 4
+    seen, unseen = numbers[:cut], numbers[cut:]
+    follows = np.zeros((vocabulary, vocabulary))
+    np.add.at(follows, (seen[:-1], seen[1:]), 1)
+
+    def loss(counts: Float[np.ndarray, "before after"]) -> float:
+        """Mean loss of predicting by counts, each plus one."""
+        chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
+        return float(-np.log(chances[unseen[:-1], unseen[1:]]).mean())
+
     return {
         "guess": math.log(vocabulary),
-        "single tokens": _loss(np.broadcast_to(follows.sum(0), follows.shape), unseen),
-        "pairs": _loss(follows, unseen),
+        "single tokens": loss(np.broadcast_to(follows.sum(0), follows.shape)),
+        "pairs": loss(follows),
     }
-
-
-def _counts(batch: Batch, vocabulary: int) -> Float[np.ndarray, "before after"]:
-    """How often a token follows another."""
-    counts = np.zeros((vocabulary, vocabulary))
-    np.add.at(counts, _places(batch), 1)
-    return counts
-
-
-def _loss(counts: Float[np.ndarray, "before after"], batch: Batch) -> float:
-    """Mean loss of predicting by counts, each plus one."""
-    chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
-    return float(-np.log(chances[_places(batch)]).mean())
-
-
-def _places(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and labels, numbered without special tokens."""
-    ids, labels = batch.input_ids[0], batch.labels[0]
-    return ids.numpy() - FIRST, labels.numpy() - FIRST
 
 
 def _shown(
