@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.charts import bar_chart
@@ -96,16 +97,12 @@ def counted(
     """Return shares of answers, each about a person whose name has a known home."""
     n, said, at_home = len(answers), Counter(answers), Counter(homes_of)
     return Guesses(
-        home=_agreeing(answers, homes_of),
+        home=sum(map(eq, answers, homes_of)) / n,
         by_chance=sum(said[place] * at_home[place] for place in said) / n**2,
         common=said[common] / n,
-        right=_agreeing(answers, truths),
+        right=sum(map(eq, answers, truths)) / n,
         probability=probability,
     )
-
-
-def _agreeing(answers: Sequence[str], others: Sequence[str]) -> float:
-    return sum(a == b for a, b in zip(answers, others, strict=True)) / len(answers)
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
