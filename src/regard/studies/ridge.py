@@ -12,9 +12,12 @@ Probe = Callable[[Tensor], Tensor]
 
 
 def fit_probe(
-    states: Float64[Tensor, "n d"], targets: Float64[Tensor, "n k"], weights: Float64[Tensor, " n"]
+    states: Float64[Tensor, "n d"],
+    targets: Float64[Tensor, "n k"],
+    weights: Float64[Tensor, " n"] | None = None,
 ) -> Probe:
-    """Return the affine map from states to targets with the least weighted squares."""
+    """Return the affine map from states to targets with the least squares, weighted if given."""
+    weights = torch.ones_like(states[:, 0]) if weights is None else weights
     shares = weights[:, None] / weights.sum()
     center, average = (shares * states).sum(0), (shares * targets).sum(0)
     x, y = states - center, targets - average

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from regard.runs.run import Run
@@ -131,30 +131,24 @@ def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tenso
 
 def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
     """R²: the share of the variance of numbers that a probe explains, on new texts."""
-    fitted = _fitted(len(states))
-    targets = values.double()
-    guess = _probe(states, targets[..., None], fitted)[..., 0]
-    wrong = (guess - targets[~fitted]).square().sum()
-    return float(1 - wrong / (targets[~fitted] - targets[~fitted].mean()).square().sum())
+    guess, told = _probed(states, values[..., None].double())
+    return float(1 - (guess - told).square().sum() / (told - told.mean()).square().sum())
 
 
 def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
     """Accuracy of a probe on new texts."""
-    fitted = _fitted(len(states))
-    guess = _probe(states, F.one_hot(classes).double(), fitted).argmax(-1)
-    return float((guess == classes[~fitted]).double().mean())
+    guess, told = _probed(states, F.one_hot(classes).double())
+    return float((guess.argmax(-1) == told.argmax(-1)).double().mean())
 
 
-def _fitted(count: int) -> Bool[Tensor, " b"]:
-    return torch.arange(count) < 2 * count // 3
-
-
-def _probe(
-    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"], fitted: Bool[Tensor, " b"]
-) -> Float64[Tensor, "b_new n k"]:
-    """Fit a probe to some texts, and return what it says of the others."""
-    x, y = states.double()[fitted].flatten(0, 1), targets[fitted].flatten(0, 1)
-    return fit_probe(x, y, torch.ones_like(x[:, 0]))(states.double()[~fitted])
+def _probed(
+    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"]
+) -> tuple[Float64[Tensor, "b_new n k"], Float64[Tensor, "b_new n k"]]:
+    """Fit a probe to two thirds of the texts; return what it says of the others, and what is."""
+    fitted = 2 * len(states) // 3
+    x, y = states.double(), targets
+    probe = fit_probe(x[:fitted].flatten(0, 1), y[:fitted].flatten(0, 1))
+    return probe(x[fitted:]), y[fitted:]
 
 
 def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:

@@ -111,14 +111,10 @@ def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
     )
     gradients = torch.autograd.grad(loss(run, rows), [one.weight for one, _ in sides])
     source, target = (
-        int(((gradient != 0).any(-1) != _present(ids, len(gradient))).sum())
+        int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
         for gradient, (_, ids) in zip(gradients, sides, strict=True)
     )
     return source, target
-
-
-def _present(ids: Int[Tensor, "b n"], count: int) -> Bool[Tensor, " ids"]:
-    return torch.isin(torch.arange(count), ids)
 
 
 @torch.inference_mode()
