@@ -13,7 +13,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.studies.charts import bar_panel
 from regard.studies.figure import Figure, Line
-from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.finding import Evidence, Measurement, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
     DECODER,
@@ -85,27 +85,18 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         for task, by_family in found.items()
     }
     baselines = {
-        task: _best_baseline(by_family[RECOMMENDED[task]].baselines, task)
-        for task, by_family in found.items()
+        task: max(_share(one, task).value for one in by[RECOMMENDED[task]].baselines.values())
+        for task, by in found.items()
     }
     refused = {
         ENCODER: sum(_refused(task, ENCODER, width) for task in GENERATION),
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
-    best = {task: one.value for task, (_, one) in baselines.items()}
     return Evidence(
         condition="the choice is between encoders and encoder–decoders, as in the course",
         outside_condition=judged_beyond(scores),
-        numbers=judged(scores, best, refused),
-        figure=_figure(scores, best),
-        table=table(
-            ["task", "score", "family", "value", "95 % interval"],
-            [
-                (task, SCORES[task], name, one.value, f"{one.low:.3f} to {one.high:.3f}")
-                for task in scores
-                for name, one in (*scores[task].items(), baselines[task])
-            ],
-        ),
+        numbers=judged(scores, baselines, refused),
+        figure=_figure(scores, baselines),
     )
 
 
@@ -148,11 +139,6 @@ def _refused(task: str, family: str, width: int) -> bool:
     except UserError:
         return True
     return False
-
-
-def _best_baseline(found: Mapping[str, TaskScores], task: str) -> tuple[str, Interval]:
-    shares = {name: _share(scores, task) for name, scores in found.items()}
-    return max(shares.items(), key=lambda named: named[1].value)
 
 
 def _share(scores: TaskScores, task: str) -> Interval:
