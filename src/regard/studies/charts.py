@@ -11,9 +11,19 @@ Groups = Mapping[str, Mapping[str, float | Interval]]
 the same."""
 
 
+def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
+    """Return a chart; `axes` are the other fields of `Chart`."""
+    return Chart(
+        series=[one for one in drawn if isinstance(one, Series)],
+        bars=[one for one in drawn if isinstance(one, Bars)],
+        lines=[one for one in drawn if isinstance(one, Line)],
+        **axes,
+    )
+
+
 def one_chart(*drawn: Series | Bars | Line, caption: str, **axes: Any) -> Figure:
-    """Return a figure of one chart; `axes` are the other fields of `Chart`."""
-    return Figure(panels=[_chart(*drawn, **axes)], caption=caption)
+    """Return a figure of one chart."""
+    return Figure(panels=[chart(*drawn, **axes)], caption=caption)
 
 
 def bar_chart(groups: Groups, *drawn: Series | Line, caption: str, **axes: Any) -> Figure:
@@ -25,16 +35,7 @@ def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
     """Return bars side by side; scores with an interval show it."""
     names = list(next(iter(groups.values())))
     several = [_bars(group, label) for label, group in groups.items()]
-    return _chart(*several, *drawn, names=names, **axes)
-
-
-def _chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
-    return Chart(
-        series=[one for one in drawn if isinstance(one, Series)],
-        bars=[one for one in drawn if isinstance(one, Bars)],
-        lines=[one for one in drawn if isinstance(one, Line)],
-        **axes,
-    )
+    return chart(*several, *drawn, names=names, **axes)
 
 
 def _bars(group: Mapping[str, float | Interval], label: str) -> Bars:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,8 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.charts import chart
+from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -235,26 +236,20 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
         series(DISTANCES, at_end(by_step).values(), name, "line with dots")
         for name, by_step in trained.items()
     ]
-    y, limits = "loss, in nats", (-0.05, 1.1 * guess)
+    loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
+    limit = Line(y=guess, label="guess")
     return Figure(
         panels=[
-            Chart(
-                series=at_distances,
-                lines=[Line(y=guess, label="guess"), Line(x=window, label="window")],
+            chart(
+                *at_distances,
+                limit,
+                Line(x=window, label="window"),
                 x="distance of what is repeated, in tokens",
-                y=y,
                 x_scale="log",
                 x_ticks=list(DISTANCES),
-                y_limits=limits,
+                **loss,
             ),
-            Chart(
-                series=over_time,
-                lines=[Line(y=guess, label="guess")],
-                title="RNN",
-                x="steps of training",
-                y=y,
-                y_limits=limits,
-            ),
+            chart(*over_time, limit, title="RNN", x="steps of training", **loss),
         ],
         caption="Loss against distance at the end of the training, and of the RNN against time; "
         "dotted: a guess, and the window. The window's loss is near 0 within the window and that "

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import RelativeBias
-from regard.studies.figure import Chart, Figure, series
+from regard.studies.charts import chart
+from regard.studies.figure import Figure, series
 from regard.studies.finding import Evidence, at_least, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -164,18 +165,17 @@ def _random_filter(
 def _figure(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"]) -> Figure:
     gaps = np.linspace(0, 8, 33)
     one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    muted = Chart(
-        series=[series(gaps, one, "one head"), series(gaps, two, "a head for each")],
+    muted = chart(
+        series(gaps, one, "one head"),
+        series(gaps, two, "a head for each"),
         title="two features",
         x="Δ, difference of scores",
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
     )
     sharpness = np.arange(0, 37, 2.0)
-    exact = Chart(
-        series=[
-            series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots")
-        ],
+    exact = chart(
+        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
         title=f"{len(weights)} heads as a convolution",
         x="t, bias against other places",
         y="largest error",
