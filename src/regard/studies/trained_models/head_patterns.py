@@ -120,7 +120,7 @@ def score(run: Run, texts: Sequence[str]) -> Scored:
 
 def _plan_decoder(steps: int, seed: int) -> Plan:
     """Return the plan to train a decoder on the encoder's texts."""
-    return plan_texts("default", [f"pretraining.steps={max(steps // 4, 1)}", f"seed={seed}"])
+    return plan_texts("default", seed, [f"pretraining.steps={max(steps // 4, 1)}"])
 
 
 def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> list[Measurement]:
