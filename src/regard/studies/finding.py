@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import msgspec
+from torch import Tensor
 
+from regard.attention import Attention
 from regard.errors import UserError
-from regard.explorer.look import View
+from regard.explorer.look import look_at_attention
 from regard.explorer.page import page
 from regard.files import write_file
 from regard.runs.run import Run
@@ -142,10 +144,14 @@ class Replication(Measured, frozen=True, kw_only=True):
     seed: int
 
 
-def if_readable(view: View) -> dict[str, Any] | None:
-    """Return the data of an explorer page, or None if the view has more than `MAX_KEYS` keys."""
-    most = max(len(one.keys) for panel in view.panels for one in panel.maps)
-    return view.data if most <= MAX_KEYS else None
+def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, Any] | None:
+    """Return the data of an explorer page of attention to tensors.
+
+    `inputs` are query, key and value; `labels` are those of `explorer.look.look_at_attention`.
+    None if there are more than `MAX_KEYS` keys.
+    """
+    keys = inputs[1].shape[2]
+    return look_at_attention(attend, *inputs, **labels).data if keys <= MAX_KEYS else None
 
 
 def named(run: Run, name: str) -> Run:

@@ -22,8 +22,8 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
+from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
 
 A, B = 0, 1
@@ -105,13 +105,6 @@ def noisy_keys_one_head(
             at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),
         ),
         figure=_figure_of_one(alike[:500], t, alpha, s),
-        table=table(
-            ["t", "deviation of the scores, keys alike", "draws with s below 0.1 or above 0.9"],
-            [
-                (x, x * math.sqrt(2 * alpha), chosen_share(x, alpha, stretch))
-                for x in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)
-            ],
-        ),
     )
 
 
@@ -182,10 +175,6 @@ def noisy_keys_two_heads(
             ),
         ),
         figure=_figure_of_two(uneven, t, stretch, one, two),
-        table=table(
-            ["t", "draws in which α_a > ½, by the formula"],
-            [(x, found_share(n, x, stretch)) for x in (2.0, 4.0, 8.0, 16.0, 64.0, math.inf)],
-        ),
     )
 
 
@@ -316,15 +305,16 @@ def _figure_of_two(
     one: Float[Tensor, "draws n"],
     two: Float[Tensor, "draws n"],
 ) -> Figure:
-    n, lengths, bins = keys.shape[-1], np.geomspace(1, 100, 60), [i / 20 for i in range(13)]
-    curves = []
-    for i, count in enumerate(sorted({4, n, 100})):
-        predicted = [found_share(count, x, stretch) for x in lengths]
-        curves.append(series(lengths, predicted, f"{count} keys", color=i))
-        if count == n:
-            found = [attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]]
-            measured = [each.double().mean() for each in found]
-            curves.append(series(lengths[::6], measured, style="dots", color=i))
+    n, lengths, bins = (
+        keys.shape[-1],
+        np.geomspace(1, 100, 60).tolist(),
+        [i / 20 for i in range(13)],
+    )
+    finds = {x: attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]}
+    measured = {x: each.double().mean() for x, each in finds.items()}
+    curves = by_keys(
+        lengths, {4, n, 100}, lambda count, x: found_share(count, x, stretch), {n: measured}
+    )
     return Figure(
         panels=[
             Chart(

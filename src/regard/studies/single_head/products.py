@@ -8,9 +8,8 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.explorer.look import look_at_attention
 from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_least, equal, if_readable, table
+from regard.studies.finding import Evidence, at_least, equal, look_inside, table
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -76,14 +75,12 @@ def products(
             ]
             + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
         ),
-        explorer_view=if_readable(
-            look_at_attention(
-                Softmax(scaled=False),
-                *(x[None, None] for x in (queries, keys, values)),
-                queries=[f"h{j}" for j in range(1, len(h) + 1)],
-                keys=[f"h{j}" for j in range(1, len(h) + 1)],
-                title="each state asks all others",
-            )
+        explorer_view=look_inside(
+            Softmax(scaled=False),
+            *(x[None, None] for x in (queries, keys, values)),
+            queries=[f"h{j}" for j in range(1, len(h) + 1)],
+            keys=[f"h{j}" for j in range(1, len(h) + 1)],
+            title="each state asks all others",
         ),
     )
 
