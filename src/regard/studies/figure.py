@@ -1,7 +1,7 @@
 """Figures of studies as data: charts, heat maps and graphs, drawn by `regard.studies.render`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, SupportsFloat, TypeAlias
 
 import msgspec
@@ -161,6 +161,17 @@ def series(
         low=_values(low),
         high=_values(high),
     )
+
+
+def log_chart(
+    places: Sequence[float], curves: Mapping[str, Iterable[SupportsFloat]], **labels: Any
+) -> Chart:
+    """Return a chart of named values at some places of x, on logarithmic axes.
+
+    A line with dots for each name, and a tick at each place; `labels` are fields of `Chart`.
+    """
+    lines = [series(places, y, name, "line with dots") for name, y in curves.items()]
+    return Chart(series=lines, x_ticks=list(places), x_scale="log", **{"y_scale": "log"} | labels)
 
 
 def histogram(

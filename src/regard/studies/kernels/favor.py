@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.studies.figure import Chart, Figure, Line, Style, series
+from regard.studies.figure import Chart, Figure, Line, Style, log_chart, series
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -17,7 +17,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.kernels.estimates import (
     BATCH,
@@ -128,14 +127,6 @@ def favor(
             ),
         ),
         figure=_figure(length, m, pairs, draws, shares, outputs, means),
-        table=table(
-            ["features", "cosine of x and y", "MSE by formula", "independent", "orthogonal"],
-            [
-                (name, cosine, predicted(name, pair, m), *(x[name, pair].square for x in draws))
-                for name in KINDS
-                for cosine, pair in zip(COSINES, pairs, strict=True)
-            ],
-        ),
     )
 
 
@@ -269,21 +260,13 @@ def _figure(
                 title="sums of weights ≤ 0",
                 x="standard deviation of q and k",
             ),
-            Chart(
-                series=[
-                    series(
-                        DIRECTIONS,
-                        [outputs[d, n].median for n in DIRECTIONS],
-                        f"d = {d}",
-                        "line with dots",
-                    )
-                    for d in WIDTHS
-                ],
+            log_chart(
+                DIRECTIONS,
+                {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
                 lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
                 title="FAVOR+ against softmax",
                 x="directions",
-                x_scale="log",
-                x_ticks=list(DIRECTIONS),
+                y_scale="linear",
                 y_limits=(0, None),
             ),
         ],

@@ -22,7 +22,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
 from regard.studies.study import Correction, Seed, study
@@ -125,14 +124,6 @@ def fourier_features(
             *_output_numbers(outcomes, waves),
         ),
         figure=_figure(outcomes, waves, spread),
-        table=table(
-            ["D", "waves", "median error of the output", "expected", "normalizers ≤ 0"],
-            [
-                (d, m, found.median, expected.median, found.negative_share)
-                for d, of in outcomes.items()
-                for m, found, expected in zip(waves, of.outputs, of.expected, strict=True)
-            ],
-        ),
     )
 
 

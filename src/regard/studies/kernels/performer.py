@@ -15,8 +15,8 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Series, bars, series
-from regard.studies.finding import Evidence, at_least, at_most, named, table
+from regard.studies.figure import Chart, Figure, Series, bars, interval_bars, series
+from regard.studies.finding import Evidence, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, probe_rows
@@ -170,19 +170,6 @@ def judged(results: Results) -> Evidence:
             ),
         ),
         figure=_figure(results),
-        table=table(
-            ["attention", "accuracy", "put in place of softmax"],
-            [
-                *(
-                    (f"softmax, {heads} heads", of.accuracy, "")
-                    for heads, of in results.softmax.items()
-                ),
-                *(
-                    (f"FAVOR+, {of}", result.accuracy, results.exchanged[of])
-                    for of, result in results.performers.items()
-                ),
-            ],
-        ),
         condition="the model is trained with these features; put in place of softmax after "
         "training, they fail",
         outside_condition=tuple(
@@ -221,12 +208,7 @@ def _figure(results: Results) -> Figure:
     accuracies = Chart(
         bars=[
             bars([results.softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
-            bars(
-                [one.value for one in own],
-                "trained with FAVOR+",
-                low=[one.low for one in own],
-                high=[one.high for one in own],
-            ),
+            interval_bars(own, "trained with FAVOR+"),
             bars([results.exchanged[of] for of in PERFORMERS], "FAVOR+ in place of softmax"),
         ],
         names=[f"{of.heads} × {of.directions}" for of in PERFORMERS],

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
 from regard.studies.costs import exponent, peak_bytes, seconds
-from regard.studies.figure import Chart, Figure, Series, series
+from regard.studies.figure import Figure, log_chart
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -21,7 +21,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
@@ -53,7 +52,6 @@ class Sample:
 class Measured:
     """A mechanism at one length."""
 
-    error: float
     operations: int
     milliseconds: float
     bytes: int
@@ -99,22 +97,14 @@ def approximations(
     errors = {
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
-    lengths: dict[str, list[Measured]] = {name: [] for name in EXACT | MECHANISMS}
+    lengths: dict[str, list[Measured]] = {name: [] for name in MECHANISMS | EXACT}
     for length in LENGTHS:
         sample = Sample.drawn(length, spread, reach, (seed, 0))
-        for name, make in (EXACT | MECHANISMS).items():
+        for name, make in (MECHANISMS | EXACT).items():
             lengths[name].append(measured(make, features, sample))
     return Evidence(
         numbers=(*grown(lengths), *nearer(errors)),
         figure=_figure(errors, lengths),
-        table=table(
-            ["mechanism", "tokens", "error", "million operations", "kB", "ms"],
-            [
-                (name, length, x.error, x.operations / 1e6, x.bytes / 1e3, x.milliseconds)
-                for name, row in lengths.items()
-                for length, x in zip(LENGTHS, row, strict=True)
-            ],
-        ),
     )
 
 
@@ -175,7 +165,7 @@ def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
 
 
 def measured(make: Maker, features: int, sample: Sample) -> Measured:
-    """Error, and cost, time and memory in float32."""
+    """Cost, time and memory in float32."""
     n = sample.states.shape[2]
     attention, states, values = make(n, features, 0), sample.states.float(), sample.values.float()
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
@@ -184,7 +174,6 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
         return attention(states, states, values)
 
     return Measured(
-        error=error(make, features, [sample]),
         operations=attention.cost(shape).operations,
         milliseconds=1e3 * seconds(call),
         bytes=peak_bytes(call),
@@ -224,34 +213,16 @@ def nearer(errors: Mapping[str, Sequence[float]]) -> list[Measurement]:
 def _figure(
     errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
 ) -> Figure:
-    colors = {name: i for i, name in enumerate([*MECHANISMS, *EXACT])}
-
-    def curves(x: Sequence[int], of: Mapping[str, Sequence[float]]) -> list[Series]:
-        return [series(x, y, name, "line with dots", color=colors[name]) for name, y in of.items()]
-
-    panels = [
-        Chart(
-            series=curves(x, of),
-            title=title,
-            x=label,
-            x_ticks=list(x),
-            x_scale="log",
-            y_scale="log",
-        )
-        for title, label, x, of in (
-            ("milliseconds", "tokens", LENGTHS, _each(lengths, "milliseconds")),
-            ("bytes", "tokens", LENGTHS, _each(lengths, "bytes")),
-            ("relative error", "features", FEATURES, errors),
-        )
-    ]
+    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
+    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
     return Figure(
-        panels=panels,
+        panels=[
+            log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
+            log_chart(LENGTHS, memory, title="bytes", x="tokens"),
+            log_chart(FEATURES, errors, title="relative error", x="features"),
+        ],
         caption="Left: the time of softmax grows with the square of the length, that of "
         "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
         "softmax is as linear as the three. Right: errors fall as features are added. "
         "Dots: measured.",
     )
-
-
-def _each(lengths: Mapping[str, Sequence[Measured]], name: str) -> dict[str, list[float]]:
-    return {mechanism: [getattr(x, name) for x in row] for mechanism, row in lengths.items()}

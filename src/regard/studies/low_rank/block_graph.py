@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from regard.attention import BigBird
 from regard.studies.costs import exponent
-from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.figure import Figure, heat_map, log_chart
 from regard.studies.finding import Evidence, at_least, at_most, equal, table
 from regard.studies.study import study
 
@@ -142,15 +142,7 @@ def _figure(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Figure:
                 y="block of queries",
                 unit="1 = attended",
             ),
-            Chart(
-                series=[series(SIZES, row, name, "line with dots") for name, row in gaps.items()],
-                title="spectral gap",
-                x="blocks",
-                x_ticks=list(SIZES),
-                x_scale="log",
-                y_scale="log",
-                y_limits=(1e-6, 2),
-            ),
+            log_chart(SIZES, gaps, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
         ],
         caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
         "a full row and column for a global block. Right: the spectral gap against the number of "

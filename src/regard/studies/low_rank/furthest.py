@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
 from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 
 _BLOCK, _SIDE, _GLOBAL = 8, 1, 1
@@ -75,9 +75,6 @@ def furthest(
             ),
         ),
         figure=_figure(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
-        table=table(
-            ["layers", "found", "by the formula"], zip(LAYERS, reached, expected, strict=True)
-        ),
     )
 
 

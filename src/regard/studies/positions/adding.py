@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal, informational
 from regard.studies.study import Correction, Seed, study
 
 LENGTH = 512
@@ -107,13 +107,6 @@ def adding(
             ),
         ),
         figure=_figure(sizes, sigma, steps),
-        table=table(
-            ["d", "cross terms", "x·x of a word", "their ratio"],
-            [
-                (width, size, sigma**2 * width, size / sigma**2 / width)
-                for width, size in sizes.items()
-            ],
-        ),
     )
 
 

@@ -13,7 +13,7 @@ from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, equal, informational, table
+from regard.studies.finding import Evidence, at_least, at_most, equal, informational
 from regard.studies.study import Correction, Seed, study
 
 ROUNDING = 1e-10
@@ -144,19 +144,6 @@ def relative_bias(
             informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
         ),
         figure=_figure(distances, weights_beside, weights),
-        table=table(
-            ["T", "position vectors, T·m·d", "a bias, (2(T − 1) + 1)m", "clipped", "Shaw's"],
-            [
-                (
-                    t,
-                    t * heads * d,
-                    count(RelativeBias(heads=heads, length=t)),
-                    count(RelativeBias(heads=heads, clip=clip)),
-                    count(shaw),
-                )
-                for t in (16, 128, 1024)
-            ],
-        ),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
 from regard.studies.figure import Chart, Figure, Line, Style, heat_map, series
-from regard.studies.finding import Evidence, at_most, equal, informational, table
+from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.study import Correction, study
 
 BASE = 10_000.0
@@ -84,10 +84,6 @@ def shifting(
             informational("shortest / 2π and longest / (10000·2π) by the course, both", 1),
         ),
         figure=_figure(d, steps),
-        table=table(
-            ["d", "k from 0: 2π times", "to", "k from 1: 2π times", "to", "off by"],
-            [_spanned(width) for width in sorted({8, 32, 64, 128, 256, 512, d})],
-        ),
     )
 
 
@@ -129,13 +125,6 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
     step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]
     angles = torch.atan2(step[0::2], step[1::2])[first : first + half]
     return TURN / angles.numpy()
-
-
-def _spanned(d: int) -> tuple[int, float, float, float, float, str]:
-    """What wavelengths are between, counted from 0 and from 1, and how far off an end is."""
-    from_0, from_1 = wavelengths(0, d) / TURN, wavelengths(1, d) / TURN
-    off = f"{BASE ** (2 / d) - 1:.1%}"
-    return d, float(from_0[0]), float(from_0[-1]), float(from_1[0]), float(from_1[-1]), off
 
 
 def _gap(a: Tensor, b: Tensor) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.models.config import DecoderConfig, LearnedConfig
 from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_most, informational, table
+from regard.studies.finding import Evidence, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import LENGTH, TOKENS, train
 from regard.studies.study import Seed, study
@@ -66,16 +66,6 @@ def trained_embeddings(
             at_most("loss after training, over that before", losses[-1] / losses[0], 0.5),
         ),
         figure=_figure(before, after),
-        table=table(
-            ["term", "before", "after"],
-            [
-                ("x·x, a word with itself", before.same_word, after.same_word),
-                ("x₁·x₂, two words", before.words, after.words),
-                ("x·p, cross terms", before.cross, after.cross),
-                ("p·p, a position with itself", before.same_position, after.same_position),
-                ("p₁·p₂, two positions", before.positions, after.positions),
-            ],
-        ),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal
 from regard.studies.study import Correction, Seed, study
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -127,13 +127,6 @@ def scale(
             at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
         ),
         figure=_figure(draw, n, scaled, plain),
-        table=table(
-            ["h", "entropy, scaled", "entropy, not", "gradient, scaled", "gradient, not"],
-            [
-                (width, with_.entropy, without.entropy, with_.gradient, without.gradient)
-                for width, with_, without in zip(WIDTHS, scaled, plain, strict=True)
-            ],
-        ),
     )
 
 
