@@ -22,13 +22,13 @@ from regard.studies.finding import (
     equal,
     informational,
 )
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
-_BLOCK, _WINDOW, _GLOBAL = 16, 3, 1
-_D = 16
+_BLOCK = _D = 16
 _DRAWS = 4
 
 
@@ -128,15 +128,8 @@ def pooled(n: int, k: int, _seed: int) -> Linformer:
 
 def blocks(n: int, keys: int, seed: int) -> BigBird:
     """A BigBird that looks at so many keys: one global block, a window of three, random ones."""
-    random = max(keys // _BLOCK - _WINDOW - _GLOBAL, 0)
-    return BigBird(
-        block_size=_BLOCK,
-        window=_WINDOW,
-        random=random,
-        global_blocks=_GLOBAL,
-        max_keys=n,
-        seed=seed,
-    )
+    random = max(keys // _BLOCK - 4, 0)  # the window and the global block are four
+    return big_bird(n, block=_BLOCK, random=random, seed=seed)
 
 
 def performer(_n: int, m: int, seed: int) -> KernelAttention:

@@ -11,10 +11,10 @@ from jaxtyping import Bool
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
-from regard.attention import BigBird
 from regard.studies.costs import exponent
 from regard.studies.figure import Figure, heat_map, log_chart
 from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import study
 
 Graph = Bool[np.ndarray, "queries keys"]
@@ -100,13 +100,8 @@ def block_graph(
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
     """Which block looks at which, as BigBird has it."""
-    attention = BigBird(
-        block_size=1,
-        window=2 * side + 1,
-        random=random,
-        global_blocks=global_blocks,
-        max_keys=n,
-        seed=seed,
+    attention = big_bird(
+        n, block=1, side=side, random=random, global_blocks=global_blocks, seed=seed
     )
     pattern = attention.pattern(1, n, causal=False, device=torch.device("cpu"))
     edges: Graph = pattern.to_dense(n, n, torch.device("cpu"))[0, 0].numpy()

@@ -16,6 +16,7 @@ from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
@@ -82,8 +83,12 @@ def projection(
     return Evidence(
         numbers=(
             equal("rank of P", torch.linalg.matrix_rank(scores), rank),
-            at_most("error of Q(CK)ᵀDV", off(projected(query, key, value, c, d), exact), 1e-12),
-            at_most("error of Q(KᵀV)/√h", off(regrouped, exact), 1e-12),
+            at_most(
+                "error of Q(CK)ᵀDV",
+                relative_error(projected(query, key, value, c, d), exact),
+                1e-12,
+            ),
+            at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12),
             equal(
                 "multiplications of (QKᵀ)V",
                 multiplications(lambda: query @ key.mT @ value),
@@ -101,7 +106,7 @@ def projection(
             ),
             informational(
                 "error of the same C and D inside softmax",
-                off(inside, scores.softmax(-1) @ value),
+                relative_error(inside, scores.softmax(-1) @ value),
             ),
             informational("error of Linformer, learned", learning.errors[-1]),
             at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
@@ -132,11 +137,6 @@ def projected(
     """Q(CK)ᵀDV, from the inside out."""
     product: Tensor = query @ (c @ key).mT @ (d @ value)
     return product
-
-
-def off(found: Tensor, wanted: Tensor) -> float:
-    """‖found − wanted‖/‖wanted‖."""
-    return float((found - wanted).norm() / wanted.norm())
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
         optimizer.step()
         schedule.step()
     mean = values[held_out].mean(2, keepdim=True)
-    return Learning(points, errors, off(mean, exact[held_out]))
+    return Learning(points, errors, relative_error(mean, exact[held_out]))
 
 
 def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
@@ -189,15 +189,12 @@ def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
 
 def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
     ranks = range(1, min(len(scores), 24) + 1)
-    errors = [off(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
     return Figure(
         panels=[
             Chart(
-                series=[
-                    series(ranks, left_over, color=0),
-                    series(ranks, errors, style="dots", color=0),
-                ],
+                series=[series(ranks, left_over), series(ranks, errors, style="dots", color=0)],
                 title="P·WWᵀ instead of P",
                 x="rows of C and D",
                 y="error",

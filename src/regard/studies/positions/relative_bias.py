@@ -15,6 +15,7 @@ from regard.positions.rotary import frequencies
 from regard.studies.figure import Figure, heat_map
 from regard.studies.finding import Evidence, at_least, at_most, equal, informational
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import largest
 
 ROUNDING = 1e-10
 
@@ -109,12 +110,12 @@ def relative_bias(
         numbers=(
             at_most(
                 "outputs with a bias, less those side by side",
-                _gap(biased, attend(*beside(given), given.value)),
+                largest(biased - attend(*beside(given), given.value)),
                 ROUNDING,
             ),
             at_most(
                 "weights with a number a distance, less those of sinusoids side by side",
-                _gap(weights, weights_beside),
+                largest(weights - weights_beside),
                 ROUNDING,
             ),
             equal(
@@ -139,9 +140,9 @@ def relative_bias(
                 0.01,
             ),
             informational(
-                "gap to the sum as the course prints it", _gap(biased, as_printed(given, free))
+                "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
             ),
-            informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
+            informational("gap to that sum, divided: v_i", largest(biased - given.value)),
         ),
         figure=_figure(distances, weights_beside, weights),
     )
@@ -194,14 +195,10 @@ def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
     return float((following.amax(-1) - following.amin(-1)).max())
 
 
-def _gap(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
-
-
 def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure:
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
-    same = "the same" if _gap(side_by_side, weights) < ROUNDING else "different"
+    same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
     maps = [
         heat_map(values, title=title, x="key", y="query", most=most, unit=unit)
         for values, title, most, unit in (

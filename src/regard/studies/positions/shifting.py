@@ -13,6 +13,7 @@ from regard.positions import Sinusoidal, shift_matrix
 from regard.studies.figure import Chart, Figure, Line, Style, heat_map, series
 from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.study import Correction, study
+from regard.studies.tensors import largest, normal
 
 BASE = 10_000.0
 TURN = 2 * math.pi
@@ -70,10 +71,12 @@ def shifting(
             at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding),
             at_most(
                 "Mˢ less s times M, one after the other",
-                _gap(torch.linalg.matrix_power(shift_matrix(d), steps), shift_matrix(d, steps)),
+                largest(torch.linalg.matrix_power(shift_matrix(d), steps) - shift_matrix(d, steps)),
                 rounding,
             ),
-            at_most("M less its blocks by the formula", _gap(shift_matrix(d), blocks(d)), 1e-15),
+            at_most(
+                "M less its blocks by the formula", largest(shift_matrix(d) - blocks(d)), 1e-15
+            ),
             at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding),
             equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9),
             equal(
@@ -93,26 +96,20 @@ def position_vectors(
     """Of the positions 0 to n − 1."""
     if encoding == "sinusoidal":
         return Sinusoidal(length=n, d=d).vectors
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(n, d, dtype=torch.float64, generator=draw)
+    return normal(seed, n, d)
 
 
 def moved_gap(vectors: Float[Tensor, "n d"], steps: int) -> float:
     """How far Mˢ leads from the position that is `steps` on."""
     moved = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
-    return _gap(vectors[steps:], moved)
+    return largest(vectors[steps:] - moved)
 
 
 def blocks(d: int) -> Float64[Tensor, "d d"]:
     """M, block by block."""
-    matrix = torch.zeros(d, d, dtype=torch.float64)
-    for k in range(d // 2):
-        angle = BASE ** (-2 * k / d)
-        cos, sin = math.cos(angle), math.sin(angle)
-        matrix[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = torch.tensor(
-            [[cos, sin], [-sin, cos]], dtype=torch.float64
-        )
-    return matrix
+    angles = [BASE ** (-k / d) for k in range(0, d, 2)]
+    turns = [[[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]] for a in angles]
+    return torch.block_diag(*torch.tensor(turns, dtype=torch.float64))
 
 
 def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
@@ -125,10 +122,6 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
     step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]
     angles = torch.atan2(step[0::2], step[1::2])[first : first + half]
     return TURN / angles.numpy()
-
-
-def _gap(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
 
 
 def _figure(d: int, steps: int) -> Figure:

@@ -9,22 +9,14 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.explorer.intercept import capture_attention
-from regard.models.config import DecoderConfig, RotaryConfig, TokenClassificationHeadConfig
+from regard.models.config import RotaryConfig, TokenClassificationHeadConfig
 from regard.studies.figure import Chart, Figure, heat_map, series
 from regard.studies.finding import Evidence, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.looking_back import LENGTH, TOKENS, rows, train
+from regard.studies.quiz.looking_back import TOKENS, config, rows, train
 from regard.studies.study import Seed, study
 
 WIDTH = 16
-CONFIG = DecoderConfig(
-    context_length=LENGTH,
-    d_model=WIDTH,
-    dropout=0.0,
-    n_layers=1,
-    n_heads=2,
-    positions=RotaryConfig(),
-)
 BACK = (1, 3)
 """Distances of the two tokens that the model has to name."""
 EVERY = 10
@@ -97,7 +89,7 @@ def drawn(std: float, seed: int) -> Any:
     """Return a decoder of one layer with two heads."""
     labels = tuple(str(i) for i in range(TOKENS ** len(BACK)))
     head = TokenClassificationHeadConfig(labels=labels)
-    return Draw(seed, std).model(CONFIG, head, TOKENS).train()
+    return Draw(seed, std).model(config(WIDTH, RotaryConfig()), head, TOKENS).train()
 
 
 @torch.no_grad()

@@ -28,11 +28,11 @@ from regard.studies.quiz.checked import (
     WIDTH,
     Draw,
     influence,
-    largest,
 )
 from regard.studies.quiz.probabilities import START, all_texts
 from regard.studies.quiz.texts import TEXTS
 from regard.studies.study import Seed, study
+from regard.studies.tensors import largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
