@@ -1,7 +1,7 @@
 """What the Performer's features estimate, and how well."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
@@ -165,26 +165,17 @@ def saved() -> float:
     return Softmax().cost(shape).operations / attend.cost(shape).operations
 
 
-def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> list[Measurement]:
-    numbers = [
-        equal(
-            f"MSE of {name} features, cosine {cosine:g}",
-            draws.independent[name, pair].square,
-            predicted(name, pair, m),
-            4 * draws.independent[name, pair].uncertainty,
-        )
-        for name in KINDS
-        for cosine, pair in zip(COSINES, pairs, strict=True)
-    ]
-    numbers += [
-        at_most(
-            f"MSE of orthogonal positive features, cosine {cosine:g}",
-            draws.orthogonal["positive", pair].square,
-            orthogonal_bound(pair, m, d) + 4 * draws.orthogonal["positive", pair].uncertainty,
-        )
-        for cosine, pair in zip(COSINES, pairs, strict=True)
-    ]
-    return numbers
+def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> Iterator[Measurement]:
+    at = [(f"cosine {cosine:g}", pair) for cosine, pair in zip(COSINES, pairs, strict=True)]
+    for name in KINDS:
+        for cosine, pair in at:
+            errors, expected = draws.independent[name, pair], predicted(name, pair, m)
+            within = 4 * errors.uncertainty
+            yield equal(f"MSE of {name} features, {cosine}", errors.square, expected, within)
+    for cosine, pair in at:
+        errors = draws.orthogonal["positive", pair]
+        bound = orthogonal_bound(pair, m, d) + 4 * errors.uncertainty
+        yield at_most(f"MSE of orthogonal positive features, {cosine}", errors.square, bound)
 
 
 def _of_notation(
@@ -224,21 +215,14 @@ def _of_signs(
 
 def _of_outputs(
     outputs: Mapping[tuple[int, int], Outputs], means: Mapping[int, float]
-) -> tuple[Measurement, ...]:
-    return (
-        *(
-            at_least(
-                f"error of FAVOR+, d = 64, {n} directions, over the mean's", of.median / means[d], 1
-            )
-            for (d, n), of in outputs.items()
-            if d == 64
-        ),
-        *(
-            informational(f"the same, d = {d}, {n} directions", of.median / means[d])
-            for (d, n), of in outputs.items()
-            if d != 64 and n == DIRECTIONS[-1]
-        ),
-    )
+) -> Iterator[Measurement]:
+    ratios = {(d, n): of.median / means[d] for (d, n), of in outputs.items()}
+    for n in DIRECTIONS:
+        name = f"error of FAVOR+, d = 64, {n} directions, over the mean's"
+        yield at_least(name, ratios[64, n], 1)
+    most = DIRECTIONS[-1]
+    for d in WIDTHS[:-1]:
+        yield informational(f"the same, d = {d}, {most} directions", ratios[d, most])
 
 
 def _figure(

@@ -12,6 +12,7 @@ from regard.attention.feature_maps import FavorTrigonometric, Fourier
 from regard.studies.figure import Chart, Figure, series
 from regard.studies.finding import Evidence, at_least, equal
 from regard.studies.study import Seed, study
+from regard.studies.tensors import largest, normal
 
 DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
@@ -45,8 +46,7 @@ def gaussian_identity(
     It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
     Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
     """
-    generator = torch.Generator().manual_seed(seed)
-    query, key = spread * torch.randn(2, n, d, generator=generator, dtype=torch.float64)
+    query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     exact = Softmax().weights(query[None, None], key[None, None])[0, 0]
@@ -57,16 +57,16 @@ def gaussian_identity(
     within = rounding(query, key, variance)
     return Evidence(
         numbers=(
-            equal("the logarithms of both sides, furthest apart", furthest(sides), 0, within),
+            equal("the logarithms of both sides, furthest apart", largest(sides), 0, within),
             equal(
                 "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart",
-                furthest((gauss + of_key).softmax(1) - exact),
+                largest((gauss + of_key).softmax(1) - exact),
                 0,
                 2 * within,
             ),
             equal(
                 "weights by K alone, all keys of one length",
-                furthest(level_gauss - level_exact),
+                largest(level_gauss - level_exact),
                 0,
                 2 * rounding(query, level, variance),
             ),
@@ -77,7 +77,7 @@ def gaussian_identity(
                 within,
             ),
             at_least(
-                "weights by K alone, keys as they are", furthest(gauss.softmax(1) - exact), 1e-6
+                "weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6
             ),
         ),
         figure=_figure(query[:DRAWN], key[:DRAWN], variance),
@@ -103,7 +103,7 @@ def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
     softmax = FavorTrigonometric(d=d, features=32).double()
     (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
     expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
-    return furthest(other_waves.norm(dim=1).log() + other_scale - expected)
+    return largest(other_waves.norm(dim=1).log() + other_scale - expected)
 
 
 def rounding(
@@ -112,11 +112,6 @@ def rounding(
     """How far rounding may take the exponents: they are sums of d terms, and this large at most."""
     largest = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
-
-
-def furthest(x: Tensor) -> float:
-    """The largest absolute value."""
-    return float(x.abs().max())
 
 
 def _figure(

@@ -62,7 +62,7 @@ def shifting(
     factor of 10000^(2/d), which is 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
     """
     vectors = position_vectors(encoding, length + steps, d, seed)
-    rounding = 4 * torch.finfo(torch.float64).eps * (length + steps)
+    matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
     products = (vectors[:length] * vectors[steps:]).sum(-1)
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
@@ -71,12 +71,10 @@ def shifting(
             at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding),
             at_most(
                 "Mˢ less s times M, one after the other",
-                largest(torch.linalg.matrix_power(shift_matrix(d), steps) - shift_matrix(d, steps)),
+                largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
                 rounding,
             ),
-            at_most(
-                "M less its blocks by the formula", largest(shift_matrix(d) - blocks(d)), 1e-15
-            ),
+            at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15),
             at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding),
             equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9),
             equal(
@@ -109,7 +107,8 @@ def blocks(d: int) -> Float64[Tensor, "d d"]:
     """M, block by block."""
     angles = [BASE ** (-k / d) for k in range(0, d, 2)]
     turns = [[[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]] for a in angles]
-    return torch.block_diag(*torch.tensor(turns, dtype=torch.float64))
+    matrix: Tensor = torch.block_diag(*torch.tensor(turns, dtype=torch.float64))
+    return matrix
 
 
 def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
