@@ -29,7 +29,6 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 
 
 @study(
-    asked=["eecs182-hw8 3.b"],
     question="What does causal masking cost in kernel attention?",
     claim="Only a running sum: S_i and Z_i, token by token or in chunks, give the output of "
     "the masked matrix, with operations linear in the length and a state of constant "

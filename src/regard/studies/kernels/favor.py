@@ -43,7 +43,6 @@ MARKERS: tuple[Style, ...] = ("dots", "squares")
 
 
 @study(
-    asked=["practical-4 3.h.1", "practical-4 3.h.2", "practical-4 3.h.3", "practical-4 3.h.4"],
     question="What do the Performer's random features estimate, why must they be positive, and "
     "what do orthogonal directions gain?",
     claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal "

@@ -55,7 +55,6 @@ class Outcome(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 3.a.ii", "eecs182-hw8 3.a.iii"],
     question="How well do random Fourier features approximate softmax attention, depending on "
     "their number and the width of a head?",
     claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "

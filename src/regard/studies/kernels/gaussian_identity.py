@@ -19,7 +19,6 @@ DRAWN = 14
 
 
 @study(
-    asked=["eecs182-hw8 3.a.i"],
     question="How is softmax attention related to the Gaussian kernel?",
     claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
     "alone and a factor of k alone.",

@@ -62,7 +62,6 @@ class Results(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 1.g"],
     question="Is a Performer as accurate as a model with softmax attention?",
     claim="It is about as accurate after as many steps, with few or many directions, wide or "
     f"narrow heads: its accuracy is at most {NEAR:.0%} below that of softmax with as many heads.",

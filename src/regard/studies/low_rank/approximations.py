@@ -58,7 +58,6 @@ class Measured:
 
 
 @study(
-    asked=["practical-4 3.g.1", "practical-4 3.g.2", "practical-4 3.h.1"],
     question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
     claim="Their operations and memory grow linearly with the length, those of softmax "
     "quadratically (its memory only if all weights are stored); each is closer to "

@@ -34,7 +34,6 @@ class Shape:
 
 
 @study(
-    asked=["practical-4 3.g.2", "practical-4 3.g.3"],
     question="How does information travel between the blocks of BigBird?",
     claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
     "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "

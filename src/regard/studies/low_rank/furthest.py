@@ -22,7 +22,6 @@ LAYERS = (1, 2, 4, 8, 16, 32)
 
 
 @study(
-    asked=["practical-4 3.g.3"],
     question="What can one layer of full attention do that sparse attention can't?",
     claim="One layer of full attention finds, for each of n vectors, the one furthest from "
     "it. BigBird finds it only for queries whose mask contains it, a fixed share per "

@@ -23,7 +23,6 @@ _TEXTS = 64
 
 
 @study(
-    asked=["jhu-hw5 3.3", "practical-4 3.g.1"],
     question="Can keys and values be projected to a few rows, so that attention becomes linear?",
     claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
     "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "

@@ -34,7 +34,6 @@ _NEAR = 0.1
 
 
 @study(
-    asked=["jhu-hw5 3.2", "practical-4 3.g.1"],
     question="If attention maps have low rank, how much computation is saved?",
     claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
     "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"

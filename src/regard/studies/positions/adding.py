@@ -35,7 +35,6 @@ class Pairs(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers b"],
     question="Are positions added to words, or concatenated with them?",
     claim="Adding gives the score two cross terms, of word and position, that concatenation "
     "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; "

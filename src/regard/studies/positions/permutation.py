@@ -40,7 +40,6 @@ SEEN = 0.01
 
 
 @study(
-    asked=["eecs182-transformers a"],
     question="Does a Transformer without positions depend on the order of its tokens?",
     claim="No, if all tokens attend to all others: permuted tokens give the same states, "
     "permuted. With a causal mask, it depends on the order even without positions.",

@@ -52,7 +52,6 @@ class Heads(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers c.i", "eecs182-transformers c.ii"],
     question="Which bias on the scores equals concatenated positions in queries and keys?",
     claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m "
     "heads learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",

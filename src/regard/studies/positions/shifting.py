@@ -22,7 +22,6 @@ FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
 
 
 @study(
-    asked=["eecs182-hw8 1.c", "eecs182-disc8 1.e"],
     question="Which matrix shifts a sinusoidal position, and which are its wavelengths?",
     claim="p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths"
     " are 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 "

@@ -35,7 +35,6 @@ class Sentences(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers a"],
     question="Who chased whom: can a model answer without positions?",
     claim="Without positions, at most one of two sentences that differ only in word order is "
     "right, trained or not. With positions, absolute or rotary, nine of ten sentences are right "

@@ -30,7 +30,6 @@ from regard.studies.study import Seed, study
 
 
 @study(
-    asked=[*(f"jhu-hw5 1.{i}" for i in range(1, 17)), "eecs182-hw8 2.b.ii"],
     question="Sixteen questions about language models: what are the answers, and how can they be"
     " verified?",
     claim="Each answer passes a check that runs.",

@@ -36,7 +36,6 @@ class Trained:
 
 
 @study(
-    asked=["eecs182-hw8 2.c.i"],
     question="Why do heads learn different features?",
     claim="Because they begin different: two heads that begin equal, with equal parts of the "
     "output projection, stay equal in training.",

@@ -47,7 +47,6 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 
 
 @study(
-    asked=[f"jhu-hw5 1.{i}" for i in (2, 5, 7, 8, 9, 10, 11, 14, 15, 16)],
     question="Which number refutes each wrong option of the quiz?",
     claim="Each wrong option predicts a value that is not the measured one.",
     formula=r"P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad"

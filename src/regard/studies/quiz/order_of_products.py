@@ -13,7 +13,6 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @study(
-    asked=["practical-4 3.h.1"],
     question="What is saved by multiplying features of keys with values first?",
     claim="The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest "
     "matrix between from L × L to m × d.",

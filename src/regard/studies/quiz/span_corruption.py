@@ -45,7 +45,6 @@ class Row:
 
 
 @study(
-    asked=["practical-4 3.e"],
     question="Which lengths and labels do examples of span corruption have?",
     claim="Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on "
     "average; each text can be restored, and each label is the next input.",

@@ -18,7 +18,6 @@ WORD, CROSS = "x·x, same word", "x·p"
 
 
 @study(
-    asked=["eecs182-transformers b"],
     question="Are the cross terms of added positions small after training too?",
     claim="Learned words and positions stay nearly orthogonal: cross terms are below a quarter "
     "of the product of a word with itself, before training and after it.",

@@ -33,7 +33,6 @@ TRAINING, TEST = 4000, 400
 
 
 @study(
-    asked=["jhu-hw5 1.11"],
     question="Should a network read in one direction or in both?",
     claim="Where a label depends on later input, the bidirectional network is always right, "
     "and the other as often as the known days allow; where the past suffices, one "

@@ -30,7 +30,6 @@ class Part:
 
 
 @study(
-    asked=["jhu-hw5 3.1", "eecs182-transformers f", "eecs182-hw8 3.a.ii"],
     question="What does a layer of self-attention cost, and from which length on is it quadratic?",
     claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
     "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "

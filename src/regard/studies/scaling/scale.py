@@ -60,7 +60,6 @@ class Spread:
 
 
 @study(
-    asked=["jhu-hw5 3.5.1", "jhu-hw5 3.5.2", "jhu-hw5 3.5.3"],
     question="Why are products of queries and keys divided by √h?",
     claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
     "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "

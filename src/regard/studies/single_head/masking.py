@@ -21,7 +21,6 @@ _CPU = torch.device("cpu")
 
 
 @study(
-    asked=["jhu-hw5 3.4", "eecs182-hw8 1.e"],
     question="How are positions masked, and which?",
     claim="A score of −∞ gives the same weights as a column set to zero and rows "
     "renormalized; padding and future positions get exactly no weight.",

@@ -43,7 +43,6 @@ Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of al
 
 
 @study(
-    asked=["practical-4 2.c.1", "practical-4 2.c.2", "eecs182-disc8 2.d"],
     question="Does one head still average two values if the keys are noisy?",
     claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
     "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
@@ -117,7 +116,6 @@ def chosen_share(t: float, alpha: float, stretch: float) -> float:
 
 
 @study(
-    asked=["practical-4 2.d.1", "practical-4 2.d.2"],
     question="What do two heads gain over one if the norm of a key varies?",
     claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
     "and its variance is at most a quarter of that of one head.",

@@ -25,7 +25,6 @@ ATTEND = Softmax(scaled=False)
 
 
 @study(
-    asked=["practical-4 2.a", "eecs182-disc8 2.d"],
     question="When does attention copy one of its values?",
     claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
     " get at most a hundredth of the weight: c ≈ v_j.",
@@ -125,7 +124,6 @@ def least_weight(n: int, m: float) -> float:
 
 
 @study(
-    asked=["practical-4 2.b"],
     question="Which query makes attention return the average of two of its values?",
     claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the "
     "weight, half each: c ≈ ½(v_a + v_b).",

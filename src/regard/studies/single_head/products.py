@@ -20,7 +20,6 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 
 @study(
-    asked=["eecs182-disc8 1.c", "eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
     question="What does a head compute for the second of three states, step by step?",
     claim="Softmax over these scores equals argmax: the largest score gets all the weight "
     "except a billionth, and the output is its value.",

@@ -33,7 +33,6 @@ NEAR = 0.011
 
 
 @study(
-    asked=["eecs182-hw8 1.a", "eecs182-hw8 1.b", "eecs182-disc8 1.c"],
     question="What do the attention maps of random Q and K look like, and what if Q = K?",
     claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
     "gives nearly all of its weight to its own key, and the map is close to the "

@@ -30,7 +30,6 @@ Rows = Int[np.ndarray, "rows length"]
 
 
 @study(
-    asked=["eecs182-transformers d", "eecs182-disc8 2.d"],
     question="What can two heads do that one can't?",
     claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
     "of the cases; two heads learn to name both in nearly all.",
