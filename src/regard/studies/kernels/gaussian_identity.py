@@ -119,23 +119,16 @@ def _figure(
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     ends = [scores.min(), scores.max()]
+    alone = [series(scores, gauss.flatten(), style="dots", color=1)]
+    whole = [
+        series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
+        series(ends, ends, color=5),
+    ]
+    left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
     return Figure(
         panels=[
-            Chart(
-                series=[series(scores, gauss.flatten(), style="dots", color=1)],
-                title="the Gaussian kernel alone",
-                x="q·k/√d",
-                y="−‖q − k‖²/2σ²",
-            ),
-            Chart(
-                series=[
-                    series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
-                    series(ends, ends, color=5),
-                ],
-                title="with both factors",
-                x="q·k/√d",
-                y="(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²",
-            ),
+            Chart(series=alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+            Chart(series=whole, title="with both factors", x="q·k/√d", y=right),
         ],
         caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
         "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "

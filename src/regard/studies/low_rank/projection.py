@@ -190,17 +190,19 @@ def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> 
     ranks = range(1, min(len(scores), 24) + 1)
     errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
+    learned = [series(learning.steps, learning.errors, color=1)]
     return Figure(
         panels=[
             Chart(
-                series=[series(ranks, left_over), series(ranks, errors, style="dots", color=0)],
+                series=truncated,
                 title="P·WWᵀ instead of P",
                 x="rows of C and D",
                 y="error",
                 y_scale="log",
             ),
             Chart(
-                series=[series(learning.steps, learning.errors, color=1)],
+                series=learned,
                 lines=[Line(y=learning.mean, label="mean of all values")],
                 title="Linformer, trained to imitate softmax",
                 x="steps",

@@ -125,6 +125,10 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
 def _figure(d: int, steps: int) -> Figure:
     shown = min(d, 32)
     pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    curves = [
+        series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
+        for first, style in FIRST.items()
+    ]
     return Figure(
         panels=[
             heat_map(
@@ -135,10 +139,7 @@ def _figure(d: int, steps: int) -> Figure:
                 unit="entry",
             ),
             Chart(
-                series=[
-                    series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
-                    for first, style in FIRST.items()
-                ],
+                series=curves,
                 lines=[Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")],
                 title="wavelengths",
                 x="pair",

@@ -127,22 +127,13 @@ def _distance(maps: Float[Tensor, "2 n n"]) -> float:
 
 def _figure(found: dict[str, Trained]) -> Figure:
     apart, equal = found["drawn apart"], found["begun equal"]
+    distances = [
+        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
+        for name, one in found.items()
+    ]
     return Figure(
         panels=[
-            Chart(
-                series=[
-                    series(
-                        [EVERY * i for i in range(len(one.distances))],
-                        one.distances,
-                        name,
-                        "line with dots",
-                    )
-                    for name, one in found.items()
-                ],
-                title="two heads",
-                x="steps",
-                y="distance of their maps",
-            ),
+            Chart(series=distances, title="two heads", x="steps", y="distance of their maps"),
             heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
             heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
             heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),

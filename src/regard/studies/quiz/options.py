@@ -323,6 +323,7 @@ def _told(number: Measurement) -> str:
 
 def _figure(draw: Draw) -> Figure:
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
+    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
     return Figure(
         panels=[
             heat_map(
@@ -335,13 +336,7 @@ def _figure(draw: Draw) -> Figure:
                 most=0.4,
             ),
             Chart(
-                series=[
-                    series(by_autograd, by_differences, name, "dots")
-                    for name, (by_autograd, by_differences) in gradients(draw).items()
-                ],
-                title="gradients",
-                x="by backpropagation",
-                y="by finite differences",
+                series=dots, title="gradients", x="by backpropagation", y="by finite differences"
             ),
         ],
         caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "

@@ -269,14 +269,13 @@ def _figure_of_one(
 ) -> Figure:
     n, lengths = alike.shape[-1], np.geomspace(0.5, 10_000, 30)
     errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
+    window = [Line(x=math.log(n), label="ln n"), Line(x=1 / math.sqrt(alpha), label="1/√α")]
+    shares = [histogram(s, [i / 20 for i in range(21)], color=1)]
     return Figure(
         panels=[
             Chart(
                 series=[series(lengths, errors, style="line with dots")],
-                lines=[
-                    Line(x=math.log(n), label="ln n"),
-                    Line(x=1 / math.sqrt(alpha), label="1/√α"),
-                ],
+                lines=window,
                 title="keys alike",
                 x="t",
                 y="weight outside of the average",
@@ -284,10 +283,7 @@ def _figure_of_one(
                 y_scale="log",
             ),
             Chart(
-                series=[histogram(s, [i / 20 for i in range(21)], color=1)],
-                title="the norm of k_a varies",
-                x="s, the share of v_a",
-                y="draws",
+                series=shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"
             ),
         ],
         caption="Left: if all keys have the same noise, the average is right for queries between "
@@ -313,22 +309,16 @@ def _figure_of_two(
     curves = by_keys(
         lengths, {4, n, 100}, lambda count, x: found_share(count, x, stretch), {n: measured}
     )
+    errors = [
+        histogram(misplaced(c), bins, name) for c, name in ((one, "one head"), (two, "two heads"))
+    ]
+    limit = Line(y=normal(1 / math.sqrt(stretch)), label="limit")
     return Figure(
         panels=[
-            Chart(
-                series=[
-                    histogram(misplaced(one), bins, "one head"),
-                    histogram(misplaced(two), bins, "two heads"),
-                ],
-                x="weight outside of the average",
-                y="draws",
-            ),
+            Chart(series=errors, x="weight outside of the average", y="draws"),
             Chart(
                 series=curves,
-                lines=[
-                    Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
-                    Line(x=t, label=f"t = {t:g}"),
-                ],
+                lines=[limit, Line(x=t, label=f"t = {t:g}")],
                 x="t",
                 y="draws in which α_a > ½",
                 x_scale="log",
