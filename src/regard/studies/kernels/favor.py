@@ -102,10 +102,8 @@ def favor(
     """
     pairs = [Pair.of(length, cosine) for cosine in COSINES]
     draws = Draws(
-        *(
-            measure(pairs, d=d, m=m, orthogonal=choice, count=count, seed=seed)
-            for choice in (False, True)
-        )
+        measure(pairs, d=d, m=m, orthogonal=False, count=count, seed=seed),
+        measure(pairs, d=d, m=m, orthogonal=True, count=count, seed=seed),
     )
     heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
     outputs = {
@@ -179,37 +177,28 @@ def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> Iterator
 
 def _of_notation(
     pair: Pair, found: Mapping[tuple[str, Pair], Errors], d: int, count: int
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     """What the products are of the kernel; what they would be as the document writes them."""
     exact, of = pair.kernel, found["positive", pair]
     unscaled = exact ** (d**0.5) / d**0.5
-    return (
-        equal(
-            "mean of φ(q)·φ(k), over the kernel",
-            of.mean / exact,
-            1,
-            4 * (of.square / count) ** 0.5 / exact,
-        ),
-        informational(
-            "e to that mean, over the kernel, as the course has it", math.exp(of.mean) / exact
-        ),
-        informational("e^(q·k)/√d over the kernel, as the course has it", unscaled / exact),
-    )
+    within = 4 * (of.square / count) ** 0.5 / exact
+    yield equal("mean of φ(q)·φ(k), over the kernel", of.mean / exact, 1, within)
+    twice = math.exp(of.mean) / exact
+    yield informational("e to that mean, over the kernel, as the course has it", twice)
+    yield informational("e^(q·k)/√d over the kernel, as the course has it", unscaled / exact)
 
 
 def _of_signs(
     heads: Sequence[Head], outputs: Mapping[tuple[int, int], Outputs]
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
-    most = max(of.negative_share for of in outputs.values())
     unit, short = (
         by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
     )
-    return (
-        at_least(f"sums of weights ≤ 0, {WAVES} waves, d = 64", unit, 0.25),
-        at_most("the same, queries and keys a quarter as long", short, 0),
-        at_most("the same of positive features, at most", most, 0),
-    )
+    most = max(of.negative_share for of in outputs.values())
+    yield at_least(f"sums of weights ≤ 0, {WAVES} waves, d = 64", unit, 0.25)
+    yield at_most("the same, queries and keys a quarter as long", short, 0)
+    yield at_most("the same of positive features, at most", most, 0)
 
 
 def _of_outputs(

@@ -16,7 +16,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Chart, Figure, Series, bars, interval_bars, series
-from regard.studies.finding import Evidence, at_least, at_most, named
+from regard.studies.finding import Evidence, at_least, at_most, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, probe_rows
@@ -169,6 +169,19 @@ def judged(results: Results) -> Evidence:
             ),
         ),
         figure=_figure(results),
+        table=table(
+            ["attention", "accuracy", "put in place of softmax"],
+            [
+                *(
+                    (f"softmax, {heads} heads", of.accuracy, "")
+                    for heads, of in results.softmax.items()
+                ),
+                *(
+                    (f"FAVOR+, {of}", result.accuracy, results.exchanged[of])
+                    for of, result in results.performers.items()
+                ),
+            ],
+        ),
         condition="the model is trained with these features; put in place of softmax after "
         "training, they fail",
         outside_condition=tuple(
