@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple, SupportsFloat
+from typing import Annotated, Any, NamedTuple, SupportsFloat
 
 import torch
 from jaxtyping import Float
@@ -60,26 +60,18 @@ def copying(
             ),
         ),
         figure=_figure(
-            by_keys(
-                GRID,
-                {*KEYS, n},
-                lambda count, s: 1 - least_weight(count, s),
-                {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
-            ),
-            [Line(y=0.01, label="a hundredth"), Line(x=m, label=f"margin {m:g}")],
+            {*KEYS, n},
+            lambda count, s: 1 - least_weight(count, s),
+            {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
+            Line(x=m, label=f"margin {m:g}"),
             ("margin", "error of the copy"),
             "The error of the copy falls exponentially with the margin; the more keys, the "
             f"later. Lines: bound of the formula; dots, all below their line: largest error of "
             f"{DRAWS} draws of {n} random keys; dotted: a hundredth, and the margin.",
         ),
-        explorer_view=look_inside(
-            ATTEND,
-            m * drawn.query[:1],
-            drawn.key[:1],
-            drawn.value[:1],
-            queries=["q"],
-            keys=[f"k{i}" for i in range(1, n + 1)],
-            title=f"a query that leads to one of {n} random keys by {m:g}",
+        explorer_view=_look_inside(
+            (m * drawn.query[:1], drawn.key[:1], drawn.value[:1]),
+            f"a query that leads to one of {n} random keys by {m:g}",
         ),
     )
 
@@ -142,6 +134,7 @@ def averaging(
     """
     weights = pair_weights(n, t)
     predicted, counts = pair_weight(n, t), {*KEYS, n}
+    query, key = pair(n, t)
     return Evidence(
         numbers=(
             equal("weight of v_a", weights[0], predicted, within=1e-12),
@@ -149,28 +142,15 @@ def averaging(
             at_most("weight of all others", weights[2:].sum(), 0.01),
         ),
         figure=_figure(
-            by_keys(
-                GRID,
-                counts,
-                lambda count, s: 1 - 2 * pair_weight(count, s),
-                {
-                    count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]}
-                    for count in counts
-                },
-            ),
-            [Line(y=0.01, label="a hundredth"), Line(x=t, label=f"t = {t:g}")],
+            counts,
+            lambda count, s: 1 - 2 * pair_weight(count, s),
+            {count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]} for count in counts},
+            Line(x=t, label=f"t = {t:g}"),
             ("t", "weight of all other values"),
             "The weight of all values other than the two falls exponentially with t; the more "
             "keys, the later. Lines: formula; dots: measured; dotted: a hundredth, and t.",
         ),
-        explorer_view=look_inside(
-            ATTEND,
-            *pair(n, t),
-            torch.eye(n, dtype=torch.float64)[None, None],
-            queries=["q"],
-            keys=[f"k{i}" for i in range(1, n + 1)],
-            title=f"the query {t:g}(k₁ + k₂) among {n} keys",
-        ),
+        explorer_view=_look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys"),
     )
 
 
@@ -208,7 +188,28 @@ def by_keys(
     return curves
 
 
-def _figure(curves: list[Series], lines: list[Line], axes: tuple[str, str], caption: str) -> Figure:
-    x, y = axes
-    chart = Chart(series=curves, lines=lines, x=x, y=y, y_scale="log", y_limits=(1e-6, 1.5))
+def _figure(
+    counts: Iterable[int],
+    predicted: Callable[[int, float], float],
+    measured: Mapping[int, Mapping[float, SupportsFloat]],
+    chosen: Line,
+    axes: tuple[str, str],
+    caption: str,
+) -> Figure:
+    chart = Chart(
+        series=by_keys(GRID, counts, predicted, measured),
+        lines=[Line(y=0.01, label="a hundredth"), chosen],
+        x=axes[0],
+        y=axes[1],
+        y_scale="log",
+        y_limits=(1e-6, 1.5),
+    )
     return Figure(panels=[chart], caption=caption)
+
+
+def _look_inside(
+    head: tuple[Float[Tensor, "1 1 1 d"], Float[Tensor, "1 1 n d"], Float[Tensor, "1 1 n e"]],
+    title: str,
+) -> dict[str, Any] | None:
+    keys = [f"k{i}" for i in range(1, head[1].shape[2] + 1)]
+    return look_inside(ATTEND, *head, queries=["q"], keys=keys, title=title)
