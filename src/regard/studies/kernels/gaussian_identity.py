@@ -54,27 +54,24 @@ def gaussian_identity(
     level_exact = Softmax().weights(query[None, None], level[None, None])[0, 0]
     level_gauss = parts(query, level, variance)[0].softmax(1)
     within = rounding(query, key, variance)
+    identities = {
+        "the logarithms of both sides, furthest apart": (sides, within),
+        "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart": (
+            (gauss + of_key).softmax(1) - exact,
+            2 * within,
+        ),
+        "weights by K alone, all keys of one length": (
+            level_gauss - level_exact,
+            2 * rounding(query, level, variance),
+        ),
+        "logarithms of random waves' lengths, furthest apart": (
+            features_apart(query, variance),
+            within,
+        ),
+    }
     return Evidence(
         numbers=(
-            equal("the logarithms of both sides, furthest apart", largest(sides), 0, within),
-            equal(
-                "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart",
-                largest((gauss + of_key).softmax(1) - exact),
-                0,
-                2 * within,
-            ),
-            equal(
-                "weights by K alone, all keys of one length",
-                largest(level_gauss - level_exact),
-                0,
-                2 * rounding(query, level, variance),
-            ),
-            equal(
-                "logarithms of random waves' lengths, furthest apart",
-                features_apart(query, variance),
-                0,
-                within,
-            ),
+            *(equal(name, largest(off), 0, bound) for name, (off, bound) in identities.items()),
             at_least(
                 "weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6
             ),
@@ -92,7 +89,7 @@ def parts(
     return -distances / (2 * variance), of_query[:, None], of_key
 
 
-def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
+def features_apart(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " n"]:
     """How far ln‖φ(x)‖ of the softmax kernel's waves is from that of the Gaussian's and the factor.
 
     The waves themselves are the same; `tests/attention/test_feature_maps.py` compares each.
@@ -102,7 +99,8 @@ def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
     softmax = FavorTrigonometric(d=d, features=32).double()
     (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
     expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
-    return largest(other_waves.norm(dim=1).log() + other_scale - expected)
+    apart: Tensor = other_waves.norm(dim=1).log() + other_scale - expected
+    return apart
 
 
 def rounding(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
-from regard.studies.costs import multiplications
+from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
@@ -76,6 +76,11 @@ def projection(
     exact = scores @ value
     _, tail, right = torch.linalg.svd(scores, full_matrices=False)
     c, d = right[:rows], right[:rows] / math.sqrt(h)
+    ways: dict[str, tuple[Call, int]] = {
+        "(QKᵀ)V": (lambda: query @ key.mT @ value, 2 * n * n * h),
+        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, d), 4 * n * rows * h),
+        "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
+    }
     regrouped = query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
     learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
@@ -88,20 +93,9 @@ def projection(
                 1e-12,
             ),
             at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12),
-            equal(
-                "multiplications of (QKᵀ)V",
-                multiplications(lambda: query @ key.mT @ value),
-                2 * n * n * h,
-            ),
-            equal(
-                "multiplications of Q(CK)ᵀDV",
-                multiplications(lambda: projected(query, key, value, c, d)),
-                4 * n * rows * h,
-            ),
-            equal(
-                "multiplications of Q(KᵀV)",
-                multiplications(lambda: query @ (key.mT @ value)),
-                2 * n * h * h,
+            *(
+                equal(f"multiplications of {name}", multiplications(call), count)
+                for name, (call, count) in ways.items()
             ),
             informational(
                 "error of the same C and D inside softmax",

@@ -105,6 +105,12 @@ def relative_bias(
     weights = attend.weights(given.query, given.key, bias=distances)
     weights_beside = attend.weights(*beside(with_waves(given)))
     shaw = shaw_vectors(d, clip, draw)
+    each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
+    learned = {
+        "numbers learned, (2(T − 1) + 1)m": (each, (2 * (length - 1) + 1) * heads),
+        "clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
+        "in Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
+    }
     return Evidence(
         numbers=(
             at_most(
@@ -117,17 +123,7 @@ def relative_bias(
                 largest(weights - weights_beside),
                 ROUNDING,
             ),
-            equal(
-                "numbers learned, (2(T − 1) + 1)m",
-                count(RelativeBias(heads=heads, length=length)),
-                (2 * (length - 1) + 1) * heads,
-            ),
-            equal(
-                "clipped, (2k + 1)m",
-                count(RelativeBias(heads=heads, clip=clip)),
-                (2 * clip + 1) * heads,
-            ),
-            equal("in Shaw's vectors, 2(2k + 1)d", count(shaw), 2 * (2 * clip + 1) * d),
+            *(equal(name, count(module), formula) for name, (module, formula) in learned.items()),
             at_most(
                 "what a bias adds to the next key: from query to query",
                 spread(distances.dense(places, places)),
