@@ -1,7 +1,7 @@
 """Linformer, BigBird and Performer against softmax."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -172,34 +172,26 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
     )
 
 
-def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Measurement]:
+def grown(lengths: Mapping[str, Sequence[Measured]]) -> Iterator[Measurement]:
     """How operations, memory and time grow with the length, as exponents."""
-    numbers = []
     for name, row in lengths.items():
         operations = exponent(LENGTHS, [x.operations for x in row])
         memory = exponent(LENGTHS, [x.bytes for x in row])
-        quadratic = name in EXACT
-        numbers += [
-            equal(f"operations, {name}", operations, 2 if quadratic else 1, within=0.1),
-            at_least(f"memory, {name}", memory, 1.8)
-            if name == "softmax, written out"
-            else at_most(f"memory, {name}", memory, 1.2),
-            informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row])),
-        ]
-    return numbers
+        yield equal(f"operations, {name}", operations, 2 if name in EXACT else 1, within=0.1)
+        if name == "softmax, written out":
+            yield at_least(f"memory, {name}", memory, 1.8)
+        else:
+            yield at_most(f"memory, {name}", memory, 1.2)
+        yield informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row]))
 
 
-def nearer(errors: Mapping[str, Sequence[float]]) -> list[Measurement]:
+def nearer(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
     """How much of the error the most features leave of that of the fewest."""
     first, last = FEATURES[0], FEATURES[-1]
-    return [
-        number
-        for name, row in errors.items()
-        for number in (
-            informational(f"error of {name} with {last} features", row[-1]),
-            at_most(f"error of {name}, with {last} features / with {first}", row[-1] / row[0], 0.7),
-        )
-    ]
+    for name, row in errors.items():
+        yield informational(f"error of {name} with {last} features", row[-1])
+        ratio = row[-1] / row[0]
+        yield at_most(f"error of {name}, with {last} features / with {first}", ratio, 0.7)
 
 
 def _figure(
