@@ -44,7 +44,6 @@ class Shares:
 
 
 @study(
-    asked=["jhu-hw5 1.6"],
     question="Where does a model's bias come from?",
     claim="From its data, from its parent model, and from the metric: each of the three alone"
     " is sufficient.",

@@ -46,7 +46,6 @@ class Guesses:
 
 
 @study(
-    asked=["practical-4 4.c"],
     question="How does a model answer about people who are absent from the text?",
     claim="It guesses from the name and from frequencies, with high confidence. If last names"
     " are informative, the guess is often right; if not, it guesses all the same.",

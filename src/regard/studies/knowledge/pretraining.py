@@ -29,13 +29,6 @@ ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: wi
 
 
 @study(
-    asked=[
-        "practical-4 3.c",
-        "practical-4 3.d",
-        "practical-4 3.f",
-        "practical-4 4.a",
-        "eecs182-transformers h",
-    ],
     question="Why can a model answer questions after pretraining, but not without?",
     claim="Pretraining provides the sentences about the people in the questions: without "
     "text, or with the same text about other people, a model is no better than a guess.",

@@ -44,7 +44,6 @@ Kinds = Mapping[str, Sequence[Answer]]
 
 
 @study(
-    asked=["practical-4 4.b"],
     question="Can right answers be told from wrong ones, and recalled from invented ones?",
     claim="Not by the answers: each is a place that exists. But signals of the model separate"
     " them, a different one for each kind of doubt. Familiarity of the name separates people"

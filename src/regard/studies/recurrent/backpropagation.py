@@ -32,7 +32,6 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
 @study(
-    asked=["jhu-hw5 2.1", "jhu-hw5 2.2.1", "jhu-hw5 2.2.2", "jhu-hw5 2.2.3", "jhu-hw5 2.2.4"],
     question="How does the gradient of each step's loss propagate through a recurrent network?",
     claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
     " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"

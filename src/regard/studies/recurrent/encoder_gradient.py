@@ -34,7 +34,6 @@ COUNT = 64
 
 
 @study(
-    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii", "eecs182-disc8 1.b"],
     question="How does the gradient reach the encoder, and what changes at inference?",
     claim="Without attention, all gradient reaches the encoder through its last state, and "
     "little of it the first characters; with attention, there is a path to each state. "

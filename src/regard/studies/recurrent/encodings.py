@@ -45,7 +45,6 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 
 
 @study(
-    asked=["eecs182-disc8 1.e"],
     question="What do one-hot and sinusoidal positions add to the input of an encoder, and can "
     "they be learned?",
     claim="With either, the network learns the task. A one-hot vector selects a column of the"

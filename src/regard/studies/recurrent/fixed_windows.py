@@ -60,7 +60,6 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 
 
 @study(
-    asked=["jhu-hw5 1.13"],
     question="How far back does a language model use its context, with a window, a state, or "
     "attention?",
     claim="A fixed window has no information on earlier tokens: its loss there is that of a "

@@ -35,7 +35,6 @@ Weather = Bool[np.ndarray, "rows days"]
 
 
 @study(
-    asked=["jhu-hw5 1.11"],
     question="Should a network read in one direction or in both?",
     claim="Where a label depends on later input, the bidirectional network is always right, "
     "and the other as often as the known days allow; where the past suffices, one "

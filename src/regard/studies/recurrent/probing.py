@@ -34,7 +34,6 @@ ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
 @study(
-    asked=["eecs182-disc8 1.b", "eecs182-disc8 1.d"],
     question="Do the states of encoder and decoder encode position, task and text?",
     claim="With attention, a linear map reads position and task from the states of both "
     "sides, and the current character from those of the encoder. Without attention, the last state "

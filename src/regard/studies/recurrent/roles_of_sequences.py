@@ -31,7 +31,6 @@ COUNT = 400
 
 
 @study(
-    asked=["eecs182-disc8 1.a.ii", "eecs182-disc8 1.a.iii"],
     question="What are the source and the target for in training, and does it matter whether the "
     "decoder reads the target or its own output?",
     claim="The source is what the prediction depends on; the target is what the loss compares it "

@@ -19,7 +19,6 @@ Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
 @study(
-    asked=["jhu-hw5 1.10"],
     question="When do gradients vanish or explode, and where does NaN come from?",
     claim="The spectral radius of W_hh decides in the long run, not its largest singular "
     "value: below 1 the gradient vanishes, above 1 it explodes. Only exploding "

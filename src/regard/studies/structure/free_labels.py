@@ -32,7 +32,6 @@ MASK, FIRST = 1, 2
 
 
 @study(
-    asked=["eecs182-transformers h", "jhu-hw5 1.1"],
     question="Are novels useful for pretraining, though they have no labels?",
     claim="Yes: the text is its own labels. Each token except the first is a label for those "
     "before it; each masked token is one for those around it. A model trained on these "

@@ -42,7 +42,6 @@ DRAWN = 12
 
 
 @study(
-    asked=["eecs182-transformers g"],
     question="Does a mask replace the position of a token too?",
     claim="No. If it did, all masks of a text would get the same output, whatever the weights"
     " and the hidden tokens. With positions each mask has its own output, which depends"

@@ -28,7 +28,6 @@ class Size(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers e"],
     question="How many inputs can the state of a node depend on after n layers of argmax "
     "attention with k heads?",
     claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "

@@ -49,7 +49,6 @@ Scores = Mapping[str, Mapping[str, Interval]]
 
 
 @study(
-    asked=["jhu-hw5 1.4", "eecs182-transformers i"],
     question="Which architecture for which task: summarize, classify, retrieve, translate?",
     claim="Encoder–decoders to generate one text from another, encoders to classify or "
     "retrieve: on these tasks no other family is better.",

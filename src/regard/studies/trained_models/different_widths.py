@@ -24,7 +24,6 @@ Widths = tuple[int, int]
 
 
 @study(
-    asked=["eecs182-hw8 1.d"],
     question="Must encoder and decoder have the same width?",
     claim="No. Only the key and value projections of the cross-attention read the encoder's "
     "states, and they map any width to the decoder's heads. Models with a narrower encoder or a "

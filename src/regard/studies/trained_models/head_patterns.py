@@ -47,13 +47,6 @@ class Scored:
 
 
 @study(
-    asked=[
-        "eecs182-hw8 2.a.ii",
-        "eecs182-hw8 2.b.i",
-        "eecs182-hw8 2.b.ii",
-        "eecs182-hw8 2.b.iv",
-        "eecs182-hw8 2.c.ii",
-    ],
     question="What do the heads of a decoder and of an encoder attend to, layer by layer?",
     claim="A decoder gives no weight to later tokens, an encoder at least a third. Training makes "
     "the heads of both less uniform, and in the encoder a head finds the next token.",

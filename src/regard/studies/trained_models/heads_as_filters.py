@@ -24,7 +24,6 @@ DRAWS = 2000
 
 
 @study(
-    asked=["eecs182-disc8 2.d", "eecs182-transformers d"],
     question="Why several heads, and how far does the analogy to the filters of a ConvNet go?",
     claim="A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the"
     " other; a head for each keeps both. k heads with a bias by relative position compute a"

@@ -35,7 +35,6 @@ class Samples(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 2.b.iv", "eecs182-transformers h"],
     question="Did pretraining help the representations?",
     claim="Yes. A linear probe reads the class of words on which it was not fitted from the states"
     " of an encoder that was trained by masked tokens, and hardly better than chance from those"

@@ -36,7 +36,6 @@ class Score:
 
 
 @study(
-    asked=["eecs182-hw8 1.f"],
     question="How can a model generate several summaries of an article, and how do they differ?",
     claim="Beam search returns n different summaries; greedy decoding always returns the same one."
     " Samples differ more the higher the temperature, and are worse on average. Top-k and top-p"

@@ -44,13 +44,6 @@ class Structure:
 
 
 @study(
-    asked=[
-        "eecs182-transformers d",
-        "eecs182-hw8 2.a.i",
-        "eecs182-hw8 2.b.i",
-        "eecs182-hw8 2.c.i",
-        "eecs182-hw8 2.c.ii",
-    ],
     question="Do heads of a trained model find the previous word, the start of the sentence, the"
     " subject, the verb of an object, and the antecedent of a pronoun?",
     claim="For each of these structures, the largest weight of one head is on the right word in at"

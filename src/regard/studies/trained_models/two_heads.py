@@ -26,7 +26,6 @@ LENGTH, TRAINING, TEST = 12, 20_000, 500
 
 
 @study(
-    asked=["eecs182-transformers d", "eecs182-disc8 2.d"],
     question="What can two heads do that one can't?",
     claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
     "of the cases; two heads learn to name both in nearly all.",

@@ -54,7 +54,6 @@ class Measured:
 
 
 @study(
-    asked=["eecs182-hw8 2.d.i", "eecs182-hw8 2.d.ii"],
     question="What do attention maps look like before training, and which gradient changes them?",
     claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
     "is nearly uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. "
