@@ -10,19 +10,17 @@ from regard.cli import options
 
 @click.command()
 @click.argument("kind", type=options.Choice(["pairs", "corruption", "masking"]))
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=options.PATH)
 @click.option(
     "--num-examples",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=4,
-    show_default=True,
     help="Number of examples.",
 )
 @click.option(
     "--context-length",
     type=click.IntRange(min=8),
     default=128,
-    show_default=True,
     help="Longest example, in tokens.",
 )
 @options.SEED_0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.TRUST_CODE
 @options.RUN
-@click.argument("pairs", type=click.Path(path_type=Path), required=False)
+@click.argument("pairs", type=options.PATH, required=False)
 @click.option("--predictions", type=options.OutputFile(), help="File to write answers to.")
 @click.option(
     "--baseline", help="Constant answer to score instead of the run; majority: the most common one."
@@ -73,7 +73,7 @@ def evaluate(
         click.echo(f"Predictions: {predictions}")
     for line in result.lines():
         click.echo(line)
-    if json_file and (figures := result.figures()):
+    if figures := result.figures():
         options.write_json(json_file, figures)
     if isinstance(result, Evaluation):
         seconds = time.perf_counter() - started
@@ -114,6 +114,5 @@ def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None
     accuracy = baseline_accuracy(questions, guess)
     n, correct = len(questions), round(accuracy.value * len(questions))
     figures = {"baseline": guess, "accuracy": accuracy.value, "correct": correct, "questions": n}
-    if json_file:
-        options.write_json(json_file, figures)
+    options.write_json(json_file, figures)
     click.echo(f"always {guess}: {correct}/{n} = {accuracy.percent()}")
