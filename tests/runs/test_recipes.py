@@ -13,7 +13,7 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, TASKS
 from regard.runs.run import Run
-from regard.tasks.encoding import encode_pairs
+from regard.tasks.examples import encode_pairs
 from regard.tasks.registry import TaskConfig, TextTask, make_split
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.template import Affixes, Template

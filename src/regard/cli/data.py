@@ -37,8 +37,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     from regard.data.causal import CausalExample, corrupt_span
     from regard.data.masked import mask_tokens
     from regard.data.supervised import question_answer
-    from regard.tasks.encoding import encode_pairs
-    from regard.tasks.examples import read_answered
+    from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.config import CharactersConfig
     from regard.text.corpus import read_corpus
     from regard.text.template import Template, TemplateConfig

@@ -77,7 +77,7 @@ def evaluate(
         options.write_json(json_file, figures)
     if isinstance(result, Evaluation):
         seconds = time.perf_counter() - started
-        environment, page = api.environment_of(loaded, precision), report or run / "report.html"
+        environment, page = loaded.environment(precision), report or run / "report.html"
         evaluation_report(loaded, result, environment, source=str(pairs), seconds=seconds).save(
             page
         )

@@ -162,11 +162,11 @@ def _execute(
 
 def _print_sample(plan: "Plan") -> None:
     """Print a sample that begins with a few tokens of the training text."""
-    from regard.decoding import Sampling, generate
+    from regard.decoding import Sampling, generate_ids
 
     run, batch = plan.run, plan.sampler.batch(0)
     start = batch.input_ids[0, : run.recipe.model.context_length // 8].tolist()
-    (sample,) = generate(
+    (sample,) = generate_ids(
         run.language_model,
         [start],
         max_new_tokens=run.recipe.model.context_length - len(start),

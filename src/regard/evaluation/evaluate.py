@@ -1,9 +1,9 @@
-"""A run on questions: its answers, how sure it is, and its scores.
+"""A run's scores by its task, on questions or on a text; on questions, how sure its answers are.
 
 Signals of confidence may tell recall from invention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -14,15 +14,23 @@ import numpy as np
 import torch
 
 from regard.data.batch import pad_rows
-from regard.decoding import Generated, generate
-from regard.decoding.generate import begin_answers
+from regard.decoding.generate import Generated, generate_answers
 from regard.errors import UserError
+from regard.evaluation.perplexity import TextScore, text_perplexity
+from regard.evaluation.tasks import TaskScore, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.run import Run
-from regard.tasks.encoding import encode_questions
-from regard.tasks.examples import Example, subjects
+from regard.tasks.examples import (
+    Example,
+    Examples,
+    encode_questions,
+    read_questions,
+    subjects,
+)
+from regard.tasks.registry import task_examples
+from regard.text.corpus import read_corpus
 
 BATCH = 256
 """Questions that are answered together."""
@@ -47,6 +55,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def correct(self) -> bool:
         """Whether the answer is the expected one; False where none is known."""
         return self.expected is not None and exact_match(self.answered, self.expected)
+
+
+def answer(
+    run: Run,
+    questions: Iterable[str],
+    *,
+    paraphrases: Sequence[str] = (),
+    precision: Precision = "float32",
+) -> list[Answer]:
+    """What a run answers, with the signals that may tell recall from invention.
+
+    Several questions of one wording show what each is about, which some signals need.
+    """
+    asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    return answer_questions(run, asked, run.environment(precision), paraphrases=paraphrases)
 
 
 def answer_questions(
@@ -141,20 +164,12 @@ def _greedy(
     environment: ExecutionEnvironment,
     max_new_tokens: int,
 ) -> list[Generated]:
-    block = run.recipe.model.context_length
-    prompts = encode_questions(run.template, questions, block)
+    prompts = encode_questions(run.template, questions, run.recipe.model.context_length)
     answers: list[Generated] = []
-    for start in range(0, len(prompts), BATCH):
-        model, rows = begin_answers(run, prompts[start : start + BATCH], environment.device)
-        fitting = block + 1 - max(map(len, rows))
-        with environment.autocast():
-            answers += generate(
-                model,
-                rows,
-                max_new_tokens=min(max_new_tokens, fitting),
-                stop_ids=run.tokenizer.special.stop_ids,
-                device=environment.device,
-            )
+    with environment.autocast():
+        for start in range(0, len(prompts), BATCH):
+            rows = prompts[start : start + BATCH]
+            answers += generate_answers(run, rows, max_new_tokens=max_new_tokens)
     return answers
 
 
@@ -258,6 +273,35 @@ class Evaluation:
 
 
 def evaluate(
+    run: Run,
+    data: Examples | None = None,
+    *,
+    paraphrases: Sequence[str] = (),
+    seed: int = 0,
+    precision: Precision = "float32",
+) -> Evaluation | TaskScore | TextScore:
+    """Score a run: by its task, on questions, or on a .txt file by perplexity.
+
+    A run with a task is scored on `data` or on the task's own test examples. `paraphrases` are
+    other wordings of the questions, with {} for the subject. `seed` splits the answers into the
+    half that selects a signal and the half that scores it.
+
+    Raises:
+        UserError: the data don't fit the run.
+    """
+    environment = run.environment(precision)
+    if (task := run.recipe.task) is not None:
+        return score_task(run, environment, None if data is None else task_examples(task, data))
+    if data is None:
+        raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
+    if isinstance(data, str | Path) and Path(data).suffix == ".txt":
+        whole_files = run.recipe.data.documents == "files"
+        return text_perplexity(run, read_corpus([Path(data)], whole_files=whole_files), environment)
+    questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
+    return evaluate_questions(run, questions, environment, paraphrases=paraphrases, seed=seed)
+
+
+def evaluate_questions(
     run: Run,
     questions: Sequence[Example],
     environment: ExecutionEnvironment,

@@ -22,7 +22,7 @@ from regard.tasks.bag_of_words import naive_bayes
 from regard.tasks.casing import CASES, CasingConfig, make_casing, read_cases
 from regard.tasks.classification import ClassificationConfig, make_classification
 from regard.tasks.entailment import EntailmentConfig, make_entailment
-from regard.tasks.examples import Example, majority_answer, read_questions
+from regard.tasks.examples import Example, Examples, majority_answer, read_questions
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.retrieval import RetrievalConfig, make_retrieval
 from regard.tasks.split import Split
@@ -86,12 +86,15 @@ def make_split(config: TextTask, seed: int) -> Split:
     return task_of(config).make(config, seed)
 
 
-def read_examples(config: TaskConfig, path: Path) -> list[Example]:
-    """Read a user's examples of a task; for casing, any .txt file yields some.
+def task_examples(config: TaskConfig, examples: Examples) -> list[Example]:
+    """Return a user's examples of a task, which may be a file; for casing, any .txt file has some.
 
     Raises:
         UserError: a line is malformed, or there is no example.
     """
+    if not isinstance(examples, str | Path):
+        return list(examples)
+    path = Path(examples)
     if isinstance(config, ProbeConfig):
         return read_questions(path)
     if isinstance(config, CasingConfig) and path.suffix == ".txt":
