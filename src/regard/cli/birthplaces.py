@@ -89,7 +89,8 @@ def birthplaces(
         "machine": chosen.environment.describe(),
         "scores": msgspec.to_builtins(scores),
     }
-    options.write_json(json_file, facts)
+    if json_file:
+        options.write_json(json_file, facts)
 
 
 def _print_table(scores: "list[Score]") -> None:

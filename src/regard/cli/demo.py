@@ -48,7 +48,8 @@ def demo(
         raise click.Abort from None
     page = folder / "report.html"
     recall_report(found, chosen.environment).save(page)
-    options.write_json(json_file, found.figures())
+    if json_file:
+        options.write_json(json_file, found.figures())
     _print_table(found)
     click.echo(f"Report: {page.resolve()}")
 

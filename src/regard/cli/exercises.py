@@ -1,5 +1,6 @@
 """regard exercises"""
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,13 +117,11 @@ def _print(grades: "list[Grade]") -> None:
     names = ("part", "exercise", "points", "what is wrong")
     columns = (Column(name, no_wrap=name == "part", overflow="fold") for name in names)
     table = Table(*columns, box=None, pad_edge=False)
-    shown = ""
-    for grade in grades:
-        if grade.course != shown:
-            table.add_row(f"\n[bold]{grade.course}[/bold]")
-        shown = grade.course
-        points = f"{grade.score} of {grade.max_score}"
-        table.add_row(grade.part, grade.title, points, escape(grade.hint or grade.reason))
+    for course, of_course in groupby(grades, key=lambda grade: grade.course):
+        table.add_row(f"\n[bold]{course}[/bold]")
+        for grade in of_course:
+            points = f"{grade.score} of {grade.max_score}"
+            table.add_row(grade.part, grade.title, points, escape(grade.hint or grade.reason))
     options.print_wide(table, width=160)
     score, most = totals(grades)
     click.echo(f"\n{score} of {most} points")

@@ -148,7 +148,8 @@ def head_scores(
     Console(width=200).print(table)
     write_file(out, draw_head_scores(heads, out.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
-    options.write_json(json_file, found)
+    if json_file:
+        options.write_json(json_file, found)
     click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
     click.echo(f"Picture: {out.resolve()}")

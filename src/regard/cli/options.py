@@ -90,9 +90,8 @@ def to_json(values: Any) -> str:
     return json.dumps(values, indent=1, ensure_ascii=False)
 
 
-def write_json(path: Path | None, values: Any) -> None:
-    """Write values to the JSON file of --json, if one is named."""
-    if path:
-        from regard.files import write_file
+def write_json(path: Path, values: Any) -> None:
+    """Write values to a JSON file."""
+    from regard.files import write_file
 
-        write_file(path, f"{to_json(values)}\n".encode())
+    write_file(path, f"{to_json(values)}\n".encode())

@@ -32,25 +32,26 @@ def list_(as_json: bool, course: str | None) -> None:
 
     if course is not None:
         require_course(course)
-    chosen = [
-        (theme.name, study)
+    chosen = {
+        theme.name: [
+            study
+            for study in theme.studies
+            if course is None or any(place.split()[0] == course for place in study.asked)
+        ]
         for theme in THEMES
-        for study in theme.studies
-        if course is None or any(place.split()[0] == course for place in study.asked)
-    ]
+    }
     if as_json:
-        described = [_described(theme, study) for theme, study in chosen]
+        described = [_described(theme, study) for theme in chosen for study in chosen[theme]]
         click.echo(options.to_json(described))
         return
     name = Column("study", no_wrap=True)
     table = Table(name, "question", "asked in", "takes", box=None, pad_edge=False)
-    shown = ""
-    for theme, study in chosen:
-        if theme != shown:
+    for theme, studies in chosen.items():
+        if studies:
             table.add_row(f"\n[bold]{theme}[/bold]")
-        shown = theme
-        takes = "minutes" if study.trains else "seconds"
-        table.add_row(study.name, study.question, study.asked_in, takes)
+        for study in studies:
+            takes = "minutes" if study.trains else "seconds"
+            table.add_row(study.name, study.question, study.asked_in, takes)
     options.print_wide(table)
 
 

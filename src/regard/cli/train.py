@@ -148,12 +148,14 @@ def _execute(
         shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
         click.echo(f"{name.replace('_', ' ')}: {shown}")
     if dry_run:
-        options.write_json(json_file, facts)
+        if json_file:
+            options.write_json(json_file, facts)
         return False
     progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
-    options.write_json(json_file, facts | done | best)
+    if json_file:
+        options.write_json(json_file, facts | done | best)
     if progress.best_loss is not None:
         click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
     click.echo(f"Run: {plan.run.path}")
