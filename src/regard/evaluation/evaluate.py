@@ -101,31 +101,29 @@ def answer_questions(
             f"{questions[0].where}: paraphrases need several questions of one wording, which show "
             "what each is about"
         )
-    answers = _greedy(run, questions, environment, max_new_tokens)
-    decoded = _decoded(run, answers)
-    familiarity = name_log_probabilities(run, about, environment)
-    others = []
-    for wording in paraphrases:
-        asked = [
+    reworded = (
+        [
             Example(text=wording.replace("{}", subject), where=question.where)
             for subject, question in zip(about, questions, strict=True)
         ]
-        others.append(_decoded(run, _greedy(run, asked, environment, max_new_tokens)))
+        for wording in paraphrases
+    )
+    answers = [_greedy(run, asked, environment, max_new_tokens) for asked in (questions, *reworded)]
+    familiarity = name_log_probabilities(run, about, environment)
+    decoded = [[run.tokenizer.decode(a.ids).strip() for a in wording] for wording in answers]
     result = []
-    for i, (question, answer) in enumerate(zip(questions, answers, strict=True)):
-        signals = {
-            "probability": exp(sum(answer.log_probabilities)),
-            "weakest token": exp(min(answer.log_probabilities)),
-        }
+    for i, question in enumerate(questions):
+        scores = answers[0][i].log_probabilities
+        signals = {"probability": exp(sum(scores)), "weakest token": exp(min(scores))}
         if about:
             signals["familiarity"] = familiarity[i]
-        if others:
-            signals["agreement"] = _agreement([decoded[i], *(other[i] for other in others)])
+        if paraphrases:
+            signals["agreement"] = _agreement([wording[i] for wording in decoded])
         result.append(
             Answer(
                 question=question.text,
                 expected=question.answer,
-                answered=decoded[i],
+                answered=decoded[0][i],
                 signals=signals,
             )
         )
@@ -152,10 +150,6 @@ def name_log_probabilities(
         scores = logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None]).squeeze(-1)
         result += [float(s[: len(row) - 1].sum()) for s, row in zip(scores, rows, strict=True)]
     return result
-
-
-def _decoded(run: Run, answers: Sequence[Generated]) -> list[str]:
-    return [run.tokenizer.decode(answer.ids).strip() for answer in answers]
 
 
 def _greedy(
@@ -195,11 +189,7 @@ def signal_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[
     """Return the AUROC of each signal on all answers; empty if a kind has fewer than two."""
     if min(len(trusted), len(doubted)) < 2:
         return {}
-    kinds = (trusted, doubted)
-    return {
-        name: auroc_interval(*([answer.signals[name] for answer in kind] for kind in kinds))
-        for name in trusted[0].signals
-    }
+    return {name: auroc_interval(*_values(name, trusted, doubted)) for name in trusted[0].signals}
 
 
 def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed: int = 0) -> Chosen:
@@ -210,17 +200,18 @@ def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed:
     """
     if min(len(trusted), len(doubted)) < 2:
         raise ValueError("choosing a signal needs at least two answers of each kind")
-    choose_t, report_t = _halves(trusted, seed)
-    choose_d, report_d = _halves(doubted, seed + 1)
-    names = list(trusted[0].signals)
-    on_first = {name: _auroc(name, choose_t, choose_d) for name in names}
-    on_second = {name: _auroc(name, report_t, report_d) for name in names}
-    best = max(names, key=lambda name: on_first[name])
+    halves = zip(_halves(trusted, seed), _halves(doubted, seed + 1), strict=True)
+    on_first, on_second = (_aurocs(*half) for half in halves)
+    best = max(on_first, key=lambda name: on_first[name])
     return Chosen(best, on_second[best], on_second)
 
 
-def _auroc(signal: str, trusted: Sequence[Answer], doubted: Sequence[Answer]) -> float:
-    return auroc([a.signals[signal] for a in trusted], [a.signals[signal] for a in doubted])
+def _aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[str, float]:
+    return {name: auroc(*_values(name, trusted, doubted)) for name in trusted[0].signals}
+
+
+def _values(signal: str, *groups: Sequence[Answer]) -> list[list[float]]:
+    return [[answer.signals[signal] for answer in group] for group in groups]
 
 
 def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[Answer]]:
