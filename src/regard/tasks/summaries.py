@@ -8,15 +8,16 @@ are in no article of training.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Annotated
 
 from msgspec import Meta
 
 from regard.config import Count, Positive
-from regard.tasks.people import PeopleTaskConfig, distinct_people
-from regard.tasks.rng import choice, generator, sample, shuffled
-from regard.tasks.split import Split, cut
+from regard.tasks.people import PeopleTaskConfig, split_by_people
+from regard.tasks.rng import choice, sample, shuffled
+from regard.tasks.split import Split
 from regard.tasks.world import Person, tell
 
 FILLER = (
@@ -58,12 +59,7 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
 
 def make_summaries(config: SummariesConfig, seed: int) -> Split:
     """Articles and their summaries; in training, each person in turn."""
-    people = distinct_people(config.seed, config.people + config.test)
-    known, new = people[: config.people], people[config.people :]
-    draw = generator(config.seed, seed, "summaries")
-    pairs = [_example(draw, config, known, i % len(known)) for i in range(config.training)]
-    pairs += [_example(draw, config, new, i) for i in range(config.test)]
-    return cut("summaries", pairs, config.training)
+    return split_by_people(config, seed, partial(_example, config))
 
 
 def lead(text: str, k: int) -> str:
@@ -72,7 +68,7 @@ def lead(text: str, k: int) -> str:
 
 
 def _example(
-    draw: Random, config: SummariesConfig, people: Sequence[Person], subject: int
+    config: SummariesConfig, draw: Random, people: Sequence[Person], subject: int
 ) -> tuple[str, str]:
     """An article about one of some people, and its summary."""
     person = people[subject]
