@@ -28,7 +28,8 @@ from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import Scores, TextTask, check_examples, make_split, task_of
+from regard.tasks.registry import TextTask, check_examples
+from regard.tasks.split import Scores
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -101,7 +102,7 @@ def score_task(
         return score_probe(run, task, environment, rows=PROBE_ROWS, seed=run.recipe.seed + 1)
     split = None
     if questions is None:
-        split = make_split(task, run.recipe.seed)
+        split = task.make(run.recipe.seed)
         questions = split.test
     if not questions:
         raise UserError(f"{run.path}: can't be scored without questions; give some")
@@ -125,15 +126,15 @@ def score_answers(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
-    seed, chosen = run.recipe.seed, task_of(task)
+    seed = run.recipe.seed
     predictions, cut = predict(run, questions, environment)
     right = [question.answer for question in questions if question.answer is not None]
     if not right:
         return TaskScore(scores={}, predictions=predictions, cut=cut)
-    guesses = chosen.baselines(task, training, questions) if training else {}
+    guesses = task.baselines(training, questions) if training else {}
     return TaskScore(
-        scores=chosen.score([p.text for p in predictions], right, seed),
-        baselines={name: chosen.score(guess, right, seed) for name, guess in guesses.items()},
+        scores=task.score([p.text for p in predictions], right, seed),
+        baselines={name: task.score(guess, right, seed) for name, guess in guesses.items()},
         predictions=predictions,
         cut=cut,
     )

@@ -55,15 +55,17 @@ TRADES = {
 
 
 class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retrieval"):
-    """«Who comes from Leeds and bakes bread?» → the biography of that person."""
+    """«Who comes from Leeds and bakes bread?» → the biography of that person.
 
-
-def make_retrieval(config: RetrievalConfig, seed: int) -> Split:
-    """Questions and the biographies that answer them; in training, each person in turn.
-
-    A person's biographies differ in their order and words; in the test everyone has one.
+    Scored by ranks where documents are embedded, or else by exact match.
     """
-    return split_by_people(config, seed, _example)
+
+    def make(self, seed: int) -> Split:
+        """Questions and the biographies that answer them; in training, each person in turn.
+
+        A person's biographies differ in their order and words; in the test everyone has one.
+        """
+        return split_by_people(self, seed, _example)
 
 
 def _example(draw: Random, people: Sequence[Person], subject: int) -> tuple[str, str]:

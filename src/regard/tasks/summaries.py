@@ -15,9 +15,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.config import Count, Positive
+from regard.metrics import rouge
+from regard.tasks.examples import Example
 from regard.tasks.people import PeopleTaskConfig, split_by_people
 from regard.tasks.rng import choice, sample, shuffled
-from regard.tasks.split import Split
+from regard.tasks.split import Answers, Scores, Split, exact_matches
 from regard.tasks.world import Person, tell
 
 FILLER = (
@@ -56,10 +58,15 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
                 f"person, and people or test is only {fewest}: choose fewer others"
             )
 
+    def make(self, seed: int) -> Split:
+        """Articles and their summaries; in training, each person in turn."""
+        return split_by_people(self, seed, partial(_example, self))
 
-def make_summaries(config: SummariesConfig, seed: int) -> Split:
-    """Articles and their summaries; in training, each person in turn."""
-    return split_by_people(config, seed, partial(_example, config))
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        return rouge(answered, right, seed=seed) | exact_matches(answered, right)
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        return {f"lead-{k}": [lead(q.text, k) for q in test] for k in (1, 2, 3)}
 
 
 def lead(text: str, k: int) -> str:

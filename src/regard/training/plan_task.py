@@ -47,7 +47,7 @@ from regard.tasks.encoding import (
 )
 from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import TaskConfig, TextTask, check_examples, make_split, task_examples
+from regard.tasks.registry import TaskConfig, TextTask, check_examples, task_examples
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
@@ -114,7 +114,7 @@ def plan_task(
             )
         return _plan_probe(out, recipe, task)
     _check_head(task, recipe.head)
-    chosen = make_split(task, recipe.seed).training if examples is None else examples
+    chosen = task.make(recipe.seed).training if examples is None else examples
     return _plan_examples(out, recipe, task, chosen, tokenizer)
 
 
