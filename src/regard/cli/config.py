@@ -61,7 +61,7 @@ def info(run: Path, trust_code: bool) -> None:
 
 
 @click.command("import-hf")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=options.PATH)
 @options.OUT
 def import_hf(folder: Path, out: Path) -> None:
     """Convert a Hugging Face GPT-2 or BERT in FOLDER to a run.

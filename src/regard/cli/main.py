@@ -73,7 +73,10 @@ class _Regard(Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_Regard, context_settings={"help_option_names": ["-h", "--help"]})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=_Regard, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="regard")
 def regard() -> None:
     """Build, train, compare and look inside attention-based sequence models."""

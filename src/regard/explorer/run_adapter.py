@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.decoding import generate
+from regard.decoding import generate_ids
 from regard.errors import UserError
 from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
@@ -128,7 +128,7 @@ class RunAdapter:
         _require_fit(source, self.run.max_source_tokens, "the text")
         rows, lengths = self._padded(source)
         if second is None:
-            (found,) = generate(
+            (found,) = generate_ids(
                 model.condition(rows, lengths),
                 [self._target([])],
                 max_new_tokens=min(MAX_GENERATED, context_length - 1),

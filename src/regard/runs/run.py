@@ -36,6 +36,7 @@ from regard.files import read_text, write_file, write_folder
 from regard.models.builders import LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
@@ -170,10 +171,26 @@ class Run:
         """The device of the model."""
         return next(self.model.parameters()).device
 
+    def environment(self, precision: Precision = "float32") -> ExecutionEnvironment:
+        """Return the device of the model, with a precision."""
+        return ExecutionEnvironment.choose(str(self.device), precision)
+
     @property
     def n_parameters(self) -> int:
         """Number of trained numbers."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere."""
+    environment = ExecutionEnvironment.choose(device, threads=threads)
+    return Run.load(Path(path), device=environment.device, trust_code=trust_code)
 
 
 def pack_weights(run: Run) -> bytes:

@@ -24,7 +24,7 @@ from regard.studies.trained_models.task_models import (
     recipe_for,
     trained,
 )
-from regard.tasks.registry import Scores as TaskScores
+from regard.tasks.split import Scores as TaskScores
 from regard.training.plan_task import plan_task
 
 FAMILIES = {

@@ -14,7 +14,6 @@ from regard.studies.finding import Evidence, Measurement, at_least, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
 from regard.tasks.examples import Example
-from regard.tasks.registry import make_split
 from regard.tasks.summaries import SummariesConfig
 
 GREEDY, BEAMS = "greedy", "beam search"
@@ -126,7 +125,7 @@ def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
 def new_articles(run: Run) -> list[Example]:
     """Return the task's articles for testing, with reference summaries."""
     assert isinstance(run.recipe.task, SummariesConfig)
-    return list(make_split(run.recipe.task, run.recipe.seed).test)
+    return list(run.recipe.task.make(run.recipe.seed).test)
 
 
 def beams(run: Run, texts: Sequence[str], n: int) -> list[list[str]]:
