@@ -294,12 +294,8 @@ class Attention(nn.Module, ABC):
                 "and a number of query heads that the key heads divide"
             )
         self.require_support(*sorted(mask.restrictions if mask else ()))
-        ids = mask.document_ids if mask else None
-        if ids is not None and not ids.shape[1] == query.shape[2] == key.shape[2]:
-            raise ValueError(
-                f"document ids of {ids.shape[1]} positions don't fit {query.shape[2]} queries and "
-                f"{key.shape[2]} keys; they are for self-attention"
-            )
+        if mask:
+            mask.require_fit(query.shape[2], key.shape[2])
         if isinstance(bias, RelativeVectors):
             self.require_support("vectors")
         elif bias is not None:

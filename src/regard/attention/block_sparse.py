@@ -16,7 +16,6 @@ from torch import Tensor
 from regard.attention import reference
 from regard.attention.base import (
     AnyBias,
-    Attention,
     Bias,
     DenseBias,
     Keys,
@@ -31,10 +30,10 @@ from regard.attention.base import (
 from regard.attention.cache import KeyValueCache
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
-from regard.attention.softmax import Softmax, masked, repeat_kv
+from regard.attention.softmax import PositionedBias, Softmax, masked
 
 
-class BlockSparse(Attention):
+class BlockSparse(Softmax):
     """Softmax attention in which each block of queries looks at a few blocks of keys.
 
     On a CPU those blocks are gathered; a GPU runs FlexAttention with a block mask.
@@ -54,7 +53,10 @@ class BlockSparse(Attention):
         if block_size < 1:
             raise ValueError(f"a block has at least one token, not {block_size}")
         self.block_size, self.full_rows, self.reach = block_size, full_rows, reach
-        self.exact = Softmax()
+
+    @abstractmethod
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
+        """Softmax over the allowed keys among those that the blocks hold."""
 
     @abstractmethod
     def table(
@@ -80,7 +82,7 @@ class BlockSparse(Attention):
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
         if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
             mask = mask & self.pattern(heads, n, causal=causal, device=device)
-            return self.exact.forward(query, key, value, mask=mask, bias=bias)
+            return super()._forward(query, key, value, mask, bias)
         mask = mask & Mask(window_size=self.reach)
         rows = self._rows(query, key, value, table, mask, bias)
         return torch.cat(list(rows), 2)[:, :, :n]
@@ -90,30 +92,19 @@ class BlockSparse(Attention):
     ) -> Tensor:
         mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
         pattern = self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
-        return self.exact.weights(query, key, mask=mask & pattern, bias=bias)
+        return super()._weights(query, key, mask & pattern, bias)
 
     def _init_state(self, shape: StateShape) -> State:
         blocks = -(-shape.capacity // self.block_size)
         self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
-        return KeyValueCache.empty(shape)
+        return super()._init_state(shape)
 
-    def _extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        attention_mask: Tensor | None,
-        bias: AnyBias | None,
-    ) -> tuple[Tensor, State]:
-        assert isinstance(state, KeyValueCache)
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+    ) -> Tensor:
         assert not isinstance(bias, RelativeVectors)
-        positions, fresh = state.positions(key.shape[2]), state.is_empty
-        state = state.append(key, value, attention_mask)
-        if fresh:
-            return self._forward(query, key, value, Mask.causal(), bias), state
-        look = self._one if key.shape[2] == 1 else self._many
-        return look(query, state, positions, bias), state
+        look = self._one if query.shape[2] == 1 else self._many
+        return look(query, cache, positions, bias)
 
     def cost(self, shape: Shape) -> Cost:
         causal, blocks = shape.causal or shape.mode == "step", -(-shape.keys // self.block_size)
@@ -145,29 +136,25 @@ class BlockSparse(Attention):
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
         """The output of the padded tokens, computed for several blocks of queries at a time."""
-        heads, n, blocks = *query.shape[1:3], table.shape[1]
+        n, blocks = query.shape[2], table.shape[1]
+        row = torch.arange(len(query), device=query.device)[:, None, None, None]
+        full = 0 if mask.alignment else min(self.full_rows, blocks)
+        if full:
+            tokens = torch.arange(n, device=query.device)
+            first = slice(full * self.block_size)
+            added = None if bias is None else PositionedBias(bias, tokens[first], tokens)
+            seen = mask.between(row, tokens[first, None], tokens[None, None, None])
+            yield self._attend(query[:, :, first], key, value, seen, added)
         more = blocks * self.block_size - n
         # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
         query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
         tokens = torch.arange(n + more, device=query.device)
-        full = 0 if mask.alignment else min(self.full_rows, blocks) * self.block_size
-        if full:
-            head = torch.arange(heads, device=query.device)[:, None, None]
-            now = tokens[None, :full, None]
-            yield masked(
-                query[:, :, :full],
-                repeat_kv(key, heads),
-                repeat_kv(value, heads),
-                mask.between(now, tokens) & (tokens < n),
-                _added(bias, head, now, tokens, query.dtype),
-                scale=query.shape[-1] ** -0.5,
-            )
         step = max(_SEGMENT // self.block_size, 1)
 
         def allowed(now: Tensor, at: Tensor) -> Tensor:
-            return mask.between(now, at) & (at >= 0) & (at < n)
+            return mask.between(row[..., None], now[None], at[None]) & (at < n)
 
-        for start in range(full // self.block_size, blocks, step):
+        for start in range(full, blocks, step):
             rows = slice(start * self.block_size, (start + step) * self.block_size)
             looked_at = table[:, start : start + step]
             yield self._gathered(
@@ -197,7 +184,7 @@ class BlockSparse(Attention):
             _gather_blocks(value, looked_at, heads, self.block_size),
             pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
             None if added is None else added.flatten(0, 1),
-            scale=query.shape[-1] ** -0.5,
+            scale=self.scale(query.shape[-1]),
         )
         joined: Tensor = out.unflatten(1, (heads, blocks)).flatten(2, 3)
         return joined
@@ -207,10 +194,10 @@ class BlockSparse(Attention):
         within = torch.arange(self.block_size, device=blocks.device)
         return (blocks[..., None] * self.block_size + within).flatten(-2)
 
-    def _within_reach(self, query: Tensor, key: Tensor) -> Tensor:
-        """Which keys lie at or before the query, and not too far."""
-        near = key <= query
-        return near if self.reach is None else near & (key >= query - self.reach)
+    @property
+    def _near(self) -> Mask:
+        """The keys at or before the query, and not too far."""
+        return Mask(alignment="start", window_size=self.reach)
 
     def _one(
         self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
@@ -222,8 +209,8 @@ class BlockSparse(Attention):
         looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
         at = self._tokens(looked_at).expand(-1, heads, -1)
         now = positions[:, :, None]
-        allowed = (at >= 0) & self._within_reach(now, at)
         row = torch.arange(len(query), device=query.device)[:, None, None]
+        allowed = self._near.between(row, now, at)
         head = torch.arange(heads, device=query.device)[:, None] // (heads // state.keys.shape[1])
         seen = at.clamp(0, slots)
         every = torch.arange(heads, device=query.device)[:, None, None]
@@ -233,32 +220,23 @@ class BlockSparse(Attention):
             state.values[row, head, seen].to(query.dtype),
             allowed[:, :, None],
             _added(bias, every, now[..., None], at[:, :, None], query.dtype),
-            scale=query.shape[-1] ** -0.5,
+            scale=self.scale(query.shape[-1]),
         )
 
     def _many(
         self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
     ) -> Tensor:
         """Several new tokens a row against all keys, of which most are hidden."""
-        keys, values = state.filled()
-        heads, slots = query.shape[1], torch.arange(keys.shape[2], device=keys.device)
-        table = self.table(
-            heads, -(-len(slots) // self.block_size), causal=True, device=keys.device
-        )
-        matrix = _as_matrix(table)
-        rows = (positions // self.block_size).clamp(max=matrix.shape[1] - 1)
-        allowed = matrix[:, rows].transpose(0, 1)[..., slots // self.block_size]
-        now = state.inside(positions)[:, None, :, None]
-        allowed = allowed & self._within_reach(now, slots)
-        head = torch.arange(heads, device=keys.device)[:, None, None]
-        return masked(
-            query,
-            repeat_kv(keys, heads).to(query.dtype),
-            repeat_kv(values, heads).to(query.dtype),
-            allowed,
-            _added(bias, head, now, slots, query.dtype),
-            scale=query.shape[-1] ** -0.5,
-        )
+        keys, values = (x.to(query.dtype) for x in state.filled())
+        slots, now = torch.arange(keys.shape[2], device=keys.device), state.inside(positions)
+        blocks = -(-len(slots) // self.block_size)
+        table = self.table(query.shape[1], blocks, causal=True, device=keys.device)
+        rows = (positions // self.block_size).clamp(max=blocks - 1)
+        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // self.block_size]
+        row = torch.arange(len(query), device=keys.device)[:, None, None, None]
+        allowed = allowed & self._near.between(row, now[:, None, :, None], slots)
+        added = None if bias is None else PositionedBias(bias, now, slots)
+        return self._attend(query, keys, values, allowed, added)
 
 
 class BigBird(BlockSparse):

@@ -21,7 +21,7 @@ from regard.attention.base import (
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
-from regard.attention.softmax import masked, repeat_kv
+from regard.attention.softmax import masked
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,6 @@ class Linformer(Attention):
         return self._attend(query, memory.key, memory.value)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         return masked(query, key, value, None, None, scale=query.shape[-1] ** -0.5)
 
     def _project_both(

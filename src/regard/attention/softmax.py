@@ -24,6 +24,7 @@ from regard.attention.base import (
     State,
     StateShape,
     Support,
+    Values,
     Weights,
 )
 from regard.attention.cache import KeyValueCache, Memory
@@ -98,16 +99,22 @@ class ScoreAttention(Attention):
         bias: AnyBias | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
-        before, new = state, key.shape[2]
-        state = before.append(key, value, attention_mask)
-        if before.is_empty:
+        positions, fresh = state.positions(key.shape[2]), state.is_empty
+        state = state.append(key, value, attention_mask)
+        if fresh:
             return self._forward(query, key, value, Mask.causal(), bias), state
-        keys, values = (x.to(query.dtype) for x in state.filled())
-        positions, slots = before.positions(new), torch.arange(keys.shape[2], device=keys.device)
-        sees_all = new == 1 and state.is_even
+        return self._attend_cache(query, state, positions, bias), state
+
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+    ) -> Tensor:
+        """Attention of new tokens, at their positions, to the cache with them."""
+        keys, values = (x.to(query.dtype) for x in cache.filled())
+        slots = torch.arange(keys.shape[2], device=keys.device)
+        sees_all = query.shape[2] == 1 and cache.is_even
         seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
-        added = None if bias is None else PositionedBias(bias, state.inside(positions), slots)
-        return self._attend(query, keys, values, seen, added), state
+        added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
+        return self._attend(query, keys, values, seen, added)
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
         return Memory(key, value, lengths)
@@ -203,7 +210,6 @@ class Softmax(ScoreAttention):
         vectors = added is not None and isinstance(added.bias, RelativeVectors)
         if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
             return super()._attend(query, key, value, allowed, added)
-        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         add = None if added is None else added.scores(query)
         return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))
 
@@ -262,14 +268,15 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 def masked(
     query: Queries,
-    key: Float[Tensor, "batch heads keys d"],
-    value: Float[Tensor, "batch heads keys e"],
+    key: Keys,
+    value: Values,
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
     add: Float[Tensor, "*#batch_heads queries keys"] | None,
     *,
     scale: float,
 ) -> Outputs:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     if add is not None and add.ndim == 3:
         add = add[None]
     attend = eager if _needs_eager(query, value, add) else sdpa

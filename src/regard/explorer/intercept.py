@@ -29,7 +29,7 @@ class MismatchError(RegardError):
     """The weights recomputed from queries and keys don't give the output of the kernel."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class AttentionRecord:
     """One call of an attention mechanism."""
 
@@ -67,10 +67,8 @@ class AttentionRecord:
 
     @property
     def score_attention(self) -> ScoreAttention | None:
-        """The part of the mechanism that turns scores into weights, if there are scores."""
-        mechanism = self.mechanism
-        inner = mechanism.exact if isinstance(mechanism, BlockSparse) else mechanism
-        return inner if isinstance(inner, ScoreAttention) else None
+        """The mechanism, if its weights are made of scores."""
+        return self.mechanism if isinstance(self.mechanism, ScoreAttention) else None
 
 
 def make_record(
@@ -89,17 +87,8 @@ def make_record(
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
-    record = AttentionRecord(
-        layer=layer,
-        mechanism=mechanism,
-        query=query,
-        key=key,
-        value=value,
-        out=out,
-        mask=mask,
-        bias=bias,
-        weights=mechanism.weights(query, key, mask=mask, bias=bias),
-    )
+    weights = mechanism.weights(query, key, mask=mask, bias=bias)
+    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights)
     with torch.no_grad():
         _check(record)
     return record
@@ -112,8 +101,9 @@ def score_steps(
 
     A mechanism without scores has only products and weights.
     """
-    query, key = _query_and_key(record, row, head)
-    scores = query @ key.mT
+    dtype = torch.promote_types(record.query.dtype, torch.float32)
+    query, key = record.query[row, head], record.key[row, record.kv_heads[head]]
+    scores = query.to(dtype) @ key.to(dtype).mT
     steps = [("q·k", scores)]
     mechanism, d = record.score_attention, query.shape[-1]
     if mechanism is not None:
@@ -127,11 +117,6 @@ def score_steps(
         if hidden.any():
             steps.append(("masked", scores.masked_fill(hidden, float("-inf"))))
     return [*steps, ("weight", record.weights[row, head])]
-
-
-def _query_and_key(record: AttentionRecord, row: int, head: int) -> tuple[Tensor, Tensor]:
-    dtype = torch.promote_types(record.query.dtype, torch.float32)
-    return record.query[row, head].to(dtype), record.key[row, record.kv_heads[head]].to(dtype)
 
 
 def _position_scores(record: AttentionRecord, mechanism: ScoreAttention) -> Weights:
