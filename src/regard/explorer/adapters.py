@@ -48,18 +48,16 @@ class Adapter(Protocol):
         ...
 
 
-class EmptyTextError(UserError):
-    """A text has no characters."""
+def require_characters(*texts: str | None) -> None:
+    """Raise for a text that is empty."""
+    if "" in texts:
+        raise UserError("a text is empty; attention needs at least one token")
 
-    def __init__(self) -> None:
-        super().__init__("a text is empty; attention needs at least one token")
 
-
-class TextTooLongError(UserError):
-    """A text has more tokens than the model's context."""
-
-    def __init__(self, what: str, tokens: int, context_length: int) -> None:
-        super().__init__(
+def require_fit(tokens: int, context_length: int | None, what: str) -> None:
+    """Raise for a text with more tokens than the model's context."""
+    if context_length is not None and tokens > context_length:
+        raise UserError(
             f"{what} has {tokens} tokens, more than the model's context length of "
             f"{context_length}; shorten it"
         )

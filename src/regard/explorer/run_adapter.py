@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.decoding import generate
 from regard.errors import UserError
-from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
+from regard.explorer.adapters import MAX_GENERATED, require_characters, require_fit
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
@@ -106,15 +106,14 @@ class RunAdapter:
         return isinstance(self.run.model, SequenceToSequence)
 
     def _encode(self, text: str, second: str | None = None) -> ModelInputs:
-        if "" in (text, second):
-            raise EmptyTextError
+        require_characters(text, second)
         return (self._encode_pair if self._has_target else self._encode_text)(text, second)
 
     def _encode_text(self, text: str, second: str | None) -> ModelInputs:
         """One sequence, of one text or of two."""
         run = self.run
         ids, types = run.encode(text, second)
-        _require_fit(ids, run.recipe.model.context_length, "the text")
+        require_fit(len(ids), run.recipe.model.context_length, "the text")
         inputs = self._padded(ids)
         if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
             inputs.append(self._tensor(types))
@@ -125,7 +124,7 @@ class RunAdapter:
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
         source, _ = self.run.encode(text)
-        _require_fit(source, self.run.max_source_tokens, "the text")
+        require_fit(len(source), self.run.max_source_tokens, "the text")
         rows, lengths = self._padded(source)
         if second is None:
             (found,) = generate(
@@ -138,7 +137,7 @@ class RunAdapter:
             target = self._target(found.ids)
         else:
             target = self._target(self.run.tokenizer.encode(second))
-            _require_fit(target, context_length, "the second text")
+            require_fit(len(target), context_length, "the second text")
         return (rows, lengths, self._tensor(target)), source, target, None
 
     def _target(self, ids: Sequence[int]) -> list[int]:
@@ -191,8 +190,3 @@ def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
         cos, signed_sin = stack.rotary(places[None], torch.float32)
         rotation = (cos[0, 0], signed_sin[0, 0])
     return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)
-
-
-def _require_fit(ids: Sequence[int], context_length: int, what: str) -> None:
-    if len(ids) > context_length:
-        raise TextTooLongError(what, len(ids), context_length)
