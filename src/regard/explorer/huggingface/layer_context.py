@@ -8,8 +8,8 @@ queries. Biases on scores are part of a record. Other kinds of positions aren't 
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -80,17 +80,22 @@ def output_readers(model: nn.Module, records: list[AttentionRecord]) -> Iterator
     """Find the matrices that read the output of each record of the with block."""
     readers: dict[AttentionRecord, list[Tensor]] = {}
 
-    def hook(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
+    def hook(_: str, module: nn.Module, args: tuple[Any, ...], __: Any) -> None:
         matrix = _matrix(module)
         if records and args and matrix is not None and _reads(args[0], records[-1]):
             readers.setdefault(records[-1], []).append(matrix)
 
-    hooks = [module.register_forward_hook(hook) for module in model.modules()]
-    try:
+    with _hooked(model, hook):
         yield readers
-    finally:
-        for one in hooks:
-            one.remove()
+
+
+@contextmanager
+def _hooked(model: nn.Module, hook: Callable[..., None]) -> Iterator[None]:
+    """Call (path, module, inputs, output) after each module's forward pass in the with block."""
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.callback(module.register_forward_hook(partial(hook, name)).remove)
+        yield
 
 
 def projection(
@@ -170,20 +175,14 @@ def observed_positions(
                 seen.vectors[name] = rows
         elif "rotary" in type(module).__name__.lower() and isinstance(out, tuple):
             rotation = _rotation(*out)
-            if rotation and not any(_equal(rotation, other) for other in seen.rotations):
+            if rotation and not any(all(map(torch.equal, rotation, x)) for x in seen.rotations):
                 seen.rotations.append(rotation)
         elif seen.rotations and isinstance(out, Tensor):
             seen.outputs.append(out)
 
-    hooks = [
-        module.register_forward_hook(partial(hook, name)) for name, module in model.named_modules()
-    ]
-    try:
+    with _hooked(model, hook):
         yield seen
         seen.compare()
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def _consecutive(rows: Float[Tensor, "n d"], table: Float[Tensor, "most d"]) -> bool:
@@ -205,10 +204,6 @@ def _rotation(*parts: Any) -> Rotation | None:
         return None
     half = cos.shape[1] // 2
     return cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
-
-
-def _equal(one: Rotation, other: Rotation) -> bool:
-    return all(map(torch.equal, one, other))
 
 
 def _rotates(rotation: Rotation, x: Tensor, query: Float[Tensor, "1 heads n d"]) -> bool:
