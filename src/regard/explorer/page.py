@@ -10,6 +10,7 @@ from itertools import combinations, pairwise, product
 from string import Template
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
@@ -24,7 +25,7 @@ from regard.explorer.attention_maps import (
 )
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import score_steps
-from regard.explorer.token_comparison import TokenComparison, compare_tokens
+from regard.explorer.token_comparison import compare_tokens
 
 
 def page(data: dict[str, Any]) -> str:
@@ -248,16 +249,8 @@ def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]
         ):
             compared = compare_tokens(one, other, word)
             if compared is not None:
-                yield {"panels": [first, second], "kinds": [i, j]} | _comparison(compared)
-
-
-def _comparison(compared: TokenComparison) -> dict[str, Any]:
-    return {
-        "pairs": compared.pairs,
-        "cosines": _base64(_array(compared.cosines)),
-        "distances": _base64(_array(compared.distances)),
-        "vectors": [[_base64(_array(part)) for part in panel] for panel in compared.vectors],
-    }
+                numbers = msgspec.to_builtins(compared, enc_hook=lambda x: _base64(_array(x)))
+                yield {"panels": [first, second], "kinds": [i, j]} | numbers
 
 
 def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:
