@@ -7,6 +7,7 @@ the matrices of any number of heads, whose rows sum to 1, and return one number 
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
         Head(
             one.layer,
             one.head,
-            {name: _mean([text[place].scores[name] for text in texts]) for name in one.scores},
+            {name: fmean([text[place].scores[name] for text in texts]) for name in one.scores},
         )
         for place, one in enumerate(texts[0])
     ]
@@ -84,12 +85,12 @@ def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"
 
 def sink_share(heads: Sequence[Head]) -> float:
     """Return the share of heads that use the first token as a sink."""
-    return _mean([head.scores["sink"] > SINK for head in heads])
+    return fmean([head.scores["sink"] > SINK for head in heads])
 
 
 def mean_entropy(heads: Sequence[Head]) -> float:
     """Return the mean entropy of the heads, as a share of uniform attention's."""
-    return _mean([head.scores["entropy"] for head in heads])
+    return fmean([head.scores["entropy"] for head in heads])
 
 
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
@@ -235,7 +236,3 @@ def _scores_of(one: AttentionMap) -> list[Head]:
 def _is_punctuation(token: str) -> bool:
     text = "" if token in SEPARATORS else token.strip()
     return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
