@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.base import at_least_float32
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 
@@ -127,4 +128,4 @@ def _vectors(one: AttentionMap) -> list[Float[Tensor, "layers heads n width"]]:
         kv_heads = [record.kv_heads[head] for head in heads]
         parts.append((record.query[0, heads], record.key[0, kv_heads], record.value[0, kv_heads]))
     stacked = (torch.stack(layers) for layers in zip(*parts, strict=True))
-    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in stacked]
+    return [at_least_float32(x) for x in stacked]
