@@ -2,7 +2,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -24,7 +24,6 @@ from regard.attention.base import (
     State,
     StateShape,
     Support,
-    Values,
     Weights,
 )
 from regard.attention.cache import KeyValueCache
@@ -73,6 +72,11 @@ class BlockSparse(Softmax):
         mask = Mask(blocks=Blocks(self.block_size, allowed), window_size=self.reach)
         return mask & Mask.causal() if causal else mask
 
+    def restrict(self, mask: Mask | None, query: Queries) -> Mask:
+        """Return the mask of a call with the pattern."""
+        mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
+        return mask & self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
+
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
@@ -81,8 +85,7 @@ class BlockSparse(Softmax):
         causal = mask.alignment is not None
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
         if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
-            mask = mask & self.pattern(heads, n, causal=causal, device=device)
-            return super()._forward(query, key, value, mask, bias)
+            return super()._forward(query, key, value, self.restrict(mask, query), bias)
         mask = mask & Mask(window_size=self.reach)
         rows = self._rows(query, key, value, table, mask, bias)
         return torch.cat(list(rows), 2)[:, :, :n]
@@ -90,9 +93,7 @@ class BlockSparse(Softmax):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
-        pattern = self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
-        return super()._weights(query, key, mask & pattern, bias)
+        return super()._weights(query, key, self.restrict(mask, query), bias)
 
     def _init_state(self, shape: StateShape) -> State:
         blocks = -(-shape.capacity // self.block_size)
@@ -107,24 +108,21 @@ class BlockSparse(Softmax):
         return look(query, cache, positions, bias)
 
     def cost(self, shape: Shape) -> Cost:
+        cost = super().cost(shape)
+        if shape.mode != "step":
+            return cost
+        keys, width = self._pairs(shape) / shape.queries + 1, shape.d + shape.e
+        moved = shape.batch * shape.heads * keys * width * shape.dtype.itemsize
+        return replace(cost, bytes=round(moved))
+
+    def _pairs(self, shape: Shape) -> float:
         causal, blocks = shape.causal or shape.mode == "step", -(-shape.keys // self.block_size)
         table = self.table(shape.heads, blocks, causal=causal, device=torch.device("cpu"))
         looked_at = (table >= 0).sum(-1).double().expand(shape.heads, -1).clone()
         if not causal:
             looked_at[:, : self.full_rows] = blocks
         rows = looked_at[:, blocks - -(-shape.queries // self.block_size) :]
-        keys_a_query = float(rows.mean()) * self.block_size
-        width = shape.d + shape.e
-        products = 2 * shape.batch * shape.heads * shape.queries * keys_a_query * width
-        moved: float = shape.bytes_in_and_out
-        if shape.mode == "step":
-            moved = shape.batch * shape.heads * (keys_a_query + 1) * width * shape.dtype.itemsize
-        return Cost(
-            operations=round(products) * shape.passes,
-            bytes=round(moved),
-            parameters=0,
-            state_bytes=shape.cache_bytes,
-        )
+        return float(rows.mean()) * self.block_size * shape.queries
 
     def _rows(
         self,
@@ -136,58 +134,35 @@ class BlockSparse(Softmax):
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
         """The output of the padded tokens, computed for several blocks of queries at a time."""
-        n, blocks = query.shape[2], table.shape[1]
+        (heads, n), blocks, size = query.shape[1:3], table.shape[1], self.block_size
         row = torch.arange(len(query), device=query.device)[:, None, None, None]
         full = 0 if mask.alignment else min(self.full_rows, blocks)
         if full:
-            tokens = torch.arange(n, device=query.device)
-            first = slice(full * self.block_size)
+            tokens, first = torch.arange(n, device=query.device), slice(full * size)
             added = None if bias is None else PositionedBias(bias, tokens[first], tokens)
             seen = mask.between(row, tokens[first, None], tokens[None, None, None])
             yield self._attend(query[:, :, first], key, value, seen, added)
-        more = blocks * self.block_size - n
+        more, row = blocks * size - n, row[..., None]
         # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
         query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
-        tokens = torch.arange(n + more, device=query.device)
-        step = max(_SEGMENT // self.block_size, 1)
-
-        def allowed(now: Tensor, at: Tensor) -> Tensor:
-            return mask.between(row[..., None], now[None], at[None]) & (at < n)
-
-        for start in range(full, blocks, step):
-            rows = slice(start * self.block_size, (start + step) * self.block_size)
-            looked_at = table[:, start : start + step]
-            yield self._gathered(
-                query[:, :, rows], key, value, tokens[rows], looked_at, allowed, bias
-            )
-
-    def _gathered(
-        self,
-        query: Float[Tensor, "batch heads rows d"],
-        key: Keys,
-        value: Values,
-        positions: Int[Tensor, " rows"],
-        looked_at: Int[Tensor, "#heads blocks slots"],
-        allowed: Callable[[Tensor, Tensor], Tensor],
-        bias: Bias | None,
-    ) -> Float[Tensor, "batch heads rows e"]:
-        """Blocks of queries against the blocks of keys that they look at, gathered."""
-        heads, blocks = query.shape[1], looked_at.shape[1]
-        at = self._tokens(looked_at)[:, :, None]  # heads, blocks, 1, keys
-        now = positions.unflatten(0, (blocks, -1))[None, :, :, None]
-        pairs = allowed(now, at)
+        query = query.unflatten(2, (blocks, size))
+        now = torch.arange(n + more, device=query.device).view(1, blocks, size, 1)
         head = torch.arange(heads, device=query.device)[:, None, None, None]
-        added = _added(bias, head, now, at, query.dtype)
-        out = masked(
-            query.unflatten(2, (blocks, -1)).flatten(1, 2),
-            _gather_blocks(key, looked_at, heads, self.block_size),
-            _gather_blocks(value, looked_at, heads, self.block_size),
-            pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
-            None if added is None else added.flatten(0, 1),
-            scale=self.scale(query.shape[-1]),
-        )
-        joined: Tensor = out.unflatten(1, (heads, blocks)).flatten(2, 3)
-        return joined
+        step = max(_SEGMENT // size, 1)
+        for start in range(full, blocks, step):
+            part = slice(start, start + step)
+            at = self._tokens(table[:, part])[:, :, None]  # heads, blocks, 1, keys
+            pairs = mask.between(row, now[None, :, part], at[None]) & (at < n)
+            numbers = _added(bias, head, now[:, part], at, query.dtype)
+            out = masked(
+                query[:, :, part].flatten(1, 2),
+                _gather_blocks(key, table[:, part], heads, size),
+                _gather_blocks(value, table[:, part], heads, size),
+                pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
+                None if numbers is None else numbers.flatten(0, 1),
+                scale=self.scale(query.shape[-1]),
+            )
+            yield out.unflatten(1, (heads, -1)).flatten(2, 3)
 
     def _tokens(self, blocks: Int[Tensor, "*n slots"]) -> Int[Tensor, "*n keys"]:
         """The positions of all tokens of blocks, negative for −1."""
@@ -211,15 +186,14 @@ class BlockSparse(Softmax):
         now = positions[:, :, None]
         row = torch.arange(len(query), device=query.device)[:, None, None]
         allowed = self._near.between(row, now, at)
-        head = torch.arange(heads, device=query.device)[:, None] // (heads // state.keys.shape[1])
-        seen = at.clamp(0, slots)
-        every = torch.arange(heads, device=query.device)[:, None, None]
+        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
+        kv_head = head[..., 0] // (heads // state.keys.shape[1])
         return masked(
             query,
-            state.keys[row, head, seen].to(query.dtype),
-            state.values[row, head, seen].to(query.dtype),
+            state.keys[row, kv_head, seen].to(query.dtype),
+            state.values[row, kv_head, seen].to(query.dtype),
             allowed[:, :, None],
-            _added(bias, every, now[..., None], at[:, :, None], query.dtype),
+            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
             scale=self.scale(query.shape[-1]),
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import gcd
 from operator import and_
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -128,16 +128,9 @@ class Mask:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Mask":
         """The mask with each tensor that has rows changed."""
-
-        def changed(x: Tensor | None) -> Tensor | None:
-            return None if x is None else change(x)
-
-        return replace(
-            self,
-            key_lengths=changed(self.key_lengths),
-            document_ids=changed(self.document_ids),
-            allowed=changed(self.allowed),
-        )
+        by_row = {name: getattr(self, name) for name in ("key_lengths", "document_ids", "allowed")}
+        changed: dict[str, Any] = {k: change(x) for k, x in by_row.items() if x is not None}
+        return replace(self, **changed)
 
     def shift(self, queries: int, keys: int) -> int:
         """Return the position of the first query among the keys."""
@@ -168,8 +161,8 @@ class Mask:
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
         """The mask as a tensor, True where a query may look at a key; small where it can be."""
         self.require_fit(queries, keys)
-        by_row = [x for x in (self.key_lengths, self.document_ids) if x is not None]
-        row = torch.arange(max(map(len, by_row), default=1), device=device)[:, None, None, None]
+        rows = [len(x) for x in (self.key_lengths, self.document_ids) if x is not None]
+        row = torch.arange(max([1, *rows]), device=device)[:, None, None, None]
         query = self.query_positions(queries, keys, device)[:, None]
         key = torch.arange(keys, device=device)[None, None, None]
         parts = [self.between(row, query, key)]
