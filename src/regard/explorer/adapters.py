@@ -19,33 +19,26 @@ class Adapter(Protocol):
     @property
     def name(self) -> str:
         """Name on pages."""
-        ...
 
     @property
     def max_tokens(self) -> int | None:
         """Longest text, without the special tokens around each; None if there is no limit."""
-        ...
 
     @property
     def regular_token_ids(self) -> Sequence[int]:
         """Ids of all tokens except the special ones."""
-        ...
 
     def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
         """Return the attention of all layers to one text or two."""
-        ...
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one."""
-        ...
 
     def gradients(self, text: str) -> Sequence[Gradient]:
         """Return ∂L/∂A of the loss of a text for each layer of the first stack."""
-        ...
 
     def untrained(self) -> "Adapter":
         """Return the same model before its training."""
-        ...
 
 
 def require_characters(*texts: str | None) -> None:

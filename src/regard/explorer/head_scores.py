@@ -66,12 +66,12 @@ def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
         raise ValueError("head scores need at least one text")
     texts = [_scores_of(one) for one in maps]
     return [
-        Head(
-            one.layer,
-            one.head,
-            {name: fmean([text[place].scores[name] for text in texts]) for name in one.scores},
+        head._replace(
+            scores={
+                name: fmean(one.scores[name] for one in (head, *others)) for name in head.scores
+            }
         )
-        for place, one in enumerate(texts[0])
+        for head, *others in zip(*texts, strict=True)
     ]
 
 

@@ -55,7 +55,6 @@ class ScaledSoftmax(Softmax):
         self.factor = factor
 
     def scale(self, d: int) -> float:
-        del d
         return self.factor
 
 

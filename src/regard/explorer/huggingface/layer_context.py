@@ -55,10 +55,11 @@ def huggingface_maps(
         observed_positions(model, records) as positions,
     ):
         model(**inputs)
+    matrices = {record: found[0] for record, found in readers.items() if len(found) == 1}
     maps = []
     for one in gather_maps(records, source, target, second, kind_of):
         found = [layer.record for layer in one.layers]
-        layers = [replace(x, projection=projection(readers, x.record)) for x in one.layers]
+        layers = [replace(x, projection=matrices.get(x.record)) for x in one.layers]
         tables = [path for path in positions.vectors if kind_of(path, bool(target)) == one.name]
         info = positions.info(found, tables)
         maps.append(replace(one, layers=tuple(layers), position_info=info))
@@ -96,14 +97,6 @@ def _hooked(model: nn.Module, hook: Callable[..., None]) -> Iterator[None]:
         for name, module in model.named_modules():
             hooks.callback(module.register_forward_hook(partial(hook, name)).remove)
         yield
-
-
-def projection(
-    readers: Readers, record: AttentionRecord
-) -> Float[Tensor, "d_model heads_e"] | None:
-    """Return the only matrix that read the output of a layer's heads, if there is one."""
-    found = readers.get(record, [])
-    return found[0] if len(found) == 1 else None
 
 
 def _matrix(module: nn.Module) -> Tensor | None:
