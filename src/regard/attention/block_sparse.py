@@ -104,8 +104,35 @@ class BlockSparse(Softmax):
         self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
     ) -> Tensor:
         assert not isinstance(bias, RelativeVectors)
-        look = self._one if query.shape[2] == 1 else self._many
-        return look(query, cache, positions, bias)
+        if query.shape[2] != 1:
+            return super()._attend_cache(query, cache, positions, bias)
+        # The blocks that the new token of each row looks at, gathered.
+        heads, slots = query.shape[1], cache.keys.shape[2] - 1
+        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
+        own = cache.inside(positions)[:, 0] // self.block_size
+        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
+        at = self._tokens(looked_at).expand(-1, heads, -1)
+        now = positions[:, :, None]
+        row = torch.arange(len(query), device=query.device)[:, None, None]
+        allowed = self._near.between(row, now, at)
+        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
+        kv_head = head[..., 0] // (heads // cache.keys.shape[1])
+        return masked(
+            query,
+            cache.keys[row, kv_head, seen].to(query.dtype),
+            cache.values[row, kv_head, seen].to(query.dtype),
+            allowed[:, :, None],
+            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
+            scale=self.scale(query.shape[-1]),
+        )
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        size, blocks = self.block_size, -(-len(slots) // self.block_size)
+        table = self.table(heads, blocks, causal=True, device=slots.device)
+        rows = (positions // size).clamp(max=blocks - 1)
+        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // size]
+        row = torch.arange(len(positions), device=slots.device)[:, None, None, None]
+        return allowed & self._near.between(row, positions[:, None, :, None], slots)
 
     def cost(self, shape: Shape) -> Cost:
         cost = super().cost(shape)
@@ -173,44 +200,6 @@ class BlockSparse(Softmax):
     def _near(self) -> Mask:
         """The keys at or before the query, and not too far."""
         return Mask(alignment="start", window_size=self.reach)
-
-    def _one(
-        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
-    ) -> Tensor:
-        """One new token a row against the blocks that it looks at."""
-        heads, slots = query.shape[1], state.keys.shape[2] - 1
-        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
-        own = state.inside(positions)[:, 0] // self.block_size
-        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
-        at = self._tokens(looked_at).expand(-1, heads, -1)
-        now = positions[:, :, None]
-        row = torch.arange(len(query), device=query.device)[:, None, None]
-        allowed = self._near.between(row, now, at)
-        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
-        kv_head = head[..., 0] // (heads // state.keys.shape[1])
-        return masked(
-            query,
-            state.keys[row, kv_head, seen].to(query.dtype),
-            state.values[row, kv_head, seen].to(query.dtype),
-            allowed[:, :, None],
-            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
-            scale=self.scale(query.shape[-1]),
-        )
-
-    def _many(
-        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
-    ) -> Tensor:
-        """Several new tokens a row against all keys, of which most are hidden."""
-        keys, values = (x.to(query.dtype) for x in state.filled())
-        slots, now = torch.arange(keys.shape[2], device=keys.device), state.inside(positions)
-        blocks = -(-len(slots) // self.block_size)
-        table = self.table(query.shape[1], blocks, causal=True, device=keys.device)
-        rows = (positions // self.block_size).clamp(max=blocks - 1)
-        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // self.block_size]
-        row = torch.arange(len(query), device=keys.device)[:, None, None, None]
-        allowed = allowed & self._near.between(row, now[:, None, :, None], slots)
-        added = None if bias is None else PositionedBias(bias, now, slots)
-        return self._attend(query, keys, values, allowed, added)
 
 
 class BigBird(BlockSparse):

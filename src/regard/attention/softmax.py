@@ -116,9 +116,13 @@ class ScoreAttention(Attention):
         keys, values = (x.to(query.dtype) for x in cache.filled())
         slots = torch.arange(keys.shape[2], device=keys.device)
         sees_all = query.shape[2] == 1 and cache.is_even
-        seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
+        seen = None if sees_all else self._sees(query.shape[1], positions, slots)
         added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         return self._attend(query, keys, values, seen, added)
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        """Which slots of a cache each new token looks at: (batch, heads or 1, new, slots)."""
+        return (slots <= positions[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
         return Memory(key, value, lengths)
