@@ -44,13 +44,10 @@ class ContractViolation(Exception):
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A mechanism under test, on a device and in a precision."""
+class Subject(Cases):
+    """A mechanism under test, on a device and in a precision, with its cases."""
 
-    mechanism: Mechanism
     attend: Attention
-    dtype: torch.dtype
-    device: torch.device
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
         """Raise if a difference is larger than rounding explains."""
@@ -77,18 +74,17 @@ def check(
     backend: str = "aot_eager",
 ) -> Iterator[Outcome]:
     """Run all checks, one after the other; `backend` is the compiler's."""
-    attend = mechanism.example().to(device or torch.device("cpu")).eval()
-    subject = Subject(mechanism, attend, dtype, device or torch.device("cpu"))
-    cases = Cases(mechanism, dtype, subject.device)
-    for case in cases.supported():
+    device = device or torch.device("cpu")
+    subject = Subject(mechanism, dtype, device, mechanism.example().to(device).eval())
+    for case in subject.supported():
         for name, (run, applies) in _CHECKS.items():
             if applies(subject, case):
                 yield _outcome(name, run, subject, case)
-    plain, refuses = cases.plain(), "unsupported features raise"
-    for case in cases.unsupported():
+    plain, refuses = subject.plain(), "unsupported features raise"
+    for case in subject.unsupported():
         yield _outcome(refuses, partial(_refused, attempt=_run), subject, case)
     for ability, attempt in _ATTEMPTS.items():
-        if not attend.supports.has(ability):
+        if not subject.attend.supports.has(ability):
             case = replace(plain, name=ability)
             yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
     compiled = partial(_compiled, backend=backend)
