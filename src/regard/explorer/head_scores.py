@@ -64,22 +64,21 @@ def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
     """
     if not maps:
         raise ValueError("head scores need at least one text")
-    texts = [_scores_of(one) for one in maps]
-    return [
-        head._replace(
-            scores={
-                name: fmean(one.scores[name] for one in (head, *others)) for name in head.scores
-            }
-        )
-        for head, *others in zip(*texts, strict=True)
-    ]
+    return [_mean_of(same) for same in zip(*map(_scores_of, maps), strict=True)]
+
+
+def _mean_of(same: Sequence[Head]) -> Head:
+    """One head with the means of its scores on several texts."""
+    head = same[0]
+    means = {name: fmean(one.scores[name] for one in same) for name in head.scores}
+    return head._replace(scores=means)
 
 
 def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"]]) -> list[Head]:
     """Return the heads with further scores, given in the same order."""
     return [
-        Head(one.layer, one.head, one.scores | {name: float(of[i]) for name, of in more.items()})
-        for i, one in enumerate(heads)
+        head._replace(scores=head.scores | {name: float(of[i]) for name, of in more.items()})
+        for i, head in enumerate(heads)
     ]
 
 
