@@ -226,7 +226,7 @@ class KernelAttention(Attention):
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
         queries, keys = query.shape[2], key.shape[2]
-        before = keys - queries if mask.alignment == "end" else 0
+        before = mask.shift(queries, keys)
         first = slice(0, max(before, 0))
         carry = self._absorb(key[:, :, first], value[:, :, first], hidden[:, first])
         # Query i stands at key before + i: keys before that are in the carry, missing ones hidden.
