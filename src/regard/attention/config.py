@@ -6,7 +6,8 @@ A built-in mechanism is a line of `BUILT_IN`. Imports neither torch nor any mech
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
@@ -364,22 +365,26 @@ def config_type(kind: str) -> type[Config]:
     path, _, name = kind.rpartition(":")
     if path.endswith(".py"):
         return _config_of(kind, custom.load(path, name))
-    entries = _entries()
-    if kind not in entries:
-        raise UserError(
-            f"{kind}: no such mechanism; {alternatives(kind, [*entries, 'FILE.py:CLASS'])}"
-        )
     try:
-        found = entries[kind].load()
+        found = _built_in(kind) if kind in BUILT_IN else _installed(kind)
+    except UserError:
+        raise
     except Exception as error:  # whatever the module of a package does
         raise UserError(f"{kind}: can't be loaded: {type(error).__name__}: {error}") from error
     return _config_of(kind, found)
 
 
-def _entries() -> dict[str, EntryPoint]:
-    """The built-in mechanisms, and those of installed packages under other names."""
-    built_in = {kind: EntryPoint(kind, path, GROUP) for kind, path in BUILT_IN.items()}
-    return built_in | {entry.name: entry for entry in entry_points(group=GROUP)} | built_in
+def _built_in(kind: str) -> Any:
+    module, _, name = BUILT_IN[kind].partition(":")
+    return getattr(import_module(module), name)
+
+
+def _installed(kind: str) -> Any:
+    for entry in entry_points(group=GROUP):
+        if entry.name == kind:
+            return entry.load()
+    known = alternatives(kind, [*known_kinds(), "FILE.py:CLASS"])
+    raise UserError(f"{kind}: no such mechanism; {known}")
 
 
 @cache
@@ -410,4 +415,4 @@ def _is_mechanism(found: Any) -> bool:
 
 def known_kinds() -> list[str]:
     """Return the kinds of the built-in mechanisms, and of those of installed packages."""
-    return list(_entries())
+    return [*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))]
