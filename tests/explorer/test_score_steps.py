@@ -19,7 +19,7 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
-from regard.attention.contract_cases import HEADS, D, supported
+from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.registry import Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
@@ -90,7 +90,7 @@ def seen(
 ) -> Iterator[AttentionRecord]:
     """What a mechanism does under every mask that it honors, with shared keys and without."""
     attend = mechanism.example().double().eval()
-    for case in supported(mechanism, torch.float64, CPU):
+    for case in Cases(mechanism, torch.float64, CPU).supported():
         if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
             continue
         given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
@@ -148,7 +148,7 @@ def applied(name: str, scores: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
     attend = find(name).example().double().eval()
-    for case in supported(find(name), torch.float64, CPU):
+    for case in Cases(find(name), torch.float64, CPU).supported():
         given = {"mask": case.mask, "bias": case.bias}
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             out = attend(case.query, case.key, case.value, **given)
