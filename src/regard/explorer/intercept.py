@@ -117,17 +117,20 @@ def score_steps(
             added = record.added.scores(query * scale)
             scores = scores + added.expand(record.weights.shape)[row, head]
             steps.append(("+ position", scores))
-        hidden = ~_allowed(record)[row, head]
-        if hidden.any():
+        allowed = _allowed(record)
+        if allowed is not None and not allowed[row, head].all():
+            hidden = ~allowed[row, head]
             steps.append(("masked", scores.masked_fill(hidden, float("-inf"))))
     return [*steps, ("weight", record.weights[row, head])]
 
 
-def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"]:
-    """The keys that each query may attend to."""
-    query, mask = record.query, record.mask or Mask()
+def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"] | None:
+    """The keys that each query may attend to; None without a mask."""
+    query, mask = record.query, record.mask
     if isinstance(record.mechanism, BlockSparse):
-        mask = record.mechanism.restrict(mask, query)
+        mask = record.mechanism.restrict(mask or Mask(), query)
+    if mask is None:
+        return None
     allowed = mask.to_dense(query.shape[2], record.key.shape[2], query.device)
     return allowed.expand(record.weights.shape)
 
