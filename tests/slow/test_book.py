@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from browser import driven, watched
+from browser import axe, driven, violations, watched
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
 
@@ -76,6 +76,24 @@ def test_no_question_is_wider_than_the_window(
             }"""
         )
         assert wide == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_question(folder: Path, scheme: Literal["light", "dark"]) -> None:
+    """With everything unfolded, page by page; the heads inside a frame are tested elsewhere."""
+    with driven() as browser, watched(browser, folder / "index.html", scheme=scheme) as tab:
+        tab.evaluate(axe())
+        tab.evaluate(
+            "document.querySelectorAll('details:not(.explorer-view)').forEach((d) => d.open = true)"
+        )
+        pages = tab.evaluate("[...document.querySelectorAll('.page')].map((page) => page.id)")
+        assert {f"{part.course}-{part.number}" for part in all_parts()} < set(pages)
+        found: dict[str, list[str]] = {}
+        for page in pages:
+            tab.evaluate(f"location.hash = '{page}'")
+            tab.wait_for_function("id => document.getElementById(id).checkVisibility()", arg=page)
+            found[page] = violations(tab, page)
+        assert {page: several for page, several in found.items() if several} == {}
 
 
 def test_slides_fit_a_projector(folder: Path) -> None:
