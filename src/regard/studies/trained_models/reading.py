@@ -1,4 +1,4 @@
-"""A small sentence encoder trained by masked tokens, and the attention of its heads."""
+"""A small encoder and decoder of sentences, and the attention of the encoder's heads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +50,18 @@ def plan_reader(steps: int, seed: int) -> Plan:
     texts = labeled_texts(seed, "training", TEXTS)
     corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
     return plan_pretraining(corpus, Path("unused"), reader_recipe(steps, seed))
+
+
+def plan_decoder(steps: int, seed: int) -> Plan:
+    """Return the plan to train a decoder of the same size on the same texts."""
+    texts = labeled_texts(seed, "training", TEXTS)
+    corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
+    settings = [
+        *("tokenizer.kind=words", "data.validation=0", "template.document={document}"),
+        *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
+        *("model.context_length=32", f"pretraining.steps={steps}", f"seed={seed}"),
+    ]
+    return plan_pretraining(corpus, Path("unused"), override(RECIPES["default"], settings))
 
 
 def trained_reader(steps: int, seed: int) -> Run:
