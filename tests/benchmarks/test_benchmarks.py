@@ -89,6 +89,7 @@ def test_every_contestant_runs(contestant: Any) -> None:
     assert all(gradient.isfinite().all() for gradient in work.training())
 
 
+@pytest.mark.slow
 def test_attention_measures_draws_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

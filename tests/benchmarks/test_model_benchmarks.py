@@ -219,6 +219,7 @@ def test_questions_are_some_thirty_characters_long() -> None:
     assert 25 < sum(len(question.text) for question in questions) / len(questions) < 35
 
 
+@pytest.mark.slow
 def test_other_families_measure_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     families = decoding_families
     monkeypatch.setattr(families, "SIZE", TINY)

@@ -13,7 +13,7 @@ from tiny_book import PARTS, tiny_book, tiny_results
 
 from regard.book.contents import arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
-from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.one_query import averaging
 
 
 class Page(HTMLParser):

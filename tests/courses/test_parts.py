@@ -14,7 +14,7 @@ from regard.cli.main import regard
 from regard.courses import Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
-from regard.studies.registry import all_studies, find_study
+from regard.studies.registry import find_study
 
 ROOT = Path(__file__).parents[2]
 PARTS = all_parts()
@@ -78,12 +78,6 @@ def test_studies_have_the_measurements_that_are_named(name: str) -> None:
 @pytest.mark.parametrize("name", by("figure"))
 def test_figures_are_those_of_studies(name: str) -> None:
     find_study(name)
-
-
-def test_studies_and_parts_name_each_other() -> None:
-    by_parts = {(study, part.place) for part in PARTS for study in part.studies}
-    by_studies = {(study.name, place) for study in all_studies() for place in study.asked}
-    assert by_parts == by_studies
 
 
 def test_derivations_exist() -> None:

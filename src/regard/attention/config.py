@@ -365,12 +365,10 @@ def config_type(kind: str) -> type[Config]:
     path, _, name = kind.rpartition(":")
     if path.endswith(".py"):
         return _config_of(kind, custom.load(path, name))
-    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if kind not in BUILT_IN and kind not in entries:
-        known = alternatives(kind, [*known_kinds(), "FILE.py:CLASS"])
-        raise UserError(f"{kind}: no such mechanism; {known}")
     try:
-        found = _built_in(kind) if kind in BUILT_IN else entries[kind].load()
+        found = _built_in(kind) if kind in BUILT_IN else _installed(kind)
+    except UserError:
+        raise
     except Exception as error:  # whatever the module of a package does
         raise UserError(f"{kind}: can't be loaded: {type(error).__name__}: {error}") from error
     return _config_of(kind, found)
@@ -379,6 +377,14 @@ def config_type(kind: str) -> type[Config]:
 def _built_in(kind: str) -> Any:
     module, _, name = BUILT_IN[kind].partition(":")
     return getattr(import_module(module), name)
+
+
+def _installed(kind: str) -> Any:
+    for entry in entry_points(group=GROUP):
+        if entry.name == kind:
+            return entry.load()
+    known = alternatives(kind, [*known_kinds(), "FILE.py:CLASS"])
+    raise UserError(f"{kind}: no such mechanism; {known}")
 
 
 @cache

@@ -139,15 +139,15 @@ def _print(finding: "Finding") -> None:
     from regard.courses import COURSES
 
     console = Console(highlight=False)
-    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.claim, sep="\n")
-    console.print(f"\n    {finding.formula}\n", markup=False)
+    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.study.claim, sep="\n")
+    console.print(f"\n    {finding.study.formula}\n", markup=False)
     console.print(_measurements(finding))
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)
         for row in finding.table.rows:
             more.add_row(*row)
         console.print("", more, sep="\n")
-    console.print("", finding.explanation, sep="\n", markup=False)
+    console.print("", finding.study.explanation, sep="\n", markup=False)
     for correction in finding.study.corrections:
         console.print(
             f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",

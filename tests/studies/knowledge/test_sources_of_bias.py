@@ -39,7 +39,12 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    ["people=120", "people=600", "correlation=0.3", "correlation=0", "seed=3"],
+    [
+        "people=120",
+        "correlation=0.3",
+        "seed=3",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("people=600", "correlation=0")),
+    ],
 )
 def test_any_world_is_measured(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,14 +1,21 @@
 """The study `word-order`."""
 
+import pytest
+
 from regard.studies.finding import Verdict
 from regard.studies.positions.word_order import sentences, word_order
 
 
 def test_the_verdict() -> None:
     assert word_order().verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_the_verdict_with_rotary_positions() -> None:
     assert word_order(positions="rotary").verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_the_premises() -> None:
     assert word_order(positions="none").verdict is Verdict.FAILS
     assert word_order(positions="alibi").verdict is Verdict.FAILS

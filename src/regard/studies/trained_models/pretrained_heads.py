@@ -49,12 +49,6 @@ class Reading:
 
 
 @study(
-    asked=[
-        "eecs182-hw8 2.b.i",
-        "eecs182-hw8 2.b.iv",
-        "eecs182-hw8 2.c.i",
-        "eecs182-hw8 2.c.ii",
-    ],
     question="Which patterns do the heads of a pretrained BERT have, and which of them survive "
     "another order of the words?",
     claim="A head attends to the previous token and another to the next, in any order of the "

@@ -53,7 +53,6 @@ class Found:
 
 
 @study(
-    asked=["eecs182-hw8 2.a.i", "eecs182-hw8 2.a.ii"],
     question="What does a decoder attend to in a short sentence, across another noun, and before a "
     "pronoun?",
     claim="It attends to what predicts the next word. Before the verb a head attends to the "

@@ -35,7 +35,6 @@ Cosines = Mapping[str, Float[Tensor, " layers"]]
 
 
 @study(
-    asked=["eecs182-hw8 2.b.iii"],
     question="Does a pretrained BERT represent a word differently in sentences of the same form "
     "and different meaning?",
     claim="Yes, from the second layer on: queries, keys and values of the word are more alike in "
