@@ -1,5 +1,6 @@
 """Every part of the five courses: complete, and shown by what exists."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -94,6 +95,15 @@ def test_pages_and_their_sections_exist(page: str) -> None:
 def slug(title: str) -> str:
     """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
+    """practical-4 4.b quotes the AUROC of two signals, for each of three seeds."""
+    (shown,) = (s for part, s in SHOWN if part.place == "practical-4 4.b" and "AUROC 0" in s.text)
+    experiment = json.loads((ROOT / "docs/figures/birthplaces-modern.json").read_text("utf-8"))
+    aurocs = [score["auroc"] for score in experiment["scores"] if score["arm"] == "pretrained"]
+    expected = [f"{of[signal]:.2f}" for signal in ("probability", "familiarity") for of in aurocs]
+    assert re.findall(r"0\.\d+", shown.text) == expected
 
 
 @pytest.mark.parametrize(

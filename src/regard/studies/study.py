@@ -62,7 +62,8 @@ class Study(Generic[P]):
     """In TeX, without dollar signs."""
     corrections: tuple[Correction, ...]
     trains: bool
-    """Whether the study trains models, which takes minutes the first time."""
+    """Whether it works on trained models: its own, which takes minutes the first time, or one that
+    has to be installed. The book shows its stored result."""
     function: Callable[P, Evidence]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding:

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.studies.finding import Evidence, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
-from regard.studies.study import study
+from regard.studies.study import Correction, study
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -39,6 +39,22 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
     formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
     r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
     r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",
+    corrections=[
+        Correction(
+            course="jhu-hw5",
+            says="∂J_t/∂o_t is to be written in terms of y and ŷ; what the entries of y_t sum to "
+            "is not stated (2.2.1).",
+            right="It is ŷ_t − y_t only if they sum to 1, as those of a one-hot label do. "
+            "Otherwise it is (Σy_t)·ŷ_t − y_t.",
+        ),
+        Correction(
+            course="jhu-hw5",
+            says="∂J_t/∂W_hh is a sum over the states before each use of W_hh, and the first of "
+            "them, h₀, is not defined (2.2.3).",
+            right="The use at step 1 adds g_h1 h0ᵀ. It is 0 only if h₀ = 0, which has to be "
+            "stated; otherwise the sum begins at i = 1.",
+        ),
+    ],
 )
 def backpropagation_through_time(
     w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
@@ -54,7 +70,7 @@ def backpropagation_through_time(
 
     W_hh is one matrix that is used at each step. Its gradient is a sum over all uses: the gradient
     of the state that was made, times the state that it was made from. The first use adds nothing,
-    for h₀ = 0.
+    for h₀ = 0; begun with another h₀, it adds a term.
 
     Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
     (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
@@ -62,14 +78,18 @@ def backpropagation_through_time(
     hx = _matrix("w_hx", w_hx)
     d, d_in = hx.shape
     yh = _matrix("w_yh", w_yh, width=d)
-    network = Network(hx, _matrix("w_hh", w_hh, d, d), yh, _ACTIVATIONS[activation])
+    w_hh_matrix = _matrix("w_hh", w_hh, d, d)
+    network = Network(hx, w_hh_matrix, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
     inputs = _matrix("x", x, width=d_in)
     labels = _matrix("y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     differences = by_differences(network, inputs, labels)
     return Evidence(
-        numbers=_compared(formula, measured, differences),
+        numbers=(
+            *_compared(formula, measured, differences),
+            *_assumed(network, inputs, labels),
+        ),
         figure=computation_graph(len(inputs), d_in, d, len(yh)),
         table=_written(formula),
     )
@@ -83,10 +103,11 @@ class Network:
     w_hh: Float[Tensor, "d d"]
     w_yh: Float[Tensor, "out d"]
     activation: Callable[[Tensor], Tensor]
+    h_0: Float[Tensor, " d"]
 
     def states(self, x: Float[Tensor, "steps d_in"]) -> list[Float[Tensor, " d"]]:
-        """h₀ = 0, h₁, …, each made from the one before."""
-        states = [self.w_hh.new_zeros(len(self.w_hh))]
+        """h₀, h₁, …, each made from the one before."""
+        states = [self.h_0]
         for row in x:
             states.append(self.activation(self.w_hh @ states[-1] + self.w_hx @ row))
         return states
@@ -177,6 +198,32 @@ def _compared(
         far("∂J_t/∂W_hh: formula and autograd", formula.weights, measured.weights, 1e-12),
         far("∂J/∂W_hh: formula and autograd", whole, measured.weights.sum(0), 1e-12),
         far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5),
+    )
+
+
+def _assumed(
+    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
+) -> tuple[Measurement, ...]:
+    """Errors of the formulas if labels sum to 2, and if h₀ isn't 0, against their predictions."""
+    doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
+    probabilities = by_formula(network, x, y).outputs + y
+    begun = replace(network, h_0=torch.ones_like(network.h_0))
+    formula = by_formula(begun, x, y)
+    first = torch.outer(formula.states[:, 0].sum(0), begun.h_0)
+    without = by_autograd(begun, x, y).weights.sum(0) - (formula.weights.sum(0) - first)
+    return (
+        equal(
+            "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest",
+            doubled.abs().max(),
+            probabilities.abs().max(),
+            within=1e-12,
+        ),
+        equal(
+            "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest",
+            without.abs().max(),
+            first.abs().max(),
+            within=1e-12 * max(1.0, float(formula.weights.abs().max())),
+        ),
     )
 
 

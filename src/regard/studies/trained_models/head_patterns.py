@@ -14,12 +14,11 @@ from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
     Steps,
+    plan_decoder,
     plan_reader,
-    plan_texts,
     trained_reader,
 )
 from regard.studies.trained_models.sentences import labeled_texts
-from regard.training.plan import Plan
 
 MEASURED = 60
 """New texts on which heads are scored."""
@@ -79,11 +78,11 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
     """
     texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
     after = {
-        "decoder": score(cached_run(_plan_decoder(steps, seed)), texts),
+        "decoder": score(cached_run(plan_decoder(max(steps // 4, 1), seed)), texts),
         "encoder": score(trained_reader(steps, seed), texts),
     }
     before = {
-        "decoder": score(_plan_decoder(1, seed).run, texts),
+        "decoder": score(plan_decoder(1, seed).run, texts),
         "encoder": score(plan_reader(1, seed).run, texts),
     }
     return Evidence(
@@ -109,11 +108,6 @@ def score(run: Run, texts: Sequence[str]) -> Scored:
     run.model.eval()
     adapter = adapter_of(run)
     return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
-
-
-def _plan_decoder(steps: int, seed: int) -> Plan:
-    """Return the plan to train a decoder on the encoder's texts."""
-    return plan_texts("default", seed, [f"pretraining.steps={max(steps // 4, 1)}"])
 
 
 def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> list[Measurement]:

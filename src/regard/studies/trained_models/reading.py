@@ -1,4 +1,4 @@
-"""A small sentence encoder trained by masked tokens, and the attention of its heads."""
+"""A small encoder and decoder of sentences, and the attention of the encoder's heads."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -42,6 +42,11 @@ def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
     )
     corpus = [text.text for text in labeled_texts(seed, "training", TEXTS)]
     return plan_pretraining(corpus, "unused", recipe, [*small, *settings])
+
+
+def plan_decoder(steps: int, seed: int) -> Plan:
+    """Return the plan to train a decoder of the same size on the same texts."""
+    return plan_texts("default", seed, [f"pretraining.steps={steps}"])
 
 
 def trained_reader(steps: int, seed: int) -> Run:
