@@ -128,6 +128,6 @@ def test_what_cannot_be_imported_is_refused_in_one_line(
     own = Path(shutil.copytree(models / "gpt2", folder / "own"))
     refused(regard("import-hf", "nowhere", "--out", "new"), "nowhere", "no config.json")
     refused(regard("import-hf", own, "--out", "own"), "own: exists")
-    edit(own / "config.json", model_type="llama")
-    refused(regard("import-hf", own, "--out", "new"), "config.json", "llama")
+    edit(own / "config.json", model_type="opt")
+    refused(regard("import-hf", own, "--out", "new"), "config.json", "opt")
     refused(regard("import-hf", models / "gpt2", "--out", "text.txt/new"), "text.txt")

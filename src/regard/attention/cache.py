@@ -19,6 +19,8 @@ class KeyValueCache:
     shortest: int
     longest: int
     """Of the lengths; bounds of them in compiled code, which can't ask."""
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -26,7 +28,7 @@ class KeyValueCache:
         rows, slots = (shape.batch, shape.kv_heads), shape.capacity + 1
         keys = torch.zeros(*rows, slots, shape.d, device=shape.device, dtype=shape.dtype)
         values = torch.zeros(*rows, slots, shape.e, device=shape.device, dtype=shape.dtype)
-        return KeyValueCache.of(keys, values, 0)
+        return replace(KeyValueCache.of(keys, values, 0), window_size=shape.window_size)
 
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
@@ -43,9 +45,9 @@ class KeyValueCache:
         span = (self.shortest, self.longest) if self.is_even else self._span(length)
         if len(rows) != len(self.length):
             keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            return KeyValueCache(keys, values, length, *span)
+            return KeyValueCache(keys, values, length, *span, self.window_size)
         self._move(rows)
-        return KeyValueCache(self.keys, self.values, length, *span)
+        return KeyValueCache(self.keys, self.values, length, *span, self.window_size)
 
     def _move(self, rows: Int[Tensor, " batch"]) -> None:
         """Put other rows in the places of those that are to change: what stays isn't copied."""
@@ -73,7 +75,7 @@ class KeyValueCache:
             self.keys[:, :, slots], self.values[:, :, slots] = key, value
         else:
             self._scatter(key, value, attention_mask)
-        return KeyValueCache(self.keys, self.values, length, *span)
+        return KeyValueCache(self.keys, self.values, length, *span, self.window_size)
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""

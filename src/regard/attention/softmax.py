@@ -98,14 +98,17 @@ class ScoreAttention(Attention):
         bias: AnyBias | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
-        before, new = state, key.shape[2]
+        before, new, window = state, key.shape[2], state.window_size
         state = before.append(key, value, attention_mask)
         if before.is_empty:
-            return self._forward(query, key, value, Mask.causal(), bias), state
+            mask = Mask(alignment="start", window_size=window)
+            return self._forward(query, key, value, mask, bias), state
         keys, values = (x.to(query.dtype) for x in state.filled())
         positions, slots = before.positions(new), torch.arange(keys.shape[2], device=keys.device)
-        sees_all = new == 1 and state.is_even
+        sees_all = new == 1 and state.is_even and window is None
         seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
+        if window is not None and seen is not None:
+            seen = seen & (slots >= positions[:, :, None] - window)[:, None]
         added = None if bias is None else PositionedBias(bias, state.inside(positions), slots)
         return self._attend(query, keys, values, seen, added), state
 
