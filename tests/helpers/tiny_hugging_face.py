@@ -73,7 +73,12 @@ _LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "gpt2": {
         "plain": {},
-        "wide, exact gelu": {"n_inner": 40, "activation_function": "gelu", "n_layer": 3},
+        "wide, exact gelu, scaled by layer": {
+            "n_inner": 40,
+            "activation_function": "gelu",
+            "n_layer": 3,
+            "scale_attn_by_inverse_layer_idx": True,
+        },
         "unscaled, untied": {
             "scale_attn_weights": False,
             "tie_word_embeddings": False,

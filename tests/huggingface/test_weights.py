@@ -86,7 +86,6 @@ def test_bert_s_configuration() -> None:
         ("gpt2", {"model_type": "bert"}, "model_type = 'bert': only models with 'gpt2'"),
         ("gpt2", {"activation_function": "mish"}, "activation_function = 'mish': only models with"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = "),
         ("gpt2", {"pruned_heads": {"0": [1]}}, "pruned_heads = {'0': [1]}: only models with {}"),
         ("gpt2", {"embd_pdrop": 0.3}, "resid_pdrop = 0.1, embd_pdrop = 0.3: a"),
         ("gpt2", {"n_head": 3}, "n_heads = 3 doesn't divide d_model = 16"),

@@ -61,10 +61,10 @@ class ScoreAttention(Attention):
 
     supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
 
-    def __init__(self, *, scaled: bool = True) -> None:
-        """`scaled`: whether scores are divided by √d."""
+    def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
+        """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
         super().__init__()
-        self.scaled = scaled
+        self.scaled, self.divisor = scaled, divisor
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -153,7 +153,7 @@ class ScoreAttention(Attention):
 
     def scale(self, d: int) -> float:
         """Return the factor of products of vectors of width d."""
-        return float(d**-0.5) if self.scaled else 1.0
+        return float(d**-0.5 if self.scaled else 1.0) / self.divisor
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         query = query * self.scale(query.shape[-1])
@@ -167,14 +167,14 @@ class Softmax(ScoreAttention):
     name = "softmax"
     supports = replace(ScoreAttention.supports, dropout=True)
 
-    def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
-        super().__init__(scaled=scaled)
+        super().__init__(scaled=scaled, divisor=divisor)
         self.dropout = dropout
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
-        scale = 1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0
+        scale = (1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0) / self.divisor
         allowed = reference.allowed(query, key, mask)
         return reference.softmax(query, key, allowed, bias, scale=scale)
 

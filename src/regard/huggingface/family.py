@@ -13,7 +13,12 @@ from regard.config import convert
 from regard.errors import UserError
 from regard.huggingface.fields import WHERE, Constant, Entry, Required, Values, flat, nested
 from regard.models.builders import make_model
-from regard.models.config import HeadConfig, ModelConfig
+from regard.models.config import (
+    EmbeddingHeadConfig,
+    HeadConfig,
+    MaskedLMHeadConfig,
+    ModelConfig,
+)
 from regard.models.layers import SelfAttention
 from regard.runs.run import saved_tensors
 
@@ -110,10 +115,19 @@ class Family:
             dropped.append(f"model.{name} = {ours}")
         return fields, dropped
 
+    def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
+        """Return the head of a model: that of vectors for an encoder that is saved without one."""
+        own = {name for ours, name in self.tensors.items() if ours.startswith("head")}
+        modules = {self.name_of_today(name).rpartition(".")[0] for name in tensors}
+        headless = isinstance(self.head, MaskedLMHeadConfig) and own.isdisjoint(modules)
+        return EmbeddingHeadConfig() if headless else self.head
+
     def load_weights(
         self, tensors: Mapping[str, Tensor], config: ModelConfig
     ) -> tuple[dict[str, Tensor], list[str]]:
         """Return the weights of our model, tied ones once, and the names of those left out.
+
+        Those of an encoder without a head are of its body alone.
 
         Raises:
             UserError: names the tensor that is missing or surplus, or of another shape.
@@ -134,7 +148,8 @@ class Family:
             raise _missing(embedding)
         model = self.model(config, given[embedding].shape[:1].numel())
         given = _merge(given, table.tied(model))
-        saved = {name: table.stored(name) for name in saved_tensors(model)}
+        part = "" if self.head_of(tensors) == self.head else "body."
+        saved = {x: table.stored(x) for x in saved_tensors(model) if x.startswith(part)}
         needed = {name: None for stored in saved.values() for name in stored.names}
         for name in needed:
             if name not in given:

@@ -20,7 +20,8 @@ from regard.text.config import HuggingFaceConfig
 def import_folder(folder: Path, out: Path) -> Run:
     """Save the model and tokenizer of a folder as a run, and return it in evaluation mode.
 
-    What has no place in a run is listed in the origin, under "dropped".
+    What has no place in a run is listed in the origin, under "dropped". An encoder without a head
+    gets one that makes vectors, drawn by the recipe's seed.
 
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
@@ -58,7 +59,7 @@ def import_folder(folder: Path, out: Path) -> Run:
         tokenizer=HuggingFaceConfig(vocab_size=None if rows == tokenizer.size else rows),
         template=template,
         model=config,
-        head=family.head,
+        head=family.head_of(tensors),
         finetuning=_FINETUNING,
     )
     origin = _origin(folder, files) | {
@@ -67,7 +68,8 @@ def import_folder(folder: Path, out: Path) -> Run:
         "dropped": [*unused, *_dropped_options(hf, generation)],
     }
     run = Run.new(out, recipe, tokenizer, origin)
-    run.model.load_state_dict(weights, strict=False)  # complete: tied tensors are there once
+    # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
+    run.model.load_state_dict(weights, strict=False)
     out.mkdir(parents=True)
     run.save_weights()  # first: without config.toml, a killed import isn't a run
     run.save_description()

@@ -11,7 +11,6 @@ GPT2 = Family(
     head=LMHeadConfig(),
     fields=(
         Required("add_cross_attention", False),
-        Required("scale_attn_by_inverse_layer_idx", False),
         Required("pruned_heads", {}),
         Renamed("n_positions", "context_length"),
         Renamed("n_layer", "n_layers"),
@@ -21,6 +20,7 @@ GPT2 = Family(
         Renamed("activation_function", "activation", default="gelu_new", values=ACTIVATIONS),
         Renamed("layer_norm_epsilon", "norm_eps", default=1e-5),
         Renamed("scale_attn_weights", "attention.scaled", default=True),
+        Renamed("scale_attn_by_inverse_layer_idx", "attention.scale_by_layer", default=False),
         Renamed("tie_word_embeddings", "tie_head", default=True),
         Dropout(("resid_pdrop", "embd_pdrop"), "attn_pdrop", 0.1),
         Constant("attention.kind", "softmax"),

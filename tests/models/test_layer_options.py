@@ -151,7 +151,8 @@ def test_options_of_attention_are_the_plain_formula(options: dict[str, Any]) -> 
 def test_attention_weights_have_their_own_dropout() -> None:
     own = SelfAttention(layer_config(dropout=0.5, attention_dropout=0.1), 0)
     same = SelfAttention(layer_config(dropout=0.5), 0)
-    assert (own.attention.dropout, same.attention.dropout) == (0.1, 0.5)
+    dropouts: list[Any] = [layer.attention.dropout for layer in (own, same)]
+    assert dropouts == [0.1, 0.5]
 
 
 def test_an_encoder_has_a_window_on_both_sides() -> None:
@@ -234,7 +235,8 @@ def angles(scaling: RotaryScalingConfig | None, n: int, dim: int | None = None) 
     cos, signed_sin = rotary(torch.arange(n)[None], torch.float64)
     half = cos.shape[-1] // 2
     close(cos.square() + signed_sin.square(), torch.ones_like(cos))
-    return cos[0, 0, :, :half]
+    first: Tensor = cos[0, 0, :, :half]
+    return first
 
 
 def expected_angles(n: int, each: list[float]) -> Tensor:
