@@ -150,6 +150,8 @@ def test_other_families_refuse_by_field_and_value_too(
 def test_windows_of_mistral_and_qwen_are_of_layers() -> None:
     assert decoder_config("mistral", sliding_window=5).windows == (5, 5)
     assert decoder_config("mistral", sliding_window=None).windows == ()
+    assert decoder_config("mistral").windows == (4096, 4096)  # the default of transformers
+    assert decoder_config("qwen3").d_head == 128  # the same
     fields = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
     assert decoder_config("qwen2", **fields).windows == (0, 5)
     assert decoder_config("qwen2", **{**fields, "use_sliding_window": False}).windows == ()
@@ -252,12 +254,14 @@ def test_bart_has_two_rows_of_positions_that_are_not_used(tmp_path: Path) -> Non
 def test_dropped_parts_are_listed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "bart", "bart", "plain")
     edit(folder / "generation_config.json", no_repeat_ngram_size=3, num_beams=4)
+    edit(folder / "tokenizer_config.json", chat_template="{{ messages }}")
     dropped = import_folder(folder, tmp_path / "run").origin["dropped"]
     eos = Run.load(tmp_path / "run").tokenizer.special.eos
     assert set(dropped) == {
         f"forced_eos_token_id = {eos}",
         "no_repeat_ngram_size = 3",
         "num_beams = 4",
+        "chat_template",
     }
 
 

@@ -137,8 +137,6 @@ class Family:
         given = {name: tensor for name, tensor in given.items() if name not in dropped}
         table = self._table(config)
         embedding = table.stored(table.embedding).names[0]
-        if embedding not in given and embedding not in self.aliases.values():
-            raise _missing(embedding)
         for copy, name in self.copies.items():
             second = given.pop(copy, None)
             if second is not None and not torch.equal(given.setdefault(name, second), second):

@@ -158,7 +158,7 @@ class Rope:
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", *_SCALING):
             raise refused("rope_type", kind, ", ".join(("default", *_SCALING)))
-        d_head = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
+        d_head = hf["hidden_size"] // hf["num_attention_heads"]
         options = {
             "positions.kind": "rotary",
             "positions.base": base,
@@ -196,6 +196,11 @@ class Rope:
             if kind == "dynamic":
                 fields["max_position_embeddings"] = scaling["original_context_length"]
         return fields | {"rope_parameters": rope}
+
+
+def both(option: str) -> tuple[str, str]:
+    """An option of the encoder and of the decoder."""
+    return f"encoder.{option}", f"decoder.{option}"
 
 
 def refused(name: str, value: Any, supported: str) -> UserError:

@@ -65,7 +65,7 @@ def import_folder(folder: Path, out: Path) -> Run:
     origin = _origin(folder, files) | {
         "model_type": family.model_type,
         "dtype": _dtype(tensors),
-        "dropped": [*unused, *_dropped_options(hf, generation)],
+        "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
     run = Run.new(out, recipe, tokenizer, origin)
     # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
@@ -108,6 +108,14 @@ def _dropped_options(hf: Mapping[str, Any], generation: Mapping[str, Any]) -> li
     old = {name: hf[name] for name in _GENERATION if name in hf}
     found = old | {name: x for name, x in generation.items() if not _KEPT.fullmatch(name)}
     return [f"{name} = {value}" for name, value in found.items() if value is not None]
+
+
+def _dropped_template(folder: Path) -> list[str]:
+    """The template of chats."""
+    path = folder / "tokenizer_config.json"
+    settings = read_table(path) if path.is_file() else {}
+    found = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
+    return ["chat_template"] if found else []
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> str:

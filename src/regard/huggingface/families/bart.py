@@ -3,12 +3,8 @@
 from typing import Any
 
 from regard.huggingface.family import Family, Layout, Stored
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required
+from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required, both
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig
-
-
-def _both(name: str) -> tuple[str, str]:
-    return f"encoder.{name}", f"decoder.{name}"
 
 
 def _stack(stack: str) -> dict[str, str | tuple[str, ...]]:
@@ -54,19 +50,19 @@ BART = Family(
         Required("normalize_before", False),
         Required("normalize_embedding", True),
         Required("static_position_embeddings", False),
-        Renamed("max_position_embeddings", *_both("context_length")),
+        Renamed("max_position_embeddings", *both("context_length")),
         Renamed("encoder_layers", "encoder.n_layers"),
         Renamed("decoder_layers", "decoder.n_layers"),
         Renamed("encoder_attention_heads", "encoder.n_heads"),
         Renamed("decoder_attention_heads", "decoder.n_heads"),
         Renamed("encoder_ffn_dim", "encoder.d_ff"),
         Renamed("decoder_ffn_dim", "decoder.d_ff"),
-        Renamed("d_model", *_both("d_model")),
-        Renamed("activation_function", *_both("activation"), default="gelu", values=ACTIVATIONS),
-        Renamed("scale_embedding", *_both("scale_embeddings"), default=False),
+        Renamed("d_model", *both("d_model")),
+        Renamed("activation_function", *both("activation"), default="gelu", values=ACTIVATIONS),
+        Renamed("scale_embedding", *both("scale_embeddings"), default=False),
         Renamed("tie_word_embeddings", "tie_head", default=True),
         Dropout(("dropout",), "attention_dropout", 0.0, ("encoder.", "decoder.")),
-        *(Constant(each, value) for name, value in _CONSTANTS.items() for each in _both(name)),
+        *(Constant(each, value) for name, value in _CONSTANTS.items() for each in both(name)),
         Constant("share_embeddings", True),
         Constant("head_bias", True),
     ),

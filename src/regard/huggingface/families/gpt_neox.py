@@ -1,12 +1,9 @@
 """GPT-NeoX (Black et al., 2022), the architecture of Pythia."""
 
-from typing import Any
-
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.huggingface.family import Family, Layout, Stored
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope, Values
+from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope
 from regard.models.config import DecoderConfig, LMHeadConfig
 
 
@@ -19,18 +16,6 @@ def _load_heads(x: Tensor, config: DecoderConfig) -> Tensor:
 def _save_heads(x: Tensor, config: DecoderConfig) -> Tensor:
     parts: Tensor = x.unflatten(0, (3, config.n_heads, -1))
     return parts.transpose(0, 1).flatten(0, 2)
-
-
-class _Bias:
-    """One field for the biases of all projections of attention."""
-
-    def read(self, hf: Values) -> dict[str, Any]:
-        return dict.fromkeys(("qkv_bias", "o_bias"), hf.get("attention_bias", True))
-
-    def write(self, options: Values) -> dict[str, Any]:
-        if options["qkv_bias"] != options["o_bias"]:
-            raise UserError("model.qkv_bias, model.o_bias: attention_bias needs them to be equal")
-        return {"attention_bias": options["qkv_bias"]}
 
 
 GPT_NEOX = Family(
@@ -50,7 +35,7 @@ GPT_NEOX = Family(
         Renamed("tie_word_embeddings", "tie_head", default=False),
         Dropout(("hidden_dropout",), "attention_dropout", 0.0),
         Constant("attention.kind", "softmax"),
-        _Bias(),
+        Renamed("attention_bias", "qkv_bias", "o_bias", default=True),
         Rope(partial=0.25),
     ),
     tensors={

@@ -1,8 +1,8 @@
 """Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Qwen2 and Qwen3 (Yang et al.)."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from regard.errors import UserError
 from regard.huggingface.family import Family
 from regard.huggingface.fields import (
     ACTIVATIONS,
@@ -20,7 +20,7 @@ class _Window:
     """Mistral's window, the same in all layers; it counts the query itself, as `windows` does."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        window = hf.get("sliding_window")
+        window = hf.get("sliding_window", 4096)
         return {"windows": [window] * hf["num_hidden_layers"] if window else []}
 
     def write(self, options: Values) -> dict[str, Any]:
@@ -62,27 +62,19 @@ class _KeyValueHeads:
         return {"num_key_value_heads": options["n_kv_heads"] or options["n_heads"]}
 
 
+@dataclass(frozen=True)
 class _HeadWidth:
     """The width of a head: its share of the model where it is null."""
 
+    default: int | None = None
+    """Width where the field is absent."""
+
     def read(self, hf: Values) -> dict[str, Any]:
-        width, heads = hf.get("head_dim"), hf["num_attention_heads"]
+        width, heads = hf.get("head_dim", self.default), hf["num_attention_heads"]
         return {"head_dim": None if width == hf["hidden_size"] / heads else width}
 
     def write(self, options: Values) -> dict[str, Any]:
         return {"head_dim": options["head_dim"] or options["d_model"] // options["n_heads"]}
-
-
-class _AttentionBias:
-    """One field for the biases of all projections of attention."""
-
-    def read(self, hf: Values) -> dict[str, Any]:
-        return dict.fromkeys(("qkv_bias", "o_bias"), hf.get("attention_bias", False))
-
-    def write(self, options: Values) -> dict[str, Any]:
-        if options["qkv_bias"] != options["o_bias"]:
-            raise UserError("model.qkv_bias, model.o_bias: attention_bias needs them to be equal")
-        return {"attention_bias": options["qkv_bias"]}
 
 
 def _family(model_type: str, architecture: str, *own: Entry) -> Family:
@@ -130,6 +122,7 @@ def _family(model_type: str, architecture: str, *own: Entry) -> Family:
     )
 
 
+_BIAS = Renamed("attention_bias", "qkv_bias", "o_bias", default=False)
 _NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
 _NO_FF_BIAS = Constant("ff_bias", False)
 
@@ -137,7 +130,7 @@ LLAMA = _family(
     "llama",
     "LlamaForCausalLM",
     _HeadWidth(),
-    _AttentionBias(),
+    _BIAS,
     Renamed("mlp_bias", "ff_bias", default=False),
 )
 MISTRAL = _family("mistral", "MistralForCausalLM", _HeadWidth(), _Window(), *_NO_BIAS, _NO_FF_BIAS)
@@ -153,8 +146,8 @@ QWEN2 = _family(
 QWEN3 = _family(
     "qwen3",
     "Qwen3ForCausalLM",
-    _HeadWidth(),
-    _AttentionBias(),
+    _HeadWidth(default=128),
+    _BIAS,
     _WindowOfLayers(),
     Constant("qk_norm", True),
     _NO_FF_BIAS,

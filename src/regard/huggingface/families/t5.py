@@ -7,12 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.huggingface.family import TRANSPOSED, Family, Stored
-from regard.huggingface.fields import Constant, Dropout, Renamed, Values
+from regard.huggingface.fields import Constant, Dropout, Renamed, Values, both
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig
-
-
-def _both(name: str) -> tuple[str, str]:
-    return f"encoder.{name}", f"decoder.{name}"
 
 
 class _DecoderLayers:
@@ -42,7 +38,7 @@ class _FeedForward:
     def read(self, hf: Values) -> dict[str, Any]:
         kind = Renamed("feed_forward_proj", "", default="relu", values=_FEED_FORWARD).read(hf)[""]
         values = dict(zip(("activation", "gated"), kind, strict=True))
-        return {name: value for key, value in values.items() for name in _both(key)}
+        return {name: value for key, value in values.items() for name in both(key)}
 
     def write(self, options: Values) -> dict[str, Any]:
         chosen = (options["encoder.activation"], options["encoder.gated"])
@@ -106,21 +102,21 @@ T5 = Family(
     config=EncoderDecoderConfig,
     head=LMHeadConfig(),
     fields=(
-        Renamed("n_positions", *_both("context_length"), default=512),
+        Renamed("n_positions", *both("context_length"), default=512),
         Renamed("num_layers", "encoder.n_layers"),
         _DecoderLayers(),
-        Renamed("num_heads", *_both("n_heads")),
-        Renamed("d_kv", *_both("head_dim")),
-        Renamed("d_model", *_both("d_model")),
-        Renamed("d_ff", *_both("d_ff")),
+        Renamed("num_heads", *both("n_heads")),
+        Renamed("d_kv", *both("head_dim")),
+        Renamed("d_model", *both("d_model")),
+        Renamed("d_ff", *both("d_ff")),
         _FeedForward(),
-        Renamed("layer_norm_epsilon", *_both("norm_eps"), default=1e-6),
-        Renamed("relative_attention_num_buckets", *_both("positions.buckets"), default=32),
-        Renamed("relative_attention_max_distance", *_both("positions.max_distance"), default=128),
+        Renamed("layer_norm_epsilon", *both("norm_eps"), default=1e-6),
+        Renamed("relative_attention_num_buckets", *both("positions.buckets"), default=32),
+        Renamed("relative_attention_max_distance", *both("positions.max_distance"), default=128),
         Renamed("tie_word_embeddings", "tie_head", default=True),
         Renamed("scale_decoder_outputs", "scale_head", default=True),
         Dropout(("dropout_rate",), "dropout_rate", 0.1, ("encoder.", "decoder.")),
-        *(Constant(each, value) for name, value in _CONSTANTS.items() for each in _both(name)),
+        *(Constant(each, value) for name, value in _CONSTANTS.items() for each in both(name)),
         Constant("encoder.positions.bidirectional", True),
         Constant("share_embeddings", True),
     ),
