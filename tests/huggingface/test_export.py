@@ -13,11 +13,18 @@ from tokenizers import Tokenizer as Native
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from regard.attention.config import EluConfig, SoftmaxConfig
 from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.folder import import_folder
-from regard.models.config import DecoderConfig, EncoderConfig, RotaryConfig
+from regard.models.config import (
+    AlibiConfig,
+    DecoderConfig,
+    EncoderConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from regard.runs.run import Run
 from regard.text.tokenizer import FILES
 from tiny import BIOGRAPHIES
@@ -162,6 +169,11 @@ def test_a_model_of_ours_is_exported_as_the_family_it_is_like(family: str, tmp_p
         ({"short_conv": 4}, "model.short_conv = 4"),
         ({"norm": "post"}, "model.norm = 'post'"),
         ({"gated": True}, "model.gated = True"),
+        ({"attention": EluConfig()}, "model.attention.kind = 'elu'"),
+        ({"attention": SoftmaxConfig(scaled=False), "qkv_bias": False}, "model.qkv_bias = False"),
+        ({"positions": AlibiConfig()}, "model.positions.kind = 'alibi'"),
+        ({"positions": SinusoidalConfig()}, "model.positions.kind = 'sinusoidal'"),
+        ({"windows": (2,)}, "model.windows = (2,)"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*_token_id is")
@@ -174,6 +186,17 @@ def test_what_no_family_has_is_refused_by_its_option(
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_dropout_without_a_field_is_listed(tmp_path: Path) -> None:
+    from_llama = import_folder(folder_of(tmp_path / "llama", "llama", "plain"), tmp_path / "run")
+    model = structs.replace(from_llama.recipe.model, dropout=0.2)
+    recipe = structs.replace(from_llama.recipe, model=model)
+    run = Run.new(tmp_path / "more", recipe, from_llama.tokenizer, from_llama.origin)
+    exported = export_run(run, tmp_path / "exported")
+    assert exported.model_type == "llama"
+    assert exported.dropped == ["model.dropout = 0.2"]
 
 
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:

@@ -98,22 +98,25 @@ class Family:
             kind = config.__struct_config__.tag
             raise UserError(f"model.kind = {kind!r}: {self.model_type} models are of another kind")
         options = _options(config)
+        shared = {entry.option: entry.value for entry in self.fields if isinstance(entry, Constant)}
+        self._require_equal(options, {**options, **shared})
         fields: dict[str, Any] = {}
         for entry in self.fields:
-            if not isinstance(entry, Constant) or options.get(entry.option) == entry.value:
-                fields |= entry.write(options)
+            fields |= entry.write(options)
         again = _options(self.read_config({**fields, "model_type": self.model_type}))
-        dropped = []
-        for name in dict.fromkeys((*options, *again)):
-            ours, theirs = options.get(name), again.get(name)
-            if ours == theirs:
-                continue
-            if not name.endswith("dropout"):  # which matters in training alone
+        return fields, self._require_equal(options, again)
+
+    def _require_equal(self, options: Values, theirs: Values) -> list[str]:
+        """Raise unless all options but dropout, which matters in training alone, are equal."""
+        names = dict.fromkeys((*options, *theirs))
+        different = [name for name in names if options.get(name) != theirs.get(name)]
+        for name in different:
+            if not name.endswith("dropout"):
                 raise UserError(
-                    f"model.{name} = {ours!r}: {self.model_type} models have {theirs!r}"
+                    f"model.{name} = {options.get(name)!r}: {self.model_type} models have "
+                    f"{theirs.get(name)!r}"
                 )
-            dropped.append(f"model.{name} = {ours}")
-        return fields, dropped
+        return [f"model.{name} = {options[name]}" for name in different]
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
         """Return the head of a model: that of vectors for an encoder that is saved without one."""
@@ -267,6 +270,11 @@ def _missing(name: str) -> UserError:
 
 
 def _options(config: ModelConfig) -> dict[str, Any]:
+    """Flat options; dropout of attention has its value where it is that of dropout."""
     options = flat(msgspec.to_builtins(config))
     del options["kind"]
+    for name, value in options.items():
+        stack, own, _ = name.rpartition("attention_dropout")
+        if own and value is None:
+            options[name] = options[f"{stack}dropout"]
     return options
