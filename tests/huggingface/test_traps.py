@@ -114,6 +114,7 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
         ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type = 'yarn'"),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ("qwen3", {"rope_parameters": {"full_attention": {}}}, "rope_parameters = {'full_att"),
         ("llama", {"hidden_act": "mish"}, "hidden_act = 'mish'"),
         ("llama", {"hidden_size": "16"}, "config.json"),
         ("mistral", {"num_key_value_heads": 3}, "n_kv_heads = 3 doesn't divide n_heads = 4"),

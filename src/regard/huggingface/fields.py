@@ -150,6 +150,8 @@ class Rope:
 
     def read(self, hf: Values) -> dict[str, Any]:
         rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+        if any(isinstance(value, Mapping) for value in rope.values()):
+            raise refused("rope_parameters", rope, "the same in all layers")
         base = rope.get("rope_theta", hf.get("rope_theta", hf.get("rotary_emb_base", 10_000.0)))
         share = hf.get("partial_rotary_factor", hf.get("rotary_pct", self.partial))
         share = rope.get("partial_rotary_factor", share)
