@@ -36,7 +36,7 @@ from regard.models.config import (
     ShawVectorsConfig,
     T5BiasConfig,
 )
-from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, rotate
+from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, frequencies, rotate
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -167,7 +167,7 @@ def test_the_output_holds_vectors_of_distances() -> None:
 
 
 def test_queries_and_keys_are_turned_back() -> None:
-    rotary = Rotary(length=8, d=D)
+    rotary = Rotary(frequencies(D, 10_000.0), length=8)
     cos, signed_sin = (part[0, 0] for part in rotary(torch.arange(8)[None], torch.float64))
     x = torch.randn(3, 8, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     turned = rotate(x[None], (cos[None, None], signed_sin[None, None]))[0]

@@ -131,6 +131,8 @@ class StateShape:
     """Largest number of tokens."""
     device: torch.device
     dtype: torch.dtype
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions; see `Mask`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,10 +211,15 @@ class Attention(nn.Module, ABC):
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
+        window_size: int | None = None,
     ) -> State:
-        """Return the state before the first of at most `capacity` tokens."""
-        self.require_support("decoding")
-        return self._init_state(StateShape(batch, kv_heads, d, e, capacity, device, dtype))
+        """Return the state before the first of at most `capacity` tokens.
+
+        With `window_size`, queries attend no farther back.
+        """
+        self.require_support("decoding", *(() if window_size is None else ("window_size",)))
+        shape = StateShape(batch, kv_heads, d, e, capacity, device, dtype, window_size)
+        return self._init_state(shape)
 
     def extend(
         self,

@@ -20,6 +20,8 @@ class KeyValueCache(RowState):
     shortest: int
     longest: int
     """Of the lengths; bounds of them in compiled code, which can't ask."""
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -27,7 +29,7 @@ class KeyValueCache(RowState):
         rows, slots = (shape.batch, shape.kv_heads), shape.capacity + 1
         keys = torch.zeros(*rows, slots, shape.d, device=shape.device, dtype=shape.dtype)
         values = torch.zeros(*rows, slots, shape.e, device=shape.device, dtype=shape.dtype)
-        return KeyValueCache.of(keys, values, 0)
+        return replace(KeyValueCache.of(keys, values, 0), window_size=shape.window_size)
 
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
@@ -71,7 +73,8 @@ class KeyValueCache(RowState):
             self.keys[:, :, slots], self.values[:, :, slots] = key, value
         else:
             self._scatter(key, value, attention_mask)
-        return KeyValueCache(self.keys, self.values, length, *span)
+        shortest, longest = span
+        return replace(self, length=length, shortest=shortest, longest=longest)
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""

@@ -66,10 +66,10 @@ class ScoreAttention(Attention):
     dropout: float = 0.0
     """The probability that a weight is set to zero in training."""
 
-    def __init__(self, *, scaled: bool = True) -> None:
-        """`scaled`: whether scores are divided by √d."""
+    def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
+        """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
         super().__init__()
-        self.scaled = scaled
+        self.scaled, self.divisor = scaled, divisor
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -106,7 +106,8 @@ class ScoreAttention(Attention):
         positions, fresh = state.positions(key.shape[2]), state.is_empty
         state = state.append(key, value, attention_mask)
         if fresh:
-            return self._forward(query, key, value, Mask.causal(), bias), state
+            mask = Mask(alignment="start", window_size=state.window_size)
+            return self._forward(query, key, value, mask, bias), state
         return self._attend_cache(query, state, positions, bias), state
 
     def _attend_cache(
@@ -114,9 +115,11 @@ class ScoreAttention(Attention):
     ) -> Tensor:
         """Attention of new tokens, at their positions, to the cache with them."""
         keys, values = (x.to(query.dtype) for x in cache.filled())
-        slots = torch.arange(keys.shape[2], device=keys.device)
-        sees_all = query.shape[2] == 1 and cache.is_even
+        slots, window = torch.arange(keys.shape[2], device=keys.device), cache.window_size
+        sees_all = query.shape[2] == 1 and cache.is_even and window is None
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
+        if window is not None and seen is not None:
+            seen = seen & (slots >= positions[:, :, None] - window)[:, None]
         added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         return self._attend(query, keys, values, seen, added)
 
@@ -166,7 +169,7 @@ class ScoreAttention(Attention):
 
     def scale(self, d: int) -> float:
         """Return the factor of products of vectors of width d."""
-        return float(d**-0.5) if self.scaled else 1.0
+        return float(d**-0.5 if self.scaled else 1.0) / self.divisor
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         query = query * self.scale(query.shape[-1])
@@ -180,14 +183,14 @@ class Softmax(ScoreAttention):
     name = "softmax"
     supports = replace(ScoreAttention.supports, dropout=True)
 
-    def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
-        super().__init__(scaled=scaled)
+        super().__init__(scaled=scaled, divisor=divisor)
         self.dropout = dropout
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
-        scale = 1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0
+        scale = (1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0) / self.divisor
         allowed = reference.allowed(query, key, mask)
         return reference.softmax(query, key, allowed, bias, scale=scale)
 

@@ -32,7 +32,8 @@ _COMMANDS = {
     "book": ("regard.cli.book", "Write the questions, answered, as one offline page."),
     "config": ("regard.cli.config", "Print a recipe as commented TOML."),
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
-    "import-hf": ("regard.cli.config", "Import a GPT-2 or BERT from Hugging Face."),
+    "import-hf": ("regard.cli.config", "Import a Hugging Face model."),
+    "export-hf": ("regard.cli.config", "Export a run for Hugging Face transformers."),
     "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
 

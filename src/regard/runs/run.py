@@ -307,10 +307,15 @@ def _made_for(run: Run) -> dict[str, Any]:
     code = run.origin.get("code")
     return {
         "tokenizer": run.tokenizer.fingerprint,
-        "template": msgspec.json.decode(msgspec.json.encode(run.recipe.template)),
-        "model": map_kinds(msgspec.to_builtins(model), file_name),
-        "head": msgspec.json.decode(msgspec.json.encode(head)),
+        "template": _plain(run.recipe.template),
+        "model": map_kinds(_plain(msgspec.to_builtins(model)), file_name),
+        "head": _plain(head),
     } | ({"code": code} if code else {})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _metadata(path: Path) -> dict[str, Any]:
