@@ -7,6 +7,9 @@ everything, `Plan.execute` writes the run's folder and trains.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
+
+import msgspec
 
 from regard.decoding import EarlyStopping, Sampling
 from regard.decoding import beam_search as search_ids
@@ -21,9 +24,11 @@ from regard.models.builders import Classifier, TokenClassifier
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.tasks.classification import ClassificationConfig
 from regard.tasks.examples import Example, Examples, read_questions
 from regard.tasks.probes import ProbeConfig
-from regard.tasks.registry import TaskConfig, check_examples, read_examples
+from regard.tasks.registry import check_examples, make_split, read_examples, read_labeled_rows
+from regard.tasks.tables import load_rows
 from regard.text.corpus import Corpus, read_corpus
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
@@ -110,11 +115,13 @@ def evaluate(
     *,
     paraphrases: Sequence[str] = (),
     seed: int = 0,
+    skip_bad: bool = False,
     precision: Precision = "float32",
 ) -> Evaluation | TaskScore | TextScore:
     """Score a run: by its task, on questions, or on a .txt file by perplexity.
 
-    A run with a task is scored on `data` or on the task's own test examples. `paraphrases` are
+    A run with a task is scored on `data`, on the rows held out of its table, or on the task's own
+    test examples. With `skip_bad`, bad rows of a table are left out. `paraphrases` are
     other wordings of the questions, with {} for the subject. `seed` splits the answers into the
     half that selects a signal and the half that scores it.
 
@@ -122,8 +129,8 @@ def evaluate(
         UserError: the data don't fit the run.
     """
     environment = environment_of(run, precision)
-    if (task := run.recipe.task) is not None:
-        return score_task(run, environment, None if data is None else _task_examples(task, data))
+    if run.recipe.task is not None:
+        return score_task(run, environment, task_examples(run, data, skip_bad=skip_bad))
     if data is None:
         raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
     if isinstance(data, str | Path) and Path(data).suffix == ".txt":
@@ -284,7 +291,38 @@ def environment_of(run: Run, precision: Precision = "float32") -> ExecutionEnvir
     return ExecutionEnvironment.choose(str(run.device), precision)
 
 
-def _task_examples(task: TaskConfig, examples: Examples) -> list[Example]:
-    if isinstance(examples, str | Path):
-        return read_examples(task, Path(examples))
-    return list(examples)
+def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) -> list[Example]:
+    """Return the examples that a run with a task is scored on.
+
+    Raises:
+        UserError: as `task_examples`; or the run has no task of texts, and so no such examples.
+    """
+    found, task = task_examples(run, data, skip_bad=skip_bad), run.recipe.task
+    if found is not None:
+        return found
+    if task is None or isinstance(task, ProbeConfig):
+        raise UserError(f"{run.path}: was trained for no task of texts: name a file")
+    return list(make_split(task, run.recipe.seed).test)
+
+
+def task_examples(
+    run: Run, data: Examples | None, *, skip_bad: bool = False
+) -> list[Example] | None:
+    """Return the examples of a file, or those held out of a run's table; none for a task's own.
+
+    Raises:
+        UserError: an example is malformed; or the run was trained on a file, and has no other rows.
+    """
+    task = run.recipe.task
+    if data is None:
+        held_out = load_rows(run.path)
+        if held_out is None and run.origin.get("inputs"):
+            raise UserError(f"{run.path}: was trained on a file: name one to score it on")
+        return held_out
+    if not isinstance(data, str | Path) or task is None:
+        return list(cast("Sequence[Example]", data))
+    if isinstance(task, ClassificationConfig):
+        table = run.recipe.data.table
+        table = msgspec.structs.replace(table, skip_bad=skip_bad or table.skip_bad)
+        return read_labeled_rows(Path(data), table, label_required=False).examples
+    return read_examples(task, Path(data))

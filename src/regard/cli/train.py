@@ -1,5 +1,6 @@
 """regard pretrain, finetune and train"""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,11 @@ TOKENIZER = click.option(
     metavar="RUN",
     help="Run whose tokenizer to use, instead of a new one.",
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Build and check everything, don't train.")
+DRY_RUN = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Build and check everything, don't train; tokenizes a text and times a few steps.",
+)
 
 
 def _training_flags(command: Any) -> Any:
@@ -102,11 +107,27 @@ def finetune(
 @click.argument("task")
 @click.argument("files", nargs=-1)
 @TOKENIZER
+@click.option(
+    "--documents",
+    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
+    help="Documents of a text. Default: detected.",
+)
+@click.option("--text", metavar="COLUMN", help="Column or field with the text.")
+@click.option("--label", metavar="COLUMN", help="Column with the label.")
+@click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that can't be read.")
+@click.option("--test", type=click.Path(path_type=Path), help="Table to score the run on.")
 @_training_flags
 def train(
     task: str,
     files: tuple[str, ...],
     tokenizer: Path | None,
+    documents: str | None,
+    text: str | None,
+    label: str | None,
+    header: bool | None,
+    skip_bad: bool,
+    test: Path | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -114,19 +135,33 @@ def train(
 ) -> None:
     """Train a model from scratch for a TASK of `regard tasks`, on a file or on generated examples.
 
-    TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; the
-    command ends with a sample. Settings follow as section.field=value.
+    TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
+    folders of text, Markdown, JSONL or Parquet; the command ends with a sample. Settings follow as
+    section.field=value.
     """
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
+    columns = {"text": text, "label": label, "documents": documents}
+    named = {"documents": "data.documents", "text": "data.table.text", "label": "data.table.label"}
+    settings += [
+        f"{named[name]}={json.dumps(value)}" for name, value in columns.items() if value is not None
+    ]
+    settings += [] if header is None else [f"data.table.header={str(header).lower()}"]
+    settings += ["data.table.skip_bad=true"] if skip_bad else []
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
     plan = plan_training(
-        task, data or None, out=out, recipe=recipe, settings=settings, tokenizer=tokenizer
+        task,
+        data or None,
+        out=out,
+        recipe=recipe,
+        settings=settings,
+        tokenizer=tokenizer,
+        test=test,
     )
-    if _execute(plan, **flags) and task == "text":
+    if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
 
 
@@ -144,20 +179,29 @@ def _seed_setting(seed: int | None) -> list[str]:
 def _execute(
     plan: "Plan",
     *,
+    timed: bool = False,
     dry_run: bool,
     json_file: Path | None,
     compile_: bool,
     resume: bool,
     **environment: Any,
 ) -> bool:
-    """Print the plan and, unless it is a dry run, train; return whether it trained."""
+    """Print the plan and, unless it is a dry run, train; return whether it trained.
+
+    A dry run that is `timed` takes a few steps.
+    """
     from regard.training.loop import ExecutionOptions
 
     facts = plan.describe()
-    for name, value in facts.items():
-        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-        click.echo(f"{name.replace('_', ' ')}: {shown}")
+    _print_facts(facts)
     if dry_run:
+        if timed:
+            from regard.training.estimate import estimate_training
+
+            timing = ExecutionOptions.choose(compile=compile_, **environment)
+            needs = estimate_training(plan, timing.environment)
+            _print_facts(needs)
+            facts |= needs
         if json_file:
             options.write_json(json_file, facts)
         return False
@@ -173,17 +217,18 @@ def _execute(
     return True
 
 
+def _print_facts(facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        shown = f"{value:.4f}" if isinstance(value, float) else shown
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
+
+
 def _print_sample(plan: "Plan") -> None:
     """Print a sample that begins with a few tokens of the training text."""
-    from regard.decoding import Sampling, generate
+    from regard.training.plan_text import sample_text
 
     run, batch = plan.run, plan.sampler.batch(0)
-    start = batch.input_ids[0, : run.recipe.model.context_length // 8].tolist()
-    (sample,) = generate(
-        run.language_model,
-        [start],
-        max_new_tokens=run.recipe.model.context_length - len(start),
-        sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
-        device=run.device,
-    )
-    click.echo(f"Sample:\n{run.tokenizer.decode([*start, *sample.ids])}")
+    context_length = run.recipe.model.context_length
+    start = batch.input_ids[0, : context_length // 8].tolist()
+    click.echo(f"Sample:\n{sample_text(run, start, context_length - len(start))}")

@@ -61,7 +61,7 @@ def text_perplexity(
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    end = run.template.document.suffix if run.recipe.data.documents == "lines" else ()
+    end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
     texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
     losses: list[float] = []
     counts: list[int] = []

@@ -27,6 +27,7 @@ from regard.tasks.probes import ProbeConfig
 from regard.tasks.retrieval import RetrievalConfig, make_retrieval
 from regard.tasks.split import Split
 from regard.tasks.summaries import SummariesConfig, lead, make_summaries
+from regard.tasks.tables import TableConfig, TableExamples, is_table, read_table_examples
 from regard.tasks.tagging import TaggingConfig, commonest_tags, make_tagging, require_tags
 from regard.tasks.text_pairs import read_labeled, read_text_pairs, require_second
 from regard.tasks.translation import (
@@ -97,6 +98,19 @@ def read_examples(config: TaskConfig, path: Path) -> list[Example]:
     if isinstance(config, CasingConfig) and path.suffix == ".txt":
         return read_cases(path, config.place)
     return task_of(config).read(path)
+
+
+def read_labeled_rows(
+    path: Path, table: TableConfig, *, label_required: bool = True
+) -> TableExamples:
+    """Read texts and labels from a table, or from lines without a header, which may hold pairs.
+
+    Raises:
+        UserError: as `read_table_examples` and `read_labeled`.
+    """
+    if is_table(path, table):
+        return read_table_examples(path, table, label_required=label_required)
+    return TableExamples(read_labeled(path), (), "lines, no header")
 
 
 def check_examples(config: TextTask, examples: Sequence[Example]) -> None:
