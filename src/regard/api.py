@@ -18,7 +18,7 @@ from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.evaluate import Answer, Evaluation, answer_questions
 from regard.evaluation.evaluate import evaluate as evaluate_run
-from regard.evaluation.perplexity import TextScore, text_perplexity
+from regard.evaluation.perplexity import TextScore, held_out_perplexity, text_perplexity
 from regard.evaluation.tasks import Prediction, TaskScore, predict, score_task
 from regard.models.builders import Classifier, TokenClassifier
 from regard.runs.environment import ExecutionEnvironment, Precision
@@ -29,7 +29,8 @@ from regard.tasks.examples import Example, Examples, read_questions
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import check_examples, make_split, read_examples, read_labeled_rows
 from regard.tasks.tables import load_rows
-from regard.text.corpus import Corpus, read_corpus
+from regard.text.corpus import Corpus, Document, read_corpus
+from regard.text.files import find_files, inspect_file, read_whole
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
@@ -132,10 +133,14 @@ def evaluate(
     if run.recipe.task is not None:
         return score_task(run, environment, task_examples(run, data, skip_bad=skip_bad))
     if data is None:
-        raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
-    if isinstance(data, str | Path) and Path(data).suffix == ".txt":
-        whole_files = run.recipe.data.documents == "files"
-        return text_perplexity(run, read_corpus([Path(data)], whole_files=whole_files), environment)
+        score = held_out_perplexity(run, environment)
+        if score is None:
+            raise UserError(
+                f"{run.path}: was trained for no task: name a file of questions, or a text"
+            )
+        return score
+    if isinstance(data, str | Path) and _is_text(run, Path(data)):
+        return text_perplexity(run, _read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
     return evaluate_run(run, questions, environment, paraphrases=paraphrases, seed=seed)
 
@@ -326,3 +331,17 @@ def task_examples(
         table = msgspec.structs.replace(table, skip_bad=skip_bad or table.skip_bad)
         return read_labeled_rows(Path(data), table, label_required=False).examples
     return read_examples(task, Path(data))
+
+
+def _is_text(run: Run, path: Path) -> bool:
+    """Return whether a file or folder is a text for a run, and not a file of questions."""
+    return path.suffix == ".txt" or (path.suffix != ".tsv" and (run.path / "tokens").is_dir())
+
+
+def _read_texts(run: Run, path: Path) -> list[Document]:
+    """Return the documents of a file, or of files as those that a run of `train text` read."""
+    documents = run.recipe.data.documents
+    if not (run.path / "tokens").is_dir():
+        return read_corpus([path], whole_files=documents == "files")
+    files = [inspect_file(found) for found in find_files([path])]
+    return read_whole(files, documents, run.recipe.data.table.text or "text")

@@ -92,6 +92,19 @@ def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
     assert len(said.read_text("utf-8").splitlines()) == 3  # with its header
 
 
+def test_skipping_is_for_tables(regard: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text " * 500, "utf-8")
+    out = str(tmp_path / "lm")
+    trained = regard("train", "text", str(tmp_path / "a.txt"), "--out", out, *TINY)
+    assert trained.code == 0, trained.err
+    refused = regard("evaluate", out, "--skip-bad")
+    assert refused.code == 2
+    assert "--skip-bad: is for tables" in refused.err
+    scored = regard("evaluate", out)
+    assert scored.code == 0, scored.err
+    assert "perplexity" in scored.out
+
+
 def test_rows_without_labels_are_answered(regard: Command, run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,review\n1,good food\n2,bad food\n", "utf-8")
     answered = regard("evaluate", str(run), str(tmp_path / "a.csv"))
@@ -139,3 +152,31 @@ def test_a_test_table_is_for_tables(regard: Command, tmp_path: Path) -> None:
     refused = regard("train", "casing", "--test", "a.csv", "--out", str(tmp_path / "new"))
     assert refused.code == 2
     assert "--test: is for `train classification` on a table" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "tasks"),
+    [
+        ("classification", ("--documents", "lines"), "`train text`"),
+        ("casing", ("--text", "review"), "`train text` and `train classification`"),
+        ("text", ("--label", "stars"), "`train classification`"),
+        ("casing", ("--no-header",), "`train classification`"),
+        ("casing", ("--skip-bad",), "`train classification`"),
+    ],
+)
+def test_options_of_other_tasks_are_refused(
+    regard: Command, tmp_path: Path, task: str, option: tuple[str, ...], tasks: str
+) -> None:
+    refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
+    assert refused.code == 2
+    assert f"train {task}: {option[0].replace('--no-', '--')} is for {tasks}" in refused.err
+
+
+def test_columns_by_number_with_odd_names(regard: Command, tmp_path: Path) -> None:
+    """Names and numbers are texts, whatever they look like in TOML."""
+    (tmp_path / "a.csv").write_text("1;true\n" + "good;5\nbad;1\n" * 20, "utf-8")
+    columns = ("--text", "1", "--label", "true")
+    command = ("train", "classification", str(tmp_path / "a.csv"), *columns, "--dry-run", *TINY)
+    made = regard(*command, "--out", str(tmp_path / "new"))
+    assert made.code == 0, made.err
+    assert "text: column 1; label: column true" in made.out

@@ -1,22 +1,22 @@
 """Training on texts: tokens on disk, held-out documents, and what a resumed plan reads again."""
 
 import json
+from math import exp
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from regard.api import evaluate
 from regard.config import override
-from regard.data.batch import RowFormat
-from regard.data.token_file import Tokens
 from regard.errors import UserError
+from regard.evaluation.perplexity import TextScore
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.text import tokenize
 from regard.training.estimate import estimate_training
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
-from regard.training.plan_text import VALIDATION_TOKENS, held_out_windows, plan_text
+from regard.training.plan_text import plan_text
 from tiny_tasks import CPU
 
 TINY = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
@@ -116,15 +116,35 @@ def test_the_tokenizer_sees_a_sample_of_a_large_text(
     assert sampled.facts["training_tokens"] == whole.facts["training_tokens"]
 
 
-def test_validation_is_of_bounded_size() -> None:
-    windows = held_out_windows(Tokens(np.arange(5 * VALIDATION_TOKENS)), RowFormat(64, 0))
-    assert len(windows) * 64 <= VALIDATION_TOKENS
-    assert windows.rows[-1][-1] > 4 * VALIDATION_TOKENS
-    assert len(held_out_windows(Tokens(np.arange(1)), RowFormat(64, 0))) == 0
-
-
 def test_an_estimate_is_of_all_steps(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe("training.steps=7200"))
     needs = estimate_training(plan, CPU)
     assert needs["hours"] == pytest.approx(2 * needs["seconds_per_step"])
     assert needs["memory_mb"] > 0
+
+
+def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe("data.validation=0.1"))
+    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    score = evaluate(plan.run)
+    assert isinstance(score, TextScore)
+    assert score.perplexity.value == pytest.approx(exp(progress.best_loss or 0), rel=1e-5)
+    assert score.tokens == plan.facts["validation_tokens"] - 1
+    unread = plan_text(lines, tmp_path / "all", recipe("data.validation=0"))
+    unread.execute(ExecutionOptions(environment=CPU, quiet=True))
+    with pytest.raises(UserError, match="was trained for no task: name a file"):
+        evaluate(unread.run)
+
+
+def test_a_run_is_scored_on_texts_like_its_own(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        record = '{"body": "A document of some length."}\n'
+        (tmp_path / "in" / f"{name}.jsonl").write_text(record * 30, "utf-8")
+    plan = plan_text(tmp_path / "in", tmp_path / "run", recipe("data.table.text=body"))
+    plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    whole, one = (evaluate(plan.run, tmp_path / name) for name in ("in", "in/a.jsonl"))
+    assert isinstance(whole, TextScore)
+    assert isinstance(one, TextScore)
+    assert whole.tokens == 2 * one.tokens > 0
+    assert whole.perplexity.value == pytest.approx(one.perplexity.value)

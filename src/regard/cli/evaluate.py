@@ -51,8 +51,9 @@ def evaluate(
 ) -> None:
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
-    Questions without answers are answered, not scored. For a .txt file, the score is perplexity. A
-    run trained for a task is scored by that task, on PAIRS, on the rows held out of its table, or
+    Questions without answers are answered, not scored. For a text, the score is perplexity; a run
+    of `train text` is scored on its held-out tokens, or on files that are read as its own were. A
+    run trained for a task is scored by that task: on PAIRS, on the rows held out of its table, or
     on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
     """
     if baseline is not None:
@@ -67,7 +68,7 @@ def evaluate(
 
     started = time.perf_counter()
     loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
-    _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), seed)
+    _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
     if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
         score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad)
         if json_file and (figures := score.figures()):
@@ -100,6 +101,7 @@ def _check(
     predictions: bool,
     paraphrases: bool,
     report: bool,
+    skip_bad: bool,
     seed: int | None,
 ) -> None:
     """Refuse options that this evaluation can't use.
@@ -109,6 +111,8 @@ def _check(
     """
     from regard.models.builders import Classifier
 
+    if skip_bad and not isinstance(run.model, Classifier):
+        raise UserError(f"--skip-bad: is for tables, and {run.path} gives no labels; leave it out")
     if run.recipe.task is not None:
         if paraphrases or seed is not None or (report and not isinstance(run.model, Classifier)):
             raise UserError(

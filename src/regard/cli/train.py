@@ -142,13 +142,7 @@ def train(
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
-    columns = {"text": text, "label": label, "documents": documents}
-    named = {"documents": "data.documents", "text": "data.table.text", "label": "data.table.label"}
-    settings += [
-        f"{named[name]}={json.dumps(value)}" for name, value in columns.items() if value is not None
-    ]
-    settings += [] if header is None else [f"data.table.header={str(header).lower()}"]
-    settings += ["data.table.skip_bad=true"] if skip_bad else []
+    settings += _data_settings(task, documents, text, label, header, skip_bad)
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
@@ -163,6 +157,37 @@ def train(
     )
     if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
+
+
+def _data_settings(
+    task: str,
+    documents: str | None,
+    text: str | None,
+    label: str | None,
+    header: bool | None,
+    skip_bad: bool,
+) -> list[str]:
+    """Return the settings that options for texts and tables stand for.
+
+    Raises:
+        UserError: an option is for another task.
+    """
+    table = ("classification",)
+    chosen: dict[str, tuple[object, str, tuple[str, ...]]] = {
+        "--documents": (documents, "documents", ("text",)),
+        "--text": (text, "table.text", ("text", "classification")),
+        "--label": (label, "table.label", table),
+        "--header": (header, "table.header", table),
+        "--skip-bad": (skip_bad or None, "table.skip_bad", table),
+    }
+    settings = []
+    for option, (value, field, tasks) in chosen.items():
+        if value is not None:
+            if task not in tasks:
+                names = " and ".join(f"`train {one}`" for one in tasks)
+                raise UserError(f"train {task}: {option} is for {names}; leave it out")
+            settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
+    return settings
 
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 from regard.errors import UserError
+from regard.text.corpus import Document
 
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
@@ -206,6 +207,22 @@ def read_pieces(
         else:
             parts = _PARTS[documents](file, size)
         yield from cut_pieces(parts, size)
+
+
+def read_whole(files: Iterable[TextFile], documents: str, field: str = "text") -> list[Document]:
+    """Return the documents of files, each in one text.
+
+    Raises:
+        UserError: as `read_pieces`.
+    """
+    parts: list[list[str]] = []
+    places: list[str] = []
+    for piece in read_pieces(files, documents, field):
+        if piece.begins:
+            parts.append([])
+            places.append(piece.where)
+        parts[-1].append(piece.text)
+    return [Document("".join(texts), where) for texts, where in zip(parts, places, strict=True)]
 
 
 def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:

@@ -88,6 +88,16 @@ def tokenize_files(spec: TextSpec, folder: Path, advance: Advance) -> TokenizedT
     """
     if not has_tokens(spec, folder):
         _write_tokens(spec, folder, advance)
+    return load_tokens(folder)
+
+
+def load_tokens(folder: Path) -> TokenizedText:
+    """Return the tokens in a folder; they are mapped, not read.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    spec = _load_spec(folder)
     tokenizer = Tokenizer.load(folder)
     training, documents = open_tokens(folder / "training")
     validation, held_out = open_tokens(folder / "validation")

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from regard.data.batch import RowFormat, WeightedDataset
-from regard.data.causal import Documents, Windows
-from regard.data.token_file import Tokens
+from regard.data.batch import WeightedDataset
+from regard.data.causal import Windows, held_out_windows
 from regard.decoding import Sampling, generate
 from regard.errors import UserError
 from regard.runs.recipe import Recipe, find_recipe, require_continuing, require_no_task
@@ -28,8 +27,6 @@ from regard.text.tokenize import (
 from regard.training.loggers import Record, track_text
 from regard.training.plan import Plan, make_plan, require_free
 
-VALIDATION_TOKENS = 2**17
-"""Held-out tokens that each validation reads at most, evenly spaced."""
 SAMPLE_TOKENS = 64
 
 
@@ -137,14 +134,6 @@ def _plan_tokens(
         return ({} if loss is None else {"perplexity": exp(loss)}) | {"sample": sample}
 
     return dataclasses.replace(plan, facts=(facts or {}) | tokens, at_checkpoint=report)
-
-
-def held_out_windows(tokens: Tokens, format: RowFormat) -> Documents:
-    """Windows of held-out tokens side by side; of a long text, evenly spaced ones."""
-    n = format.context_length
-    starts = range(0, max(len(tokens) - 1, 0), n)
-    step = -(-len(starts) * n // VALIDATION_TOKENS) or 1
-    return Documents([tokens[start : start + n + 1] for start in starts[::step]], format)
 
 
 def sample_text(run: Run, start: Sequence[int], max_new_tokens: int) -> str:
