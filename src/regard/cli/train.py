@@ -136,8 +136,9 @@ def train(
     """Train a model from scratch for a TASK of `regard tasks`, on a file or on generated examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
-    folders of text, Markdown, JSONL or Parquet; the command ends with a sample. Settings follow as
-    section.field=value.
+    folders of text, Markdown, JSONL or Parquet; the command ends with a sample. TASK
+    classification: FILES is a table, of which a tenth is held out for `regard evaluate`. Settings
+    follow as section.field=value.
     """
     from regard.training.plan import plan_training
 

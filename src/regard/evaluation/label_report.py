@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from jaxtyping import Int
 
 from regard.config import to_toml
+from regard.evaluation.report import render_page
 from regard.evaluation.tasks import Prediction
-from regard.explorer.page import embedding_policy
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, confusion, macro_f1, wilson
 from regard.runs.run import Run
@@ -85,15 +84,7 @@ class ClassificationReport:
 
     def html(self) -> str:
         """The page, complete in itself."""
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("regard.evaluation"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        template = environment.get_template("label_report.html")
-        return template.render(report=self, policy=embedding_policy())
+        return render_page("label_report.html", report=self)
 
     def save(self, path: Path) -> None:
         """Write the page."""
