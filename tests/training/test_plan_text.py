@@ -59,6 +59,23 @@ def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
     assert plan.facts["validation_tokens"] == 100
 
 
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_one_document_of_each_block_is_held_out(share: float) -> None:
+    size = round(1 / share)
+    for seed in range(20):
+        held_out = tokenize.held_out_documents(share, seed)
+        chosen = [index for index in range(20 * size) if held_out(index)]
+        assert [index // size for index in chosen] == list(range(20))
+        assert chosen[0] == size - 1
+
+
+def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
+    plan_text(lines, tmp_path / "run", recipe())
+    (tmp_path / "run/tokens/training.bin").write_bytes(b"")
+    with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
+        plan_text(lines, tmp_path / "run", recipe())
+
+
 def test_no_text_stops_a_training(tmp_path: Path) -> None:
     """What the vocabulary lacks is written in bytes, in held-out text and in prompts too."""
     path = tmp_path / "a.txt"

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -99,8 +100,11 @@ def load_tokens(folder: Path) -> TokenizedText:
     """
     spec = _load_spec(folder)
     tokenizer = Tokenizer.load(folder)
-    training, documents = open_tokens(folder / "training")
-    validation, held_out = open_tokens(folder / "validation")
+    try:
+        training, documents = open_tokens(folder / "training")
+        validation, held_out = open_tokens(folder / "validation")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: is damaged ({error}); delete it") from None
     return split_few(tokenizer, training, validation, documents + held_out, spec.validation)
 
 
@@ -184,14 +188,17 @@ def _sample(spec: TextSpec, advance: Advance) -> Iterator[str]:
 
 
 def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
-    """Return whether the document of an index is held out: one of each 1/share, by the seed."""
+    """Return whether the document of an index is held out: one of each 1/share, by the seed.
+
+    Of the first ones it is the last, so that none is where there are fewer.
+    """
     size = max(round(1 / share), 2) if share else 0
 
-    def held_out(index: int) -> bool:
-        block, place = divmod(index, size)
-        return Random(f"{seed} {block}").randrange(size) == place
+    @lru_cache(maxsize=1)  # documents come in their order
+    def place(block: int) -> int:
+        return Random(f"{seed} {block}").randrange(size) if block else size - 1
 
-    return held_out if share else lambda _: False
+    return (lambda index: place(index // size) == index % size) if share else lambda _: False
 
 
 def separator_of(template: Template) -> list[int]:
