@@ -66,14 +66,16 @@ def train(
     out: str | Path,
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
+    test: Path | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
     """Train a model from scratch: on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given.
+    A task generates its own examples if no data are given. Of a table, a tenth is held out for
+    `evaluate`, or `test` is another table for it.
     """
-    plan = plan_training(task, data, out=out, recipe=recipe, settings=settings)
+    plan = plan_training(task, data, out=out, recipe=recipe, settings=settings, test=test)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run

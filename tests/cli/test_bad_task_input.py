@@ -285,8 +285,7 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
     ("flags", "says"),
     [
         (["--paraphrase", "{}?"], "has no --paraphrase"),
-        (["--report", "page.html"], "--report or --seed; leave them out"),
-        (["--seed", "3"], "has no --paraphrase, --report or --seed"),
+        (["--seed", "3"], "has no --paraphrase or --seed"),
         (["--baseline", "majority"], "--baseline: is scored on questions: name a file"),
         (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
         (["--json", "nowhere/x"], "nowhere/x: can't be written"),
@@ -298,6 +297,11 @@ def test_a_task_is_scored_in_its_own_way(
 ) -> None:
     put_run(folder, "classification", "encoder, classification")
     refused(regard("evaluate", "run", *flags), says)
+
+
+def test_only_labels_have_a_report(regard: Command, folder: Path) -> None:
+    put_run(folder, "casing", "decoder")
+    refused(regard("evaluate", "run", "--report", "page.html"), "--report only for labels")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,16 @@ from scipy.stats import chisquare
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import (
+    VALIDATION_TOKENS,
     CausalDataset,
     CausalExample,
     Documents,
     SpanCorruption,
     Windows,
     corrupt_span,
+    held_out_windows,
 )
+from regard.data.token_file import Tokens
 
 PAD, MASK, BLOCK = 0, 1, 8
 tokens = st.lists(st.integers(MASK + 1, 50), max_size=60)
@@ -198,3 +201,10 @@ def test_texts_predict_each_target_from_what_is_before_it(
         for ids, of_row in whole
     ]
     assert_rows(batch.labels, targets, block, IGNORE)
+
+
+def test_validation_is_of_bounded_size() -> None:
+    windows = held_out_windows(Tokens(np.arange(5 * VALIDATION_TOKENS)), RowFormat(64, 0))
+    assert len(windows) * 64 <= VALIDATION_TOKENS
+    assert windows.rows[-1][-1] > 4 * VALIDATION_TOKENS
+    assert len(held_out_windows(Tokens(np.arange(1)), RowFormat(64, 0))) == 0

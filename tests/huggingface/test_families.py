@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from regard.decoding import generate
+from regard.decoding import generate_ids, search_ids
 from regard.huggingface.families import FAMILIES
 from regard.models.builders import LanguageModel, Model, SequenceToSequence
 from tiny_hugging_face import BLOCK, CASES, VARIANTS, VOCABULARY, ours, tiny, without_upcasts
@@ -92,7 +92,7 @@ def test_greedy_choice_and_beam_search_write_what_transformers_writes(
     beams = {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0}
     greedy = theirs.generate(prompts, attention_mask=mask, **options)
     best = theirs.generate(prompts, attention_mask=mask, **options, **beams)
-    found = generate(generator, starts, max_new_tokens=7, stop_ids=[eos])
+    found = generate_ids(generator, starts, max_new_tokens=7, stop_ids=[eos])
     searched = search_ids(generator, starts, beams=4, max_new_tokens=7, stop_ids=[eos])
     skipped = len(starts[0])
     for row in range(len(prompts)):

@@ -87,7 +87,7 @@ def test_the_demo_mixes_questions_in() -> None:
 
 def test_text_is_read_in_windows_of_characters() -> None:
     recipe = RECIPES["text"]
-    assert recipe.data.documents == "files"
+    assert recipe.data.documents == "auto"
     run = Run.new(Path("nowhere"), recipe, train_tokenizer(recipe.tokenizer, ["a"]), {})
     assert run.text_affixes == Affixes()
     assert recipe.tokenizer.__struct_config__.tag == "characters"

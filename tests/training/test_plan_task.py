@@ -27,9 +27,9 @@ from regard.training.plan import (
     plan_finetuning,
     plan_pretraining,
     plan_questions,
-    plan_text,
 )
 from regard.training.plan_task import plan_task
+from regard.training.plan_text import plan_text
 from tiny import MASK
 from tiny_tasks import (
     CONTINUING,

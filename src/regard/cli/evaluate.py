@@ -10,6 +10,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.evaluation.tasks import TaskScore
     from regard.runs.environment import Precision
     from regard.runs.run import Run
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     help="Another wording of the questions, {} for the subject; repeatable.",
 )
 @click.option("--report", type=options.OutputFile(), help="Page to write [RUN/report.html].")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows of a table that can't be read.")
 @options.SEED
 @options.JSON
 @options.environment_options(precision="float32")
@@ -39,6 +41,7 @@ def evaluate(
     baseline: str | None,
     paraphrases: tuple[str, ...],
     report: Path | None,
+    skip_bad: bool,
     seed: int | None,
     json_file: Path | None,
     precision: "Precision",
@@ -46,8 +49,10 @@ def evaluate(
 ) -> None:
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
-    Questions without answers are answered, not scored. For a .txt file, the score is perplexity. A
-    run trained for a task is scored by that task, on PAIRS or on the task's own test examples.
+    Questions without answers are answered, not scored. For a text, the score is perplexity; a run
+    of `train text` is scored on its held-out tokens, or on files that are read as its own were. A
+    run trained for a task is scored by that task: on PAIRS, on the rows held out of its table, or
+    on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
     """
     if baseline is not None:
         if predictions or paraphrases or report:
@@ -56,10 +61,16 @@ def evaluate(
         return
     from regard import api
     from regard.evaluation.evaluate import Evaluation, save_predictions
+    from regard.models.builders import Classifier
 
     started = time.perf_counter()
     loaded = api.load(run, **loading)
-    _check(loaded, pairs, bool(predictions), bool(paraphrases or report), seed)
+    _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
+    if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
+        score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad)
+        if json_file and (figures := score.figures()):
+            options.write_json(json_file, figures)
+        return
     result = api.evaluate(
         loaded, pairs, paraphrases=paraphrases, seed=seed or 0, precision=precision
     )
@@ -84,21 +95,60 @@ def evaluate(
 
 
 def _check(
-    run: "Run", pairs: Path | None, predictions: bool, of_answers: bool, seed: int | None
+    run: "Run",
+    pairs: Path | None,
+    predictions: bool,
+    paraphrases: bool,
+    report: bool,
+    skip_bad: bool,
+    seed: int | None,
 ) -> None:
     """Refuse options that this evaluation can't use.
 
     Raises:
         UserError: names them.
     """
+    from regard.models.builders import Classifier
+
+    if skip_bad and not isinstance(run.model, Classifier):
+        raise UserError(f"--skip-bad: is for tables, and {run.path} gives no labels; leave it out")
     if run.recipe.task is not None:
-        if of_answers or seed is not None:
+        if paraphrases or seed is not None or (report and not isinstance(run.model, Classifier)):
             raise UserError(
-                f"{run.path}: trained for a task, which has no --paraphrase, --report or --seed; "
-                "leave them out"
+                f"{run.path}: trained for a task, which has no --paraphrase or --seed, and has "
+                "--report only for labels; leave them out"
             )
-    elif pairs is not None and pairs.suffix == ".txt" and (predictions or of_answers):
+    elif pairs is not None and pairs.suffix == ".txt" and (predictions or paraphrases or report):
         raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
+
+
+def _evaluate_classifier(
+    run: "Run",
+    pairs: Path | None,
+    predictions: Path | None,
+    report: Path | None,
+    precision: "Precision",
+    skip_bad: bool,
+) -> "TaskScore":
+    """Score labels, write predictions with their confidences, and the report."""
+    from regard import api
+    from regard.evaluation.label_report import classification_report, save_labels
+    from regard.evaluation.tasks import TaskScore, scored_examples
+
+    examples = scored_examples(run, pairs, skip_bad=skip_bad)
+    score = api.evaluate(run, pairs, skip_bad=skip_bad, precision=precision)
+    assert isinstance(score, TaskScore)
+    if report is not None and not score.scores:
+        raise UserError("--report: needs rows with labels; leave it out")
+    if predictions is not None:
+        save_labels(examples, score.predictions, predictions)
+        click.echo(f"Predictions: {predictions}")
+    for line in score.lines():
+        click.echo(line)
+    if report is not None:
+        classification_report(run, examples, score.predictions).save(report)
+        click.echo(f"Report: {report}")
+    return score
 
 
 def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None:

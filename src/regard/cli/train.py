@@ -1,5 +1,6 @@
 """regard pretrain, finetune and train"""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,11 @@ TRAINING = options.together(
     options.OUT,
     options.RECIPE,
     click.option("--resume", is_flag=True, help="Resume the run in --out."),
-    click.option("--dry-run", is_flag=True, help="Build and check everything, don't train."),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Build and check everything, don't train; tokenizes a text and times a few steps.",
+    ),
     options.JSON,
     options.SEED,
     options.EXECUTION,
@@ -93,11 +98,27 @@ def finetune(
 @click.argument("task")
 @click.argument("files", nargs=-1)
 @TOKENIZER
+@click.option(
+    "--documents",
+    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
+    help="Documents of a text. Default: detected.",
+)
+@click.option("--text", metavar="COLUMN", help="Column or field with the text.")
+@click.option("--label", metavar="COLUMN", help="Column with the label.")
+@click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that can't be read.")
+@click.option("--test", type=options.PATH, help="Table to score the run on.")
 @TRAINING
 def train(
     task: str,
     files: tuple[str, ...],
     tokenizer: Path | None,
+    documents: str | None,
+    text: str | None,
+    label: str | None,
+    header: bool | None,
+    skip_bad: bool,
+    test: Path | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -105,20 +126,60 @@ def train(
 ) -> None:
     """Train a model from scratch for a TASK of `regard tasks`, on a file or on generated examples.
 
-    TASK questions: FILES is one file of questions and answers. TASK text: FILES are any texts; the
-    command ends with a sample. Settings follow as section.field=value.
+    TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
+    folders of text, Markdown, JSONL or Parquet; the command ends with a sample. TASK
+    classification: FILES is a table, of which a tenth is held out for `regard evaluate`. Settings
+    follow as section.field=value.
     """
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
+    settings += _data_settings(task, documents, text, label, header, skip_bad)
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
     plan = plan_training(
-        task, data or None, out=out, recipe=recipe, settings=settings, tokenizer=tokenizer
+        task,
+        data or None,
+        out=out,
+        recipe=recipe,
+        settings=settings,
+        tokenizer=tokenizer,
+        test=test,
     )
-    if _execute(plan, **flags) and task == "text":
+    if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
+
+
+def _data_settings(
+    task: str,
+    documents: str | None,
+    text: str | None,
+    label: str | None,
+    header: bool | None,
+    skip_bad: bool,
+) -> list[str]:
+    """Return the settings that options for texts and tables stand for.
+
+    Raises:
+        UserError: an option is for another task.
+    """
+    table = ("classification",)
+    chosen: dict[str, tuple[object, str, tuple[str, ...]]] = {
+        "--documents": (documents, "documents", ("text",)),
+        "--text": (text, "table.text", ("text", "classification")),
+        "--label": (label, "table.label", table),
+        "--header": (header, "table.header", table),
+        "--skip-bad": (skip_bad or None, "table.skip_bad", table),
+    }
+    settings = []
+    for option, (value, field, tasks) in chosen.items():
+        if value is not None:
+            if task not in tasks:
+                names = " and ".join(f"`train {one}`" for one in tasks)
+                raise UserError(f"train {task}: {option} is for {names}; leave it out")
+            settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
+    return settings
 
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:
@@ -135,19 +196,28 @@ def _seed_setting(seed: int | None) -> list[str]:
 def _execute(
     plan: "Plan",
     *,
+    timed: bool = False,
     dry_run: bool,
     json_file: Path | None,
     resume: bool,
     **execution: Any,
 ) -> bool:
-    """Print the plan and, unless it is a dry run, train; return whether it trained."""
+    """Print the plan and, unless it is a dry run, train; return whether it trained.
+
+    A dry run that is `timed` takes a few steps.
+    """
     from regard.training.loop import ExecutionOptions
 
     facts = plan.describe()
-    for name, value in facts.items():
-        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-        click.echo(f"{name.replace('_', ' ')}: {shown}")
+    _print_facts(facts)
     if dry_run:
+        if timed:
+            from regard.training.estimate import estimate_training
+
+            timing = ExecutionOptions.choose(**execution)
+            needs = estimate_training(plan, timing.environment)
+            _print_facts(needs)
+            facts |= needs
         if json_file:
             options.write_json(json_file, facts)
         return False
@@ -162,17 +232,18 @@ def _execute(
     return True
 
 
+def _print_facts(facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        shown = f"{value:.4f}" if isinstance(value, float) else shown
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
+
+
 def _print_sample(plan: "Plan") -> None:
     """Print a sample that begins with a few tokens of the training text."""
-    from regard.decoding import Sampling, generate_ids
+    from regard.training.plan_text import sample_text
 
     run, batch = plan.run, plan.sampler.batch(0)
-    start = batch.input_ids[0, : run.recipe.model.context_length // 8].tolist()
-    (sample,) = generate_ids(
-        run.language_model,
-        [start],
-        max_new_tokens=run.recipe.model.context_length - len(start),
-        sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
-        device=run.device,
-    )
-    click.echo(f"Sample:\n{run.tokenizer.decode([*start, *sample.ids])}")
+    context_length = run.recipe.model.context_length
+    start = batch.input_ids[0, : context_length // 8].tolist()
+    click.echo(f"Sample:\n{sample_text(run, start, context_length - len(start))}")

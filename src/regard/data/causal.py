@@ -7,6 +7,10 @@ import numpy as np
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
+from regard.data.token_file import Tokens
+
+VALIDATION_TOKENS = 2**17
+"""Held-out tokens of a long text that are read at most, evenly spaced."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,14 @@ class Windows(CausalDataset):
         last = max(min(start + n, len(self._ids) - n), start + 1)
         first = int(rng.integers(start, last))
         return predict_all(self._ids[first : first + n + 1])
+
+
+def held_out_windows(tokens: Tokens, format: RowFormat) -> Documents:
+    """Windows of held-out tokens side by side; of a long text, evenly spaced ones."""
+    n = format.context_length
+    starts = range(0, max(len(tokens) - 1, 0), n)
+    step = -(-len(starts) * n // VALIDATION_TOKENS) or 1
+    return Documents([tokens[start : start + n + 1] for start in starts[::step]], format)
 
 
 class SpanCorruption(CausalDataset):

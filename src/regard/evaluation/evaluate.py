@@ -16,8 +16,14 @@ import torch
 from regard.data.batch import pad_rows
 from regard.decoding.generate import Generated, generate_answers
 from regard.errors import UserError
-from regard.evaluation.perplexity import TextScore, text_perplexity
-from regard.evaluation.tasks import TaskScore, score_task
+from regard.evaluation.perplexity import (
+    TextScore,
+    held_out_perplexity,
+    is_text,
+    read_texts,
+    text_perplexity,
+)
+from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.environment import ExecutionEnvironment, Precision
@@ -29,8 +35,6 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
-from regard.tasks.registry import task_examples
-from regard.text.corpus import read_corpus
 
 BATCH = 256
 """Questions that are answered together."""
@@ -269,25 +273,29 @@ def evaluate(
     *,
     paraphrases: Sequence[str] = (),
     seed: int = 0,
+    skip_bad: bool = False,
     precision: Precision = "float32",
 ) -> Evaluation | TaskScore | TextScore:
-    """Score a run: by its task, on questions, or on a .txt file by perplexity.
+    """Score a run: by its task, on questions, or on text by perplexity.
 
-    A run with a task is scored on `data` or on the task's own test examples. `paraphrases` are
-    other wordings of the questions, with {} for the subject. `seed` splits the answers into the
-    half that selects a signal and the half that scores it.
+    A run with a task is scored on `data`, on the rows held out of its table, or on the task's own
+    test examples; with `skip_bad`, bad rows of a table are left out. A run of `train text` is
+    scored on its held-out tokens, or on files. `paraphrases` are other wordings of the questions,
+    with {} for the subject. `seed` splits the answers into the half that selects a signal and the
+    half that scores it.
 
     Raises:
         UserError: the data don't fit the run.
     """
     environment = run.environment(precision)
-    if (task := run.recipe.task) is not None:
-        return score_task(run, environment, None if data is None else task_examples(task, data))
+    if run.recipe.task is not None:
+        return score_task(run, environment, given_examples(run, data, skip_bad=skip_bad))
     if data is None:
+        if (score := held_out_perplexity(run, environment)) is not None:
+            return score
         raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
-    if isinstance(data, str | Path) and Path(data).suffix == ".txt":
-        whole_files = run.recipe.data.documents == "files"
-        return text_perplexity(run, read_corpus([Path(data)], whole_files=whole_files), environment)
+    if isinstance(data, str | Path) and is_text(run, Path(data)):
+        return text_perplexity(run, read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
     return evaluate_questions(run, questions, environment, paraphrases=paraphrases, seed=seed)
 

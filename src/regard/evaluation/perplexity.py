@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,12 +11,14 @@ import torch.nn.functional as F
 
 from regard.data import IGNORE
 from regard.data.batch import sequential_batches
-from regard.data.causal import Documents
+from regard.data.causal import Documents, held_out_windows
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.text.corpus import Document
+from regard.text.corpus import Document, read_corpus
+from regard.text.files import find_files, inspect_file, read_whole
+from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents
 
 
@@ -52,6 +55,24 @@ class TextScore:
         return []
 
 
+def is_text(run: Run, path: Path) -> bool:
+    """Return whether a file or folder is a text for a run, and not a file of questions."""
+    return path.suffix == ".txt" or (path.suffix != ".tsv" and (run.path / "tokens").is_dir())
+
+
+def read_texts(run: Run, path: Path) -> list[Document]:
+    """Return the documents of a file; for a run of `train text`, of files read as its own were.
+
+    Raises:
+        UserError: a file can't be read.
+    """
+    documents = run.recipe.data.documents
+    if not (run.path / "tokens").is_dir():
+        return read_corpus([path], whole_files=documents == "files")
+    files = [inspect_file(found) for found in find_files([path])]
+    return read_whole(files, documents, run.recipe.data.table.text or "text")
+
+
 @torch.inference_mode()
 def text_perplexity(
     run: Run, documents: Sequence[Document], environment: ExecutionEnvironment, *, batch: int = 64
@@ -61,8 +82,47 @@ def text_perplexity(
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    end = run.template.document.suffix if run.recipe.data.documents == "lines" else ()
+    end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
     texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
+    losses, counts = _losses(run, texts, environment, batch)
+    if not sum(counts):
+        raise UserError(f"{documents[0].where}: is too short to be scored")
+    characters = sum(len(document.text) for document in documents)
+    return TextScore(
+        perplexity=perplexity(losses, counts),
+        bits_per_character=sum(losses) / log(2) / characters,
+        tokens=sum(counts),
+    )
+
+
+@torch.inference_mode()
+def held_out_perplexity(
+    run: Run, environment: ExecutionEnvironment, *, batch: int = 64
+) -> TextScore | None:
+    """Score the tokens that a run of `train text` held out, if any; of many, evenly spaced windows.
+
+    Windows begin anywhere, and are read independently.
+    """
+    path = run.path / "tokens"
+    if not path.is_dir():
+        return None
+    held_out = load_tokens(path).validation
+    windows = held_out_windows(held_out, run.row_format.whole_rows)
+    if not len(windows):
+        return None
+    losses, counts = _losses(run, windows, environment, batch)
+    characters = sum(len(run.tokenizer.decode(row[1:])) for row in windows.rows)
+    return TextScore(
+        perplexity=perplexity(losses, counts),
+        bits_per_character=sum(losses) / log(2) / characters,
+        tokens=sum(counts),
+    )
+
+
+def _losses(
+    run: Run, texts: Documents, environment: ExecutionEnvironment, batch: int
+) -> tuple[list[float], list[int]]:
+    """The summed loss of each row, in nats, and its number of targets."""
     losses: list[float] = []
     counts: list[int] = []
     for rows in sequential_batches(texts, batch):
@@ -72,11 +132,4 @@ def text_perplexity(
         loss = F.cross_entropy(logits.float().mT, labels, ignore_index=IGNORE, reduction="none")
         losses += loss.sum(1).tolist()
         counts += (labels != IGNORE).sum(1).tolist()
-    if not sum(counts):
-        raise UserError(f"{documents[0].where}: is too short to be scored")
-    characters = sum(len(document.text) for document in documents)
-    return TextScore(
-        perplexity=perplexity(losses, counts),
-        bits_per_character=sum(losses) / log(2) / characters,
-        tokens=sum(counts),
-    )
+    return losses, counts

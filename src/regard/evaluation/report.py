@@ -83,16 +83,19 @@ class Report:
 
     def html(self) -> str:
         """The page, complete in itself."""
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("regard.evaluation"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        return environment.get_template("report.html").render(
-            report=self, signals=SIGNALS, policy=embedding_policy()
-        )
+        return render_page("report.html", report=self, signals=SIGNALS)
+
+
+def render_page(template: str, **values: object) -> str:
+    """Return a template of this package, filled with values and the policy of offline pages."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("regard.evaluation"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**values, policy=embedding_policy())
 
 
 # The report of an evaluation

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -25,11 +27,13 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
+from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
-from regard.tasks.examples import Example
+from regard.tasks.examples import Example, Examples
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import TextTask, check_examples
+from regard.tasks.registry import TextTask, check_examples, read_labeled_rows, task_examples
 from regard.tasks.split import Scores
+from regard.tasks.tables import load_rows
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -112,6 +116,42 @@ def score_task(
             raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
         return score_ranks(run, questions, environment)
     return score_answers(run, task, questions, environment, split.training if split else ())
+
+
+def given_examples(
+    run: Run, data: Examples | None, *, skip_bad: bool = False
+) -> list[Example] | None:
+    """Return the examples of a file, or those held out of a run's table; none for a task's own.
+
+    Raises:
+        UserError: an example is malformed; or the run was trained on a file, and has no other rows.
+    """
+    task = run.recipe.task
+    if data is None:
+        held_out = load_rows(run.path)
+        if held_out is None and run.origin.get("inputs"):
+            raise UserError(f"{run.path}: was trained on a file: name one to score it on")
+        return held_out
+    if isinstance(task, ClassificationConfig) and isinstance(data, str | Path):
+        table = run.recipe.data.table
+        table = msgspec.structs.replace(table, skip_bad=skip_bad or table.skip_bad)
+        return read_labeled_rows(Path(data), table, label_required=False).examples
+    assert task is not None
+    return task_examples(task, data)
+
+
+def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) -> list[Example]:
+    """Return the examples that a run with a task of texts is scored on.
+
+    Raises:
+        UserError: as `given_examples`; or the run has no such task.
+    """
+    found, task = given_examples(run, data, skip_bad=skip_bad), run.recipe.task
+    if found is not None:
+        return found
+    if task is None or isinstance(task, ProbeConfig):
+        raise UserError(f"{run.path}: was trained for no task of texts: name a file")
+    return list(task.make(run.recipe.seed).test)
 
 
 def score_answers(

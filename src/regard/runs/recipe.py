@@ -33,12 +33,14 @@ from regard.models.config import (
 )
 from regard.runs import code
 from regard.tasks.registry import TaskConfig
+from regard.tasks.tables import TableConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import TemplateConfig
 
 FORMAT = 1
 """Version of the configuration in run folders; incremented when older ones can't be read."""
 
+Documents = Literal["auto", "lines", "files", "paragraphs", "records"]
 Rate = Annotated[float, Meta(gt=0, le=1000)]
 Words = Annotated[int, Meta(ge=0, le=100)]
 
@@ -46,14 +48,17 @@ Words = Annotated[int, Meta(ge=0, le=100)]
 class DataConfig(Config, frozen=True):
     """How the corpus is read."""
 
-    documents: Literal["lines", "files"] = "lines"
-    """A document is a line of a file, or a whole file, read in windows of the context length."""
+    documents: Documents = "lines"
+    """A document: a line of a file, a whole file, a paragraph (blank lines separate them), or a
+    record of a JSONL or Parquet file; auto: detected. Whole files are read in windows."""
     blank_lines: bool = False
     """Whether a blank line is a document too, as is what follows the last line end."""
     ascii_questions: bool = False
     """Whether questions to train on lose all letters that aren't ASCII."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
     """Share of the documents (or questions) that is held out to measure the validation loss."""
+    table: TableConfig = TableConfig()
+    """How tables and records are read."""
 
 
 class ObjectiveConfig(Config, frozen=True):

@@ -111,8 +111,8 @@ _DEMO = Recipe(
 )
 
 _TEXT = Recipe(
-    data=DataConfig(documents="files", validation=0.0),
-    tokenizer=CharactersConfig(),
+    data=DataConfig(documents="auto"),
+    tokenizer=CharactersConfig(unknown="bytes"),
     model=DecoderConfig(n_layers=4, n_heads=4, d_model=128, dropout=0.0, positions=LearnedConfig()),
     training=TrainingConfig(steps=2000, batch=32, lr=2e-3, optimizer=MuonConfig()),
 )
@@ -173,7 +173,10 @@ TASKS = {
     "summaries": _for_task(SummariesConfig(), training=_steps(1000, lr=2e-3, batch=32)),
     "translation": _for_task(TranslationConfig()),
     "classification": _for_task(
-        ClassificationConfig(), model=_small(EncoderConfig), head=ClassificationHeadConfig()
+        ClassificationConfig(),
+        tokenizer=WordsConfig(unknown="unk"),
+        model=_small(EncoderConfig),
+        head=ClassificationHeadConfig(),
     ),
     "tagging": _for_task(
         TaggingConfig(),

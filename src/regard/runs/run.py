@@ -110,7 +110,8 @@ class Run:
         """The ids around a text that the model reads alone; it may continue, so nothing ends it."""
         match self.model:
             case LanguageModel():
-                windows = self.recipe.data.documents == "files"  # they begin anywhere
+                # Windows begin anywhere; a plan replaces auto by what it detects.
+                windows = self.recipe.data.documents in {"files", "auto"}
                 bare = windows or isinstance(self.recipe.task, ProbeConfig)
                 return Affixes() if bare else Affixes(self.template.document.prefix)
             case SequenceToSequence():

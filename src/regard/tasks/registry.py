@@ -8,9 +8,11 @@ from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.examples import Example, Examples, read_questions
+from regard.tasks.labels import read_labeled
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.retrieval import RetrievalConfig
 from regard.tasks.summaries import SummariesConfig
+from regard.tasks.tables import TableConfig, TableExamples, is_table, read_table_examples
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
 
@@ -39,6 +41,19 @@ def task_examples(config: TaskConfig, examples: Examples) -> list[Example]:
     if isinstance(config, ProbeConfig):
         return read_questions(Path(examples))
     return config.read(Path(examples))
+
+
+def read_labeled_rows(
+    path: Path, table: TableConfig, *, label_required: bool = True
+) -> TableExamples:
+    """Read texts and labels from a table, or from lines without a header, which may hold pairs.
+
+    Raises:
+        UserError: as `read_table_examples` and `read_labeled`.
+    """
+    if is_table(path, table):
+        return read_table_examples(path, table, label_required=label_required)
+    return TableExamples(read_labeled(path), (), "lines, no header")
 
 
 def check_examples(config: TextTask, examples: Sequence[Example]) -> None:

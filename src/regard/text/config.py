@@ -7,6 +7,7 @@ from msgspec import Meta
 from regard.config import Config
 
 Unknown = Literal["error", "unk"]
+ByteFallback = Literal["error", "unk", "bytes"]
 
 
 class SpecialTokensConfig(Config, frozen=True):
@@ -41,8 +42,8 @@ class TrainedConfig(Config, frozen=True):
 class CharactersConfig(TrainedConfig, frozen=True, tag_field="kind", tag="characters"):
     """Every character is a token."""
 
-    unknown: Unknown = "error"
-    """Fate of unknown characters: an error, or the unk token."""
+    unknown: ByteFallback = "error"
+    """Fate of unknown characters: an error, the unk token, or their UTF-8 bytes, a token each."""
     newline: bool = False
     """Whether the line end is one too, though documents that are lines have none."""
 

@@ -3,16 +3,20 @@
 import json
 import sys
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from regard.files import append_line, write_file
 
 Record = dict[str, Any]
+
+LARGE = 10_000_000
+"""Bytes of a text whose tokenization takes long enough to be shown."""
 
 
 class Logger(ABC):
@@ -64,6 +68,8 @@ class Bar(Logger):
 
     def log(self, record: Record) -> None:
         self._progress.update(self._task, completed=record["step"], state=describe(record))
+        if "sample" in record:
+            self._progress.console.print(sample_line(record), markup=False, highlight=False)
 
     def close(self) -> None:
         self._progress.stop()
@@ -81,6 +87,8 @@ class Lines(Logger):
             left = f"{record['seconds_left']:.0f} s left"
             line = f"{self._title} {record['step']}/{self._steps} {describe(record)} {left}"
             print(line, file=sys.stderr, flush=True)
+        if "sample" in record:
+            print(sample_line(record), file=sys.stderr, flush=True)
 
 
 class TensorBoard(Logger):
@@ -94,7 +102,8 @@ class TensorBoard(Logger):
     def log(self, record: Record) -> None:
         for name, value in record.items():
             if name != "step":
-                self._writer.add_scalar(name, value, record["step"])
+                add = self._writer.add_text if isinstance(value, str) else self._writer.add_scalar
+                add(name, value, record["step"])
 
     def close(self) -> None:
         self._writer.close()
@@ -105,7 +114,14 @@ def describe(record: Record) -> str:
     text = f"loss {record['loss']:.3f} · {record['tokens_per_second']:,.0f} tokens/s"
     if "validation_loss" in record:
         text += f" · validation {record['validation_loss']:.3f}"
+    if "perplexity" in record:
+        text += f" · perplexity {record['perplexity']:.2f}"
     return text
+
+
+def sample_line(record: Record) -> str:
+    """Return the sample of a record on one line."""
+    return f"sample: {record['sample']}".replace("\n", "⏎")
 
 
 def make_loggers(run: Path, title: str, steps: int, step: int, *, quiet: bool) -> list[Logger]:
@@ -116,3 +132,33 @@ def make_loggers(run: Path, title: str, steps: int, step: int, *, quiet: bool) -
     with suppress(ImportError):  # the extra may not be installed
         loggers.append(TensorBoard(run / "tensorboard", step))
     return loggers
+
+
+@contextmanager
+def track_text(size: int) -> Iterator[Callable[[str, int], None]]:
+    """Show how much of a text of `size` bytes each stage has read: a bar, or lines if no terminal.
+
+    The yielded function takes a stage and the number of characters that it has read since.
+    """
+    if sys.stderr.isatty():
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            tasks: dict[str, TaskID] = {}
+
+            def advance(stage: str, characters: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = progress.add_task(stage, total=size)
+                progress.advance(tasks[stage], characters)
+
+            yield advance
+            for task in tasks.values():  # a character may take several bytes
+                progress.update(task, completed=size)
+        return
+    done: dict[str, int] = {}
+
+    def report(stage: str, characters: int) -> None:
+        before, done[stage] = done.get(stage, 0), done.get(stage, 0) + characters
+        if size > LARGE and done[stage] * 10 // size > before * 10 // size:
+            print(f"{stage}: {done[stage] / size:.0%}", file=sys.stderr, flush=True)
+
+    yield report

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
@@ -39,6 +39,15 @@ CPU_TOKENS = 2048
 Activations of more leave its cache, and are so large that the C library asks the system anew for
 each of them; of fewer, the products slow down (benchmarks/training.py).
 """
+
+
+CheckpointReport = Callable[[Record], Record]
+"""Returns more values for the record of a checkpoint, given those of its validation."""
+
+
+def no_report(_: Record) -> Record:
+    """Report nothing more."""
+    return {}
 
 
 class InterruptedTraining(RegardError):
@@ -81,6 +90,7 @@ def train(
     options: ExecutionOptions,
     *,
     title: str,
+    at_checkpoint: CheckpointReport = no_report,
 ) -> Progress:
     """Train the run's model from its newest checkpoint, or from the start if it has none.
 
@@ -95,7 +105,7 @@ def train(
     optimizers = make_optimizers(model, config)
     progress = _resume(run, optimizers, environment, sampler.steps)
     loggers = make_loggers(run.path, title, sampler.steps, progress.step, quiet=options.quiet)
-    trainer = _Trainer(run, optimizers, validation, config, options, loggers)
+    trainer = _Trainer(run, optimizers, validation, config, options, loggers, at_checkpoint)
     body = torch.compile(model.body, dynamic=True) if options.compile else model.body
     model.train()
     try:
@@ -131,6 +141,7 @@ class _Trainer:
     config: TrainingConfig
     options: ExecutionOptions
     loggers: Sequence[Logger]
+    at_checkpoint: CheckpointReport
 
     def step(self, progress: Progress, sampler: Sampler, body: CompiledBody) -> Progress:
         """One optimiser step, with validation, checkpoint and metrics when they are due."""
@@ -174,7 +185,7 @@ class _Trainer:
             check_normalizers(model, number)
         if checkpoint_due:
             progress, validated = self._validate(progress)
-            record |= validated
+            record |= validated | self.at_checkpoint(validated)
         if log_due:
             progress = self._log(record, progress, sampler.steps)
         if checkpoint_due:

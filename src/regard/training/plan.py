@@ -5,7 +5,7 @@ A plan is built and checked before a single step or file.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,6 +18,7 @@ from regard.data.causal import Documents, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
 from regard.data.supervised import Clozes, Questions
 from regard.errors import UserError, alternatives
+from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import (
@@ -35,7 +36,13 @@ from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, encode_documents, train_tokenizer
-from regard.training.loop import ExecutionOptions, mean_loss, train
+from regard.training.loop import (
+    CheckpointReport,
+    ExecutionOptions,
+    mean_loss,
+    no_report,
+    train,
+)
 from regard.training.resume_checks import check_resumable
 
 T = TypeVar("T")
@@ -50,12 +57,18 @@ class Plan:
     validation: list[Batch]
     config: TrainingConfig
     title: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Facts about the data, by their names."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """More files of the run, by their names."""
+    at_checkpoint: CheckpointReport = no_report
+    """Returns more values for the record of a checkpoint."""
 
     def describe(self) -> dict[str, Any]:
         """Return sizes, and the loss before this training on its first batch, in nats."""
         first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
-        return {
+        return self.facts | {
             "parameters": self.run.n_parameters,
             "vocabulary": self.run.tokenizer.size,
             "steps": self.sampler.steps,
@@ -83,12 +96,20 @@ class Plan:
         path = self.run.path
         if (path / "config.toml").exists():
             check_resumable(self.run, resume=resume)
-        elif path.exists() and not _is_unfinished(path):
-            raise UserError(f"{path}: exists but is not a run folder; choose another --out")
         else:
+            require_free(path)
+            path.mkdir(parents=True, exist_ok=True)
+            for name, content in self.files.items():
+                write_file(path / name, content)
             self.run.save_description()
         return train(
-            self.run, self.sampler, self.validation, self.config, options, title=self.title
+            self.run,
+            self.sampler,
+            self.validation,
+            self.config,
+            options,
+            title=self.title,
+            at_checkpoint=self.at_checkpoint,
         )
 
 
@@ -100,10 +121,12 @@ def plan_training(
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     tokenizer: Path | None = None,
+    test: Path | None = None,
 ) -> Plan:
     """Plan training from scratch: on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given; `tokenizer` is the folder of a run.
+    A task generates its own examples if no data are given; `tokenizer` is the folder of a run,
+    `test` a table for `regard evaluate`, instead of held-out rows.
 
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
@@ -113,16 +136,20 @@ def plan_training(
         raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
     if data is None and task not in TASKS:
         raise UserError(f"train {task}: there is no file to train on; name one")
+    if test is not None and (task != "classification" or not isinstance(data, str | Path)):
+        raise UserError("--test: is for `train classification` on a table; leave it out")
     if task == "text":
         if tokenizer:
             raise UserError("--tokenizer: train text makes its own; leave it out")
+        from regard.training.plan_text import plan_text  # made of the parts of this module
+
         return plan_text(cast("Corpus", data), out, recipe or "text", settings)
     if task == "questions":
         questions = cast("Examples", data)
         return plan_questions(questions, out, recipe or "default", settings, tokenizer=tokenizer)
     from regard.training.plan_task import plan_named_task  # made of the parts of this module
 
-    return plan_named_task(task, data, out, recipe or task, settings, tokenizer)
+    return plan_named_task(task, data, out, recipe or task, settings, tokenizer, test)
 
 
 def plan_pretraining(
@@ -145,6 +172,10 @@ def plan_pretraining(
     """
     recipe = find_recipe(recipe, settings)
     objective, data = recipe.objective, recipe.data
+    if data.documents not in {"lines", "files"}:
+        raise UserError(
+            f"data.documents={data.documents}: is for `regard train text`; set lines or files"
+        )
     whole_files = data.documents == "files"
     documents = read_documents(corpus, whole_files=whole_files, blank_lines=data.blank_lines)
     asked = answered_examples(questions) if questions else ()
@@ -176,24 +207,6 @@ def plan_pretraining(
         datasets.append(WeightedDataset(pairs, objective.questions, size))
     checks = [one.dataset for one in _text_datasets(run, held_out)]
     return make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
-
-
-def plan_text(
-    corpus: Corpus, out: str | Path, recipe: Recipe | str = "text", settings: Sequence[str] = ()
-) -> Plan:
-    """Plan training on whole texts, window by window, from scratch.
-
-    Raises:
-        UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
-    """
-    recipe = find_recipe(recipe, settings)
-    documents = read_documents(corpus, whole_files=True)
-    require_no_task(recipe)
-    require_continuing(recipe)
-    tokenizer = train_tokenizer(recipe.tokenizer, [document.text for document in documents])
-    ids = encode_documents(tokenizer, documents)
-    run = Run.new(Path(out), recipe, tokenizer, describe_origin("training", documents, ()))
-    return _plan_windows(run, ids, documents, recipe.training, "training")
 
 
 def plan_questions(
@@ -246,12 +259,18 @@ def plan_finetuning(
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
 
 
-def _is_unfinished(path: Path) -> bool:
-    """Whether a folder holds no more than the first files of a run."""
-    first = {*TOKENIZER_FILES, "origin.json"}
-    return path.is_dir() and all(
-        p.name in first or p.name.endswith(".partial") for p in path.iterdir()
-    )
+def require_free(path: Path) -> None:
+    """Raise unless a new run can be written to a folder, which may hold the first files of one.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    first = {*TOKENIZER_FILES, "origin.json", "tokens", "test.jsonl"}
+    if path.exists() and not (
+        path.is_dir()
+        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
+    ):
+        raise UserError(f"{path}: exists but is not a run folder; choose another --out")
 
 
 def make_plan(

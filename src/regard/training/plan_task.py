@@ -1,9 +1,10 @@
 """Plans of training for a task: its examples, as the model of the recipe reads them."""
 
+import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -38,6 +39,7 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run, describe_origin
+from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
@@ -47,7 +49,14 @@ from regard.tasks.encoding import (
 )
 from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import TaskConfig, TextTask, check_examples, task_examples
+from regard.tasks.registry import (
+    TaskConfig,
+    TextTask,
+    check_examples,
+    read_labeled_rows,
+    task_examples,
+)
+from regard.tasks.tables import count_duplicates, pack_rows, stratified_split
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
@@ -58,6 +67,8 @@ Rows: TypeAlias = Int[np.ndarray, "rows length"]
 
 PROBE_ROWS = 100_000
 """Rows that a probe trains on; each is drawn by itself."""
+
+SHOWN_LABELS = 20
 
 TextPair = tuple[str, str]
 """Two sentences; the second may be empty."""
@@ -70,6 +81,7 @@ def plan_named_task(
     recipe: Recipe | str,
     settings: Sequence[str] = (),
     tokenizer: Path | None = None,
+    test: Path | None = None,
 ) -> Plan:
     """Plan training for a task by its name, on a file, on examples or on the task's own.
 
@@ -86,8 +98,45 @@ def plan_named_task(
     known_tokens = None if tokenizer is None else Tokenizer.load(tokenizer)
     if data is None:
         return plan_task(Path(out), chosen, tokenizer=known_tokens)
+    if isinstance(chosen.task, ClassificationConfig) and isinstance(data, str | Path):
+        return plan_table(Path(out), chosen, Path(data), test, tokenizer=known_tokens)
     answered = require_answers(task_examples(chosen.task, cast("Examples", data)))
     return plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
+
+
+def plan_table(
+    out: Path, recipe: Recipe, path: Path, test: Path | None, *, tokenizer: Tokenizer | None = None
+) -> Plan:
+    """Plan training on a table of texts and labels, with held-out rows or another table to score.
+
+    Raises:
+        UserError: as `plan_task`; or a row is bad, or all have one label.
+    """
+    seed, table = recipe.seed, recipe.data.table
+    read = read_labeled_rows(path, table)
+    require_answers(read.examples)
+    if test is None:
+        training, held_out = stratified_split(read.examples, table.test, seed)
+    else:
+        training, held_out = read.examples, read_labeled_rows(test, table).examples
+    labels = {example.answer for example in training}
+    if len(labels) == 1:
+        raise UserError(
+            f"{path}: all {len(training)} rows have the label {labels.pop()!r}, so nothing can be "
+            "learned; choose another column by --label"
+        )
+    plan = plan_task(out, recipe, training, tokenizer=tokenizer)
+    facts: dict[str, Any] = {
+        "table": read.format,
+        "skipped_rows": len(read.skipped),
+        "training_rows": len(training),
+        "test_rows": len(held_out),
+        "labels": len(labels),
+        "test_rows_whose_text_is_in_training": count_duplicates(training, held_out),
+        "test_rows_whose_label_is_not": sum(row.answer not in labels for row in held_out),
+    }
+    files = {"test.jsonl": pack_rows(held_out)} if held_out else {}
+    return dataclasses.replace(plan, facts=facts, files=files)
 
 
 def plan_task(
@@ -209,8 +258,8 @@ def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
         UserError: a label isn't among those that the model was made for.
     """
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
-    labels = run.recipe.head.labels
-    return [_number(example.answer or "", labels, example.where) for example in examples]
+    numbers = _numbers(run.recipe.head.labels)
+    return [_number(example.answer or "", numbers, example.where) for example in examples]
 
 
 def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]) -> list[int]:
@@ -220,19 +269,25 @@ def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]
         UserError: a tag isn't among those that the model was made for.
     """
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
+    numbers = _numbers(run.recipe.head.labels)
     labels = [IGNORE] * len(row)
     for place, tag in zip(ends, tags_of(example), strict=False):
-        labels[place] = _number(tag, run.recipe.head.labels, example.where)
+        labels[place] = _number(tag, numbers, example.where)
     return labels
 
 
-def _number(label: str, labels: Sequence[str], where: str) -> int:
-    if label not in labels:
+def _numbers(labels: Sequence[str]) -> dict[str, int]:
+    return {label: number for number, label in enumerate(labels)}
+
+
+def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
+    if label not in numbers:
+        shown = ", ".join(list(numbers)[:SHOWN_LABELS])
+        more = f" and {len(numbers) - SHOWN_LABELS} more" if len(numbers) > SHOWN_LABELS else ""
         raise UserError(
-            f"{where}: the label {label!r} is none of those that the model knows: "
-            f"{', '.join(labels)}"
+            f"{where}: the label {label!r} is none of those that the model knows: {shown}{more}"
         )
-    return labels.index(label)
+    return numbers[label]
 
 
 def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:

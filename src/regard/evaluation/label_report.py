@@ -1,0 +1,223 @@
+"""Scores of labels, as a page: precision, recall, F1, calibration, confident mistakes."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from regard.config import to_toml
+from regard.evaluation.report import render_page
+from regard.evaluation.tasks import Prediction
+from regard.files import write_file
+from regard.metrics import Interval, accuracy, confusion, macro_f1, wilson
+from regard.runs.run import Run
+from regard.tasks.examples import Example
+
+BINS = 10
+"""Bins of confidence in the calibration."""
+SHOWN_LABELS = 30
+"""Labels in the tables of a page: the most frequent ones."""
+SHOWN_MISTAKES = 30
+DRAWS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelScore:
+    """Scores of one label. A share of nothing is None."""
+
+    label: str
+    true: int
+    """Rows with this label."""
+    precision: Interval | None
+    recall: Interval | None
+    f1: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Predictions of similar confidence."""
+
+    low: float
+    n: int
+    confidence: float
+    """Mean confidence."""
+    accuracy: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A wrong prediction."""
+
+    text: str
+    where: str
+    label: str
+    predicted: str
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationReport:
+    """All that the page shows."""
+
+    title: str
+    n: int
+    accuracy: Interval
+    macro_f1: Interval
+    labels: Sequence[LabelScore]
+    """The most frequent ones."""
+    n_labels: int
+    confusion: Int[np.ndarray, "shown shown"]
+    """A row for each true label shown, a column for each predicted one."""
+    bins: Sequence[Bin]
+    calibration_error: float
+    """Expected calibration error (Naeini et al., 2015): mean of |accuracy - confidence|."""
+    mistakes: Sequence[Mistake]
+    """The most confident ones first."""
+    unseen: Sequence[str]
+    """Labels that the model doesn't have."""
+    configuration: str
+
+    def html(self) -> str:
+        """The page, complete in itself."""
+        return render_page("label_report.html", report=self)
+
+    def save(self, path: Path) -> None:
+        """Write the page."""
+        write_file(path, self.html().encode())
+
+
+def classification_report(
+    run: Run, examples: Sequence[Example], predictions: Sequence[Prediction]
+) -> ClassificationReport:
+    """Score predicted labels against those of examples."""
+    true = [example.answer or "" for example in examples]
+    predicted = [prediction.text for prediction in predictions]
+    names, counts = confusion(predicted, true)
+    order = np.argsort(-counts.sum(1), kind="stable")[:SHOWN_LABELS]
+    bins = calibration(predictions, true)
+    known = set(getattr(run.recipe.head, "labels", ()))
+    scores = label_scores(predicted, true, seed=run.recipe.seed)
+    return ClassificationReport(
+        title=f"{run.path.name}: {len(examples)} rows",
+        n=len(examples),
+        accuracy=accuracy([p == t for p, t in zip(predicted, true, strict=True)]),
+        macro_f1=macro_f1(predicted, true, seed=run.recipe.seed),
+        labels=[scores[i] for i in order],
+        n_labels=len(names),
+        confusion=counts[np.ix_(order, order)],
+        bins=bins,
+        calibration_error=calibration_error(bins),
+        mistakes=most_confident_mistakes(examples, predictions)[:SHOWN_MISTAKES],
+        unseen=[name for name in names if name not in known],
+        configuration=to_toml(run.recipe),
+    )
+
+
+def label_scores(
+    predicted: Sequence[str], true: Sequence[str], *, seed: int = 0
+) -> list[LabelScore]:
+    """Precision, recall and F1 of each label, in order.
+
+    Precision and recall have Wilson's intervals, F1 that of a bootstrap over the rows.
+
+    Raises:
+        ValueError: there isn't one prediction for each row.
+    """
+    names, counts = confusion(predicted, true)
+    right, said, there = counts.diagonal(), counts.sum(0), counts.sum(1)
+    place = {name: i for i, name in enumerate(names)}
+    pairs = np.array(
+        [(place[p], place[t]) for p, t in zip(predicted, true, strict=True)], dtype=int
+    ).reshape(-1, 2)
+    drawn = _f1_draws(pairs, len(names), seed)
+    low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+    f1 = 2 * right / (said + there)
+    return [
+        LabelScore(
+            label=name,
+            true=int(there[i]),
+            precision=wilson(int(right[i]), int(said[i])) if said[i] else None,
+            recall=wilson(int(right[i]), int(there[i])) if there[i] else None,
+            f1=Interval(float(f1[i]), float(low[i]), float(high[i])),
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def _f1_draws(pairs: Int[np.ndarray, "rows 2"], n_labels: int, seed: int) -> np.ndarray:
+    """The F1 of each label in resampled rows: 0 where a draw has none of it."""
+    rng = np.random.default_rng(seed)
+    drawn = np.empty((DRAWS, n_labels), dtype=np.float32)
+    for row in drawn:
+        predicted, true = pairs[rng.integers(0, len(pairs), len(pairs))].T
+        seen = np.bincount(predicted, minlength=n_labels) + np.bincount(true, minlength=n_labels)
+        right = np.bincount(true[predicted == true], minlength=n_labels)
+        row[:] = 2 * right / np.maximum(seen, 1)
+    return drawn
+
+
+def calibration(predictions: Sequence[Prediction], true: Sequence[str]) -> list[Bin]:
+    """Mean confidence and accuracy of predictions in bins of equal width; empty bins left out."""
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for prediction, label in zip(predictions, true, strict=True):
+        number = min(int(prediction.probability * BINS), BINS - 1)
+        bins[number].append((prediction.probability, prediction.text == label))
+    return [
+        Bin(
+            low=number / BINS,
+            n=len(inside),
+            confidence=sum(confidence for confidence, _ in inside) / len(inside),
+            accuracy=accuracy([correct for _, correct in inside]),
+        )
+        for number, inside in enumerate(bins)
+        if inside
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Return the mean of |accuracy - confidence| over predictions, by their bins."""
+    off = sum(one.n * abs(one.accuracy.value - one.confidence) for one in bins)
+    return off / sum(one.n for one in bins)
+
+
+def most_confident_mistakes(
+    examples: Sequence[Example], predictions: Sequence[Prediction]
+) -> list[Mistake]:
+    """Return the wrong predictions, the most confident first."""
+    wrong = [
+        Mistake(
+            text=example.text if example.second is None else f"{example.text} | {example.second}",
+            where=example.where,
+            label=example.answer or "",
+            predicted=prediction.text,
+            confidence=prediction.probability,
+        )
+        for example, prediction in zip(examples, predictions, strict=True)
+        if prediction.text != example.answer
+    ]
+    return sorted(wrong, key=lambda mistake: -mistake.confidence)
+
+
+def save_labels(examples: Sequence[Example], predictions: Sequence[Prediction], path: Path) -> None:
+    """Write predictions: with confidences to .jsonl or .csv, else the labels alone, a line each."""
+    rows = [
+        {"where": e.where, "text": e.text, "predicted": p.text, "confidence": p.probability}
+        | ({} if e.answer is None else {"label": e.answer})
+        for e, p in zip(examples, predictions, strict=True)
+    ]
+    if path.suffix == ".jsonl":
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    elif path.suffix == ".csv":
+        opened = io.StringIO()
+        writer = csv.DictWriter(opened, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        content = opened.getvalue()
+    else:
+        content = "".join(f"{prediction.text}\n" for prediction in predictions)
+    write_file(path, content.encode())

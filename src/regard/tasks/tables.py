@@ -1,0 +1,359 @@
+"""Tables of users: CSV, TSV, JSONL and Parquet, with a column of texts and one of labels."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from regard.config import Config
+from regard.errors import UserError, suggestion
+from regard.tasks.examples import Example
+from regard.tasks.rng import shuffled
+from regard.text.files import RECORDS, TextFile, inspect_file, open_parquet, open_text
+
+SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+_USUAL = frozenset(
+    {
+        *("text", "review", "sentence", "comment", "content", "body", "title", "tweet", "summary"),
+        *("label", "labels", "class", "category", "sentiment", "stars", "rating", "score", "topic"),
+        *("target", "answer", "tags", "second", "id"),
+    }
+)
+"""Names that columns of texts and labels often have."""
+_SAMPLED = 100
+"""Rows by which separator and header are detected."""
+
+
+class TableConfig(Config, frozen=True):
+    """How a table of texts and labels is read; for records of a text, the field of the text."""
+
+    text: str = ""
+    """Column with the text, by name or number. Default: text, or else the first."""
+    label: str = ""
+    """Column with the label, by name or number. Default: label, or else the last."""
+    header: bool | None = None
+    """Whether the first row names the columns. Default: detected."""
+    skip_bad: bool = False
+    """Whether rows that can't be read are left out; otherwise the first one is an error."""
+    test: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    """Share of the rows that is held out, to score the run; of each label, by the seed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of a row, and its place."""
+
+    cells: Sequence[str | None]
+    where: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names of columns, and rows."""
+
+    path: Path
+    columns: Sequence[str]
+    """Numbers from 1 where there is no header."""
+    rows: Sequence[Row]
+    bad: Sequence[str]
+    """An error for each row that can't be read."""
+    format: str
+    """A description of what was detected."""
+
+
+@dataclass(frozen=True)
+class TableExamples:
+    """The examples of a table."""
+
+    examples: list[Example]
+    skipped: Sequence[str]
+    """An error for each row that was left out."""
+    format: str
+
+
+def is_table(path: Path, config: TableConfig) -> bool:
+    """Return whether a file is read as a table, and not line by line.
+
+    CSV and Parquet always are, other files if columns are named or there is a header.
+    """
+    chosen = config.text or config.label or config.skip_bad or config.header is not None
+    if chosen or path.suffix.lower() in {".csv", ".parquet"}:
+        return True
+    if path.suffix.lower() in RECORDS | {".json"} or not path.exists():
+        return False
+    file = inspect_file(path)
+    first = [row.cells for row in islice(_parse(file, "\t", quoted=False), _SAMPLED)]
+    return bool(first) and _has_header(first, ())
+
+
+def read_table_examples(
+    path: Path, config: TableConfig, *, label_required: bool = True
+) -> TableExamples:
+    """Read texts and their labels from two columns of a table.
+
+    A default column of labels that isn't found, or a named one that isn't required, gives none.
+
+    Raises:
+        UserError: the file has no rows, a column is missing, or a row is bad and not skipped.
+    """
+    names = [name for name in (config.text, config.label) if name]
+    table = read_table(path, names, header=config.header)
+    texts = _column(table, config.text, "text", 0)
+    labels: int | None = None
+    if label_required or not config.label or config.label in table.columns:
+        labels = _column(table, config.label, "label", -1)
+    labels = None if labels == texts else labels
+    examples, bad = list[Example](), list(table.bad)
+    for row in table.rows:
+        cell, answer = row.cells[texts], None if labels is None else row.cells[labels]
+        if not (cell or "").strip():
+            bad.append(f"{row.where}: the text is empty")
+        elif labels is not None and not (answer or "").strip():
+            bad.append(f"{row.where}: the label is empty")
+        else:
+            answer = answer and answer.strip()
+            examples.append(Example(text=(cell or "").strip(), answer=answer, where=row.where))
+    if bad and not config.skip_bad:
+        more = f" ({len(bad)} such rows)" if len(bad) > 1 else ""
+        raise UserError(f"{bad[0]}{more}; mend it, or leave such rows out by --skip-bad")
+    if not examples:
+        raise UserError(f"{path}: has no row with a text; it was read as {table.format}")
+    names = [f"text: column {table.columns[texts]}"]
+    names += [] if labels is None else [f"label: column {table.columns[labels]}"]
+    return TableExamples(examples, bad, "; ".join([table.format, *names]))
+
+
+def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = None) -> Table:
+    """Read a table. `names` are columns that are needed, by which a header is known.
+
+    Raises:
+        UserError: the file can't be read or has no rows.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file")
+    file = inspect_file(path)
+    if path.suffix.lower() in RECORDS | {".json"}:
+        return _read_records(file)
+    separator = "\t" if path.suffix.lower() == ".tsv" else _detect_separator(file)
+    quoting = _detect_quoting(file, separator)
+    parsed = list(_parse(file, separator, quoted=quoting))
+    found = _has_header([row.cells for row in parsed[:_SAMPLED]], names)
+    has_header = found if header is None else header
+    first, rows = parsed[0].cells, parsed[1:] if has_header else parsed
+    if not rows:
+        raise UserError(f"{path}: holds a header and no rows")
+    width = len(first) if has_header else _commonest_width(rows)
+    columns = [str(cell).strip() for cell in first] if has_header else None
+    bad = [
+        f"{row.where}: has {len(row.cells)} columns, but the table has {width}"
+        for row in rows
+        if len(row.cells) != width
+    ]
+    kinds = [
+        f"{SEPARATORS[separator]}-separated" if width > 1 else "one column",
+        "quoted" if quoting else "",
+        {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(file.encoding, file.encoding),
+        f"{'a' if has_header else 'no'} header",
+    ]
+    return Table(
+        path=path,
+        columns=columns or [str(i) for i in range(1, width + 1)],
+        rows=[row for row in rows if len(row.cells) == width],
+        bad=bad,
+        format=", ".join(filter(None, kinds)),
+    )
+
+
+def _parse(file: TextFile, separator: str, *, quoted: bool) -> Iterator[Row]:
+    """The rows of a file that aren't blank, each with the line on which it ends."""
+    limit = csv.field_size_limit(2**31 - 1)  # of all readers; ours is 128 KiB otherwise
+    try:
+        with open_text(file) as opened:
+            lines = (line.replace("\0", "") for line in opened)
+            reader = csv.reader(
+                lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            )
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield Row(cells, f"{file.path}:{reader.line_num}")
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _detect_separator(file: TextFile) -> str:
+    """The separator that gives most rows the same number of columns, at least two."""
+    return max(SEPARATORS, key=lambda separator: _agreement(file, separator, quoted=True))
+
+
+def _agreement(file: TextFile, separator: str, *, quoted: bool) -> tuple[float, int]:
+    """The share of rows that have the commonest number of columns, if it isn't 1; that number."""
+    rows = islice(_parse(file, separator, quoted=quoted), _SAMPLED)
+    widths = Counter(len(row.cells) for row in rows)
+    width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
+    return (count / widths.total() if width > 1 else 0.0), width
+
+
+def _detect_quoting(file: TextFile, separator: str) -> bool:
+    """Whether quotation marks around cells are no part of them.
+
+    Between tabs, they may be text: they aren't where all marks that begin a cell end it too, or
+    where rows have the same number of columns only without them. CSV always has quotes.
+    """
+    if separator != "\t":
+        return True
+    rows = islice(_parse(file, separator, quoted=False), _SAMPLED)
+    cells = [(cell or "").strip() for row in rows for cell in row.cells]
+    opened = [cell for cell in cells if cell.startswith('"')]
+    if all(len(cell) > 1 and cell.endswith('"') for cell in opened):
+        return bool(opened)
+    with_quotes, without = (_agreement(file, separator, quoted=quoted) for quoted in (True, False))
+    return with_quotes[0] > without[0]
+
+
+def _has_header(rows: Sequence[Sequence[str | None]], names: Sequence[str]) -> bool:
+    """Whether the first row names columns: those needed, usual ones, or what no other row has."""
+    first, others = [(cell or "").strip() for cell in rows[0]], rows[1:]
+    if any(name in first for name in names):
+        return True
+    short = all(0 < len(cell) <= 40 and len(cell.split()) <= 3 for cell in first)
+    if not short or len(set(first)) < len(first) or any(map(_is_number, first)):
+        return False
+    if len(first) > 1 and any(cell.lower() in _USUAL for cell in first):
+        return True
+    labels = Counter(row[-1] for row in others if len(row) == len(first))
+    repeated = len(labels) > 1 and min(labels.values()) > 1
+    return len(first) > 1 and repeated and first[-1] not in labels
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _commonest_width(rows: Sequence[Row]) -> int:
+    return Counter(len(row.cells) for row in rows).most_common(1)[0][0]
+
+
+def _column(table: Table, chosen: str, usual: str, place: int) -> int:
+    """The index of a column: the chosen one, the usual one, or the one at a place.
+
+    Raises:
+        UserError: the chosen one isn't there.
+    """
+    columns = list(table.columns)
+    if not chosen:
+        lower = [column.lower() for column in columns]
+        return lower.index(usual) if usual in lower else range(len(columns))[place]
+    if chosen in columns:
+        return columns.index(chosen)
+    if chosen.isdecimal() and 1 <= int(chosen) <= len(columns):
+        return int(chosen) - 1
+    raise UserError(
+        f"{table.path}: has no column {chosen!r}; its columns: {', '.join(columns)}"
+        f"{suggestion(chosen, columns)}; it was read as {table.format}"
+    )
+
+
+# Records
+
+
+def _read_records(file: TextFile) -> Table:
+    """Records of JSONL or Parquet as rows; a field that a record lacks is an empty cell."""
+    is_parquet = Path(file.path).suffix.lower() == ".parquet"
+    records = list(_parquet_records(file) if is_parquet else _json_records(file))
+    bad = [record for record in records if isinstance(record, str)]
+    good = [record for record in records if not isinstance(record, str)]
+    columns = list(dict.fromkeys(name for fields, _ in good for name in fields))
+    rows = [Row([_cell(fields.get(name)) for name in columns], where) for fields, where in good]
+    if not rows and not bad:
+        raise UserError(f"{file.path}: holds no rows")
+    kind = "Parquet" if is_parquet else "JSONL"
+    return Table(Path(file.path), columns, rows, bad, kind)
+
+
+_Record = tuple[dict[str, object], str] | str
+"""Fields and place, or an error."""
+
+
+def _json_records(file: TextFile) -> Iterator[_Record]:
+    with open_text(file) as opened:
+        for number, line in enumerate(opened, start=1):
+            where = f"{file.path}:{number}"
+            if line.strip():
+                try:
+                    yield msgspec.json.decode(line, type=dict[str, object]), where
+                except msgspec.DecodeError as error:
+                    yield f"{where}: {error}"
+
+
+def _parquet_records(file: TextFile) -> Iterator[_Record]:
+    with open_parquet(Path(file.path)) as opened:
+        rows = (row for batch in opened.iter_batches() for row in batch.to_pylist())
+        for number, row in enumerate(rows, start=1):
+            yield row, f"{file.path}:{number}"
+
+
+def _cell(value: object) -> str | None:
+    return value if isinstance(value, str) or value is None else str(value)
+
+
+# Held-out rows
+
+
+def stratified_split(
+    examples: Sequence[Example], share: float, seed: int
+) -> tuple[list[Example], list[Example]]:
+    """Split examples into those for training and a share of each label for the test.
+
+    Of each label one stays for training at least. Both keep the order of the examples.
+    """
+    by_label: dict[str | None, list[int]] = {}
+    for i, example in enumerate(examples):
+        by_label.setdefault(example.answer, []).append(i)
+    draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
+    for places in by_label.values():
+        owed += share * len(places)  # rare labels share what none of them fills alone
+        n = min(int(owed + 1e-9), len(places) - 1)
+        owed = min(owed - n, 1.0)
+        held_out.update(shuffled(draw, places)[:n])
+    return (
+        [example for i, example in enumerate(examples) if i not in held_out],
+        [example for i, example in enumerate(examples) if i in held_out],
+    )
+
+
+def count_duplicates(training: Iterable[Example], test: Iterable[Example]) -> int:
+    """Return the number of test texts that are in training too."""
+    known = {(example.text, example.second) for example in training}
+    return sum((example.text, example.second) in known for example in test)
+
+
+def pack_rows(examples: Sequence[Example]) -> bytes:
+    """Return examples as the content of a run's test.jsonl."""
+    return b"".join(msgspec.json.encode(example) + b"\n" for example in examples)
+
+
+def load_rows(run: Path) -> list[Example] | None:
+    """Return the held-out rows of a run, if it has some.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = run / "test.jsonl"
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Example) for line in lines]
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None

@@ -1,0 +1,345 @@
+"""Text files of users: which there are, how they are encoded, and where documents begin.
+
+Files are read in pieces of bounded size, so that memory doesn't grow with them.
+"""
+
+import codecs
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import msgspec
+
+from regard.errors import UserError
+from regard.text.corpus import Document
+
+RECORDS = {".jsonl", ".ndjson", ".parquet"}
+SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
+"""Files of a folder that are read; a file that is named may have any other name."""
+PIECE = 2**16
+"""Characters of a piece, at least, unless its document is shorter."""
+BLOCK = 2**20
+
+
+class TextFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, its encoding and its content's hash."""
+
+    path: str
+    size: int
+    modified: int
+    """Time of the last change, in nanoseconds."""
+    encoding: str
+    """Empty for Parquet."""
+    sha256: str
+
+
+class Piece(NamedTuple):
+    """A document, or a part of one."""
+
+    text: str
+    begins: bool
+    """Whether a document begins here."""
+    where: str
+
+
+# Files
+
+
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """Return files, and the text files of folders in the order of their names.
+
+    Raises:
+        UserError: a path doesn't exist, or a folder has no text files.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file")
+        inside = sorted(_visible(path)) if path.is_dir() else [path]
+        if not inside:
+            kinds = ", ".join(sorted(SUFFIXES))
+            raise UserError(f"{path}: has no text files; it is searched for {kinds}")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """The text files of a folder and the folders in it, without hidden ones."""
+    for path in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
+            yield path
+
+
+def inspect_file(path: Path) -> TextFile:
+    """Hash a file and detect its encoding: UTF-8, UTF-16 by its mark, Windows-1252, Latin-1.
+
+    Raises:
+        UserError: the file can't be read, is empty, or is no text.
+    """
+    digest, detector = hashlib.sha256(), _EncodingDetector(path)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+                detector.read(block)
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    return TextFile(
+        path=str(path),
+        size=status.st_size,
+        modified=status.st_mtime_ns,
+        encoding="" if path.suffix.lower() == ".parquet" else detector.encoding(),
+        sha256=digest.hexdigest(),
+    )
+
+
+class _EncodingDetector:
+    """Reads a file block by block and decides what its encoding is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._first, self._lines = path, b"", 0
+        self._decoders = {
+            name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252")
+        }
+        self._binary, self._blank, self._bad = False, True, ""
+        self._beyond_ascii = False
+        """Whether UTF-8 has been read that is more than ASCII."""
+
+    def read(self, block: bytes) -> None:
+        self._first = self._first or block[:4]
+        self._binary = self._binary or b"\0" in block
+        self._blank = self._blank and not block.removeprefix(codecs.BOM_UTF8).strip()
+        self._decode(block)
+
+    def encoding(self) -> str:
+        """Return the encoding.
+
+        Raises:
+            UserError: the file is empty or no text, or UTF-8 with a damaged part.
+        """
+        if self._blank:
+            raise UserError(f"{self._path}: is empty; give a file with text")
+        if self._first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        if self._binary:
+            raise UserError(f"{self._path}: holds zero bytes, so it is no text; leave it out")
+        self._decode(b"", final=True)
+        if "utf-8" in self._decoders:
+            return "utf-8-sig"
+        if self._beyond_ascii:
+            raise UserError(f"{self._path}:{self._bad} isn't UTF-8; save the file as UTF-8")
+        return "cp1252" if "cp1252" in self._decoders else "latin-1"
+
+    def _decode(self, block: bytes, *, final: bool = False) -> None:
+        for name, decoder in list(self._decoders.items()):
+            try:
+                text = decoder.decode(block, final)
+            except UnicodeDecodeError as error:
+                del self._decoders[name]
+                if name == "utf-8":
+                    before, byte = error.object[: error.start], error.object[error.start]
+                    line = self._lines + before.count(b"\n") + 1
+                    self._bad = f"{line}: byte {byte:#04x}"
+                    self._beyond_ascii = self._beyond_ascii or not before.isascii()
+            else:
+                mark = name == "utf-8" and not text.removeprefix("\ufeff").isascii()
+                self._beyond_ascii = self._beyond_ascii or mark
+        self._lines += block.count(b"\n")
+
+
+# Documents
+
+
+def detect_documents(files: Sequence[TextFile]) -> str:
+    """Return what a document is in these files, by a sample of them.
+
+    Records of JSONL and Parquet, whatever stands beside them. Of other files: lines where no line
+    is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
+    ends are a part of the text there.
+    """
+    plain = [file for file in files if not _has_records(file)]
+    if not plain:
+        return "records"
+    chosen = plain[:: -(-len(plain) // 16)]
+    lines: list[str] = []
+    for file in chosen:
+        with open_text(file) as opened:
+            lines += opened.read(PIECE).split("\n")[:-1]
+    blank = [not line.strip() for line in lines]
+    if len(lines) - sum(blank) < 2 * len(chosen):
+        return "files"
+    if not any(blank):
+        return "lines"
+    in_blocks = sum(not (a or b) for a, b in pairwise(blank))
+    return "paragraphs" if in_blocks < 0.05 * (len(lines) - sum(blank)) else "files"
+
+
+def _has_records(file: TextFile) -> bool:
+    return Path(file.path).suffix.lower() in RECORDS
+
+
+def open_text(file: TextFile) -> TextIO:
+    """Open a file in its encoding; \\r\\n and \\r are read as \\n."""
+    return Path(file.path).open(encoding=file.encoding, newline=None)
+
+
+def read_pieces(
+    files: Iterable[TextFile], documents: str, field: str = "text", size: int = PIECE
+) -> Iterator[Piece]:
+    """Return the documents of files, long ones in pieces that begin with a word.
+
+    `documents` is lines, files, paragraphs or records, whose text stands in `field`; JSONL and
+    Parquet always hold records.
+
+    Raises:
+        UserError: a record is malformed or lacks the field, or pyarrow is missing for Parquet.
+    """
+    for file in files:
+        if Path(file.path).suffix.lower() == ".parquet":
+            parts = _parquet(file, field)
+        elif documents == "records" or _has_records(file):
+            parts = _records(file, field)
+        else:
+            parts = _PARTS[documents](file, size)
+        yield from cut_pieces(parts, size)
+
+
+def read_whole(files: Iterable[TextFile], documents: str, field: str = "text") -> list[Document]:
+    """Return the documents of files, each in one text.
+
+    Raises:
+        UserError: as `read_pieces`.
+    """
+    parts: list[list[str]] = []
+    places: list[str] = []
+    for piece in read_pieces(files, documents, field):
+        if piece.begins:
+            parts.append([])
+            places.append(piece.where)
+        parts[-1].append(piece.text)
+    return [Document("".join(texts), where) for texts, where in zip(parts, places, strict=True)]
+
+
+def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
+    """Cut documents, given in parts, into pieces of size..2·size characters; drop blank ones.
+
+    Where words are separated, a piece begins with the space or line end before a word, so that its
+    tokens are those of the whole document.
+    """
+    rest = Piece("", True, "")
+    for part in parts:
+        if part.begins:
+            if rest.text and not (rest.begins and not rest.text.strip()):
+                yield rest
+            rest = part
+        else:
+            rest = Piece(rest.text + part.text, rest.begins, rest.where)
+        while len(rest.text) >= 2 * size:
+            found = _WORD_START.search(rest.text, size, 2 * size)
+            place = found.start() if found else size
+            yield Piece(rest.text[:place], rest.begins, rest.where)
+            rest = Piece(rest.text[place:], False, rest.where)
+    if rest.text and not (rest.begins and not rest.text.strip()):
+        yield rest
+
+
+_WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
+
+
+def _whole(file: TextFile, size: int) -> Iterator[Piece]:
+    with open_text(file) as opened:
+        begins = True
+        while text := opened.read(size):
+            yield Piece(text, begins, file.path)
+            begins = False
+
+
+def _lines(file: TextFile, size: int) -> Iterator[Piece]:
+    with open_text(file) as opened:
+        begins, number = True, 1
+        while part := opened.readline(size):
+            yield Piece(part.removesuffix("\n"), begins, f"{file.path}:{number}")
+            begins = part.endswith("\n")
+            number += begins
+
+
+def _paragraphs(file: TextFile, size: int) -> Iterator[Piece]:
+    """Lines, of which those after a blank one begin."""
+    blank = line_begins = True
+    for text, begins, where in _lines(file, size):
+        line_begins = begins
+        if begins and not text.strip():
+            blank = True
+            continue
+        joined = "\n" if line_begins and not blank else ""
+        yield Piece(joined + text, blank and line_begins, where)
+        blank = False
+
+
+_PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
+    "files": _whole,
+    "lines": _lines,
+    "paragraphs": _paragraphs,
+}
+
+
+def _records(file: TextFile, field: str) -> Iterator[Piece]:
+    with open_text(file) as opened:
+        for number, line in enumerate(opened, start=1):
+            if line.strip():
+                where = f"{file.path}:{number}"
+                yield Piece(_field_of(line, field, where), True, where)
+
+
+def _field_of(line: str, field: str, where: str) -> str:
+    try:
+        record = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise UserError(f'{where}: {error}; expected {{"{field}": …}}') from None
+    text = record.get(field)
+    if not isinstance(text, str):
+        names = ", ".join(record) or "none"
+        raise UserError(
+            f"{where}: has no text in the field {field!r}; its fields: {names}; choose one by "
+            "--text NAME"
+        )
+    return text
+
+
+def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
+    with open_parquet(Path(file.path)) as opened:
+        names = opened.schema_arrow.names
+        if field not in names:
+            raise UserError(
+                f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
+                "one by --text NAME"
+            )
+        row = 0
+        for batch in opened.iter_batches(batch_size=1024, columns=[field]):
+            for text in batch.column(0).to_pylist():
+                row += 1
+                if text is not None:
+                    yield Piece(str(text), True, f"{file.path}:{row}")
+
+
+def open_parquet(path: Path) -> Any:
+    """Open a Parquet file.
+
+    Raises:
+        UserError: pyarrow isn't installed, or the file is no Parquet.
+    """
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise UserError(
+            f"{path}: Parquet needs pyarrow: pip install 'regard[parquet]', or convert it to JSONL"
+        ) from None
+    try:
+        return parquet.ParquetFile(path)
+    except ArrowInvalid as error:
+        raise UserError(f"{path}: is no Parquet file: {error}") from None

@@ -1,0 +1,310 @@
+"""Texts of any size as token files: tokenizer, training and held-out tokens in one folder."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+
+from regard.data.token_file import Tokens, TokenWriter, open_tokens
+from regard.errors import UserError
+from regard.files import write_file
+from regard.text.config import TokenizerConfig
+from regard.text.corpus import Document
+from regard.text.files import Piece, TextFile, cut_pieces, inspect_file, read_pieces
+from regard.text.template import Template, TemplateConfig
+from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
+
+SAMPLE_BYTES = 100_000_000
+"""A tokenizer is trained on so much text at most."""
+BATCH = 2**21
+"""Characters that are encoded together."""
+
+
+class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the tokens of a text depend on."""
+
+    files: tuple[TextFile, ...]
+    documents: str
+    text_field: str
+    tokenizer: TokenizerConfig
+    template: TemplateConfig
+    validation: float
+    seed: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the contents and of how they are read; names of files don't matter."""
+        files = [msgspec.structs.replace(file, path="", modified=0) for file in self.files]
+        content = msgspec.json.encode(msgspec.structs.replace(self, files=tuple(files)))
+        return hashlib.sha256(content).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedText:
+    """A tokenizer, and the tokens of a text to train on and to validate with."""
+
+    tokenizer: Tokenizer
+    training: Tokens
+    validation: Tokens
+    documents: int
+
+
+Advance = Callable[[str, int], None]
+"""Reports progress: what is done, and how many more characters of the text it has read."""
+
+
+def inspect_files(paths: Sequence[Path], folder: Path) -> tuple[TextFile, ...]:
+    """Inspect files; those unchanged since their tokens were written to `folder` aren't read.
+
+    Raises:
+        UserError: a file can't be read or is no text.
+    """
+    known = {file.path: file for file in _load_spec(folder).files} if _has_spec(folder) else {}
+    return tuple(_unchanged(known.get(str(path)), path) or inspect_file(path) for path in paths)
+
+
+def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
+    status = path.stat()
+    same = known and (known.size, known.modified) == (status.st_size, status.st_mtime_ns)
+    return known if same else None
+
+
+def tokenize_files(spec: TextSpec, folder: Path, advance: Advance) -> TokenizedText:
+    """Return the tokens of a text from `folder`, after writing them if they aren't there.
+
+    Raises:
+        UserError: a document is malformed or can't be encoded.
+    """
+    if not has_tokens(spec, folder):
+        _write_tokens(spec, folder, advance)
+    return load_tokens(folder)
+
+
+def load_tokens(folder: Path) -> TokenizedText:
+    """Return the tokens in a folder; they are mapped, not read.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    spec = _load_spec(folder)
+    tokenizer = Tokenizer.load(folder)
+    try:
+        training, documents = open_tokens(folder / "training")
+        validation, held_out = open_tokens(folder / "validation")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: is damaged ({error}); delete it") from None
+    return split_few(tokenizer, training, validation, documents + held_out, spec.validation)
+
+
+def tokenize_documents(
+    documents: Sequence[Document],
+    tokenizer: TokenizerConfig,
+    template: TemplateConfig,
+    *,
+    validation: float,
+    seed: int,
+) -> TokenizedText:
+    """Return the tokens of documents in memory; a blank document has none.
+
+    Raises:
+        UserError: a document can't be encoded.
+    """
+    pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
+    trained = train_tokenizer(tokenizer, (piece.text for piece in pieces))
+    separator = separator_of(Template(template, trained))
+    parts = list(encode_pieces(trained, pieces, separator, held_out_documents(validation, seed)))
+    training, held_out = (
+        Tokens(np.array([i for part in parts for i in getattr(part, name)], dtype=np.uint32))
+        for name in ("training", "validation")
+    )
+    return split_few(trained, training, held_out, len(documents), validation)
+
+
+def split_few(
+    tokenizer: Tokenizer, training: Tokens, validation: Tokens, documents: int, share: float
+) -> TokenizedText:
+    """Hold out the end of the text where there are too few documents to hold out one."""
+    if share and not validation:
+        training, validation = training.split(len(training) - int(share * len(training)))
+    return TokenizedText(
+        tokenizer=tokenizer, training=training, validation=validation, documents=documents
+    )
+
+
+def _write_tokens(spec: TextSpec, folder: Path, advance: Advance) -> None:
+    """Write a folder of tokens; it appears when it is complete."""
+    unfinished = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        tokenizer = train_tokenizer(spec.tokenizer, _sample(spec, advance))
+        tokenizer.save(unfinished)
+        separator = separator_of(Template(spec.template, tokenizer))
+        size = tokenizer.size
+        with (
+            TokenWriter(unfinished / "training", size) as training,
+            TokenWriter(unfinished / "validation", size) as validation,
+        ):
+            held_out = held_out_documents(spec.validation, spec.seed)
+            parts = encode_pieces(tokenizer, _pieces(spec), separator, held_out)
+            for part in parts:
+                training.append(part.training, documents=part.documents)
+                validation.append(part.validation, documents=part.held_out)
+                advance("tokens", part.characters)
+        if training.tokens + validation.tokens < 2:
+            raise UserError(f"{spec.files[0].path}: is too short to learn from")
+        write_file(unfinished / "text.json", msgspec.json.encode(spec))
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(OSError):
+            folder.parent.rmdir()  # empty after an error
+
+
+def _pieces(spec: TextSpec) -> Iterator[Piece]:
+    return read_pieces(spec.files, spec.documents, spec.text_field)
+
+
+def _sample(spec: TextSpec, advance: Advance) -> Iterator[str]:
+    """The text, or as many pieces of it, drawn by the seed, as a tokenizer is trained on."""
+    draw, share = Random(f"{spec.seed} tokenizer"), SAMPLE_BYTES / max(spec.bytes, 1)
+    for piece in _pieces(spec):
+        advance("tokenizer", len(piece.text))
+        if share >= 1 or draw.random() < share:
+            yield piece.text
+
+
+def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
+    """Return whether the document of an index is held out: one of each 1/share, by the seed.
+
+    Of the first ones it is the last, so that none is where there are fewer.
+    """
+    size = max(round(1 / share), 2) if share else 0
+
+    @lru_cache(maxsize=1)  # documents come in their order
+    def place(block: int) -> int:
+        return Random(f"{seed} {block}").randrange(size) if block else size - 1
+
+    return (lambda index: place(index // size) == index % size) if share else lambda _: False
+
+
+def separator_of(template: Template) -> list[int]:
+    """Return the ids between two documents: the end of one and the beginning of the other."""
+    before, behind = template.document.prefix, template.document.suffix
+    return [*behind] if before == behind else [*behind, *before]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedPart:
+    """Ids of a part of a text."""
+
+    training: list[int]
+    validation: list[int]
+    documents: int
+    """Number of documents for training that begin in it."""
+    held_out: int
+    characters: int
+
+
+def encode_pieces(
+    tokenizer: Tokenizer,
+    pieces: Iterable[Piece],
+    separator: Sequence[int],
+    held_out: Callable[[int], bool],
+) -> Iterator[EncodedPart]:
+    """Encode documents in parallel, part by part, with the separator between them.
+
+    Raises:
+        UserError: names the place of what the vocabulary lacks.
+    """
+    index, begun = -1, {True: False, False: False}
+    for batch in _batches(pieces):
+        rows = _encode(tokenizer, batch)
+        ids: dict[bool, list[int]] = {True: [], False: []}
+        counts = {True: 0, False: 0}
+        for piece, row in zip(batch, rows, strict=True):
+            index += piece.begins
+            held = held_out(index)
+            if piece.begins and begun[held]:
+                ids[held] += separator
+            ids[held] += row
+            counts[held] += piece.begins
+            begun[held] = True
+        yield EncodedPart(
+            training=ids[False],
+            validation=ids[True],
+            documents=counts[False],
+            held_out=counts[True],
+            characters=sum(len(piece.text) for piece in batch),
+        )
+
+
+def _encode(tokenizer: Tokenizer, batch: Sequence[Piece]) -> list[list[int]]:
+    rows: list[list[int]] = [[]] * len(batch)
+    for begins in (True, False):
+        places = [i for i, piece in enumerate(batch) if piece.begins == begins]
+        for place, row in zip(places, _rows(tokenizer, [batch[i] for i in places]), strict=True):
+            rows[place] = row
+    return rows
+
+
+def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
+    """The ids of pieces that all begin documents, or all continue them."""
+    if not pieces:
+        return []
+    texts = [piece.text for piece in pieces]
+    try:
+        return tokenizer.encode_batch(texts, continuing=not pieces[0].begins)
+    except UserError:
+        for piece in pieces:
+            with locate_unknown(piece.where):
+                tokenizer.encode(piece.text)
+        raise
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece.text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def has_tokens(spec: TextSpec, folder: Path) -> bool:
+    """Return whether a folder holds the tokens of a text."""
+    return _has_spec(folder) and _load_spec(folder).fingerprint == spec.fingerprint
+
+
+def _has_spec(folder: Path) -> bool:
+    return (folder / "text.json").is_file()
+
+
+def _load_spec(folder: Path) -> TextSpec:
+    """The description of a folder's tokens.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    path = folder / "text.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TextSpec)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"{path}: is damaged ({error}); delete {folder}") from None

@@ -1,0 +1,151 @@
+"""Plans of training on texts of any size, window by window."""
+
+import dataclasses
+from collections.abc import Sequence
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from regard.data.batch import WeightedDataset
+from regard.data.causal import Windows, held_out_windows
+from regard.decoding import Sampling, generate_ids
+from regard.errors import UserError
+from regard.runs.recipe import Recipe, find_recipe, require_continuing, require_no_task
+from regard.runs.run import Run, describe_origin
+from regard.text.corpus import Corpus, read_documents
+from regard.text.files import detect_documents, find_files
+from regard.text.tokenize import (
+    TextSpec,
+    TokenizedText,
+    has_tokens,
+    inspect_files,
+    tokenize_documents,
+    tokenize_files,
+)
+from regard.training.loggers import Record, track_text
+from regard.training.plan import Plan, make_plan, require_free
+
+SAMPLE_TOKENS = 64
+
+
+def plan_text(
+    corpus: Corpus, out: str | Path, recipe: Recipe | str = "text", settings: Sequence[str] = ()
+) -> Plan:
+    """Plan training on texts, from scratch: files, folders, or documents in memory.
+
+    The tokens of files are written to the folder `out`/tokens, and read from there when they are
+    needed again.
+
+    Raises:
+        UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
+    """
+    chosen = find_recipe(recipe, settings)
+    require_no_task(chosen)
+    require_continuing(chosen)
+    parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
+    paths = [part for part in parts if isinstance(part, Path)]
+    if paths:
+        return _plan_files(paths, Path(out), chosen)
+    documents = read_documents(parts)
+    chosen = _with_documents(chosen, "files")
+    text = tokenize_documents(
+        documents,
+        chosen.tokenizer,
+        chosen.template,
+        validation=chosen.data.validation,
+        seed=chosen.seed,
+    )
+    origin = describe_origin("training", documents, ())
+    return _plan_tokens(text, Path(out), chosen, origin, documents[0].where)
+
+
+def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe) -> Plan:
+    if not (out / "config.toml").exists():
+        require_free(out)
+    folder = out / "tokens"
+    files = inspect_files(find_files(paths), folder)
+    kind = recipe.data.documents
+    documents = detect_documents(files) if kind == "auto" else kind
+    spec = TextSpec(
+        files=files,
+        documents=documents,
+        text_field=recipe.data.table.text or "text",
+        tokenizer=recipe.tokenizer,
+        template=recipe.template,
+        validation=recipe.data.validation,
+        seed=recipe.seed,
+    )
+    if (out / "config.toml").exists() and not has_tokens(spec, folder):
+        raise UserError(
+            f"{out}: holds a run of other texts or settings; choose another --out, or resume with "
+            "the same command and data"
+        )
+    with track_text(spec.bytes) as advance:
+        text = tokenize_files(spec, folder, advance)
+    origin = describe_origin("training", (), ()) | {
+        "inputs": [file.path for file in files],
+        "fingerprint": spec.fingerprint,
+        "documents": text.documents,
+    }
+    detected = " (detected; --documents chooses)" if kind == "auto" else ""
+    facts = {
+        "files": len(files),
+        "encoding": ", ".join(
+            sorted({_ENCODINGS.get(file.encoding, file.encoding) for file in files})
+        ),
+        "documents": f"{text.documents:,} {documents}{detected}",
+    }
+    return _plan_tokens(text, out, _with_documents(recipe, documents), origin, files[0].path, facts)
+
+
+_ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
+
+
+def _with_documents(recipe: Recipe, documents: str) -> Recipe:
+    return msgspec.structs.replace(
+        recipe, data=msgspec.structs.replace(recipe.data, documents=documents)
+    )
+
+
+def _plan_tokens(
+    text: TokenizedText,
+    out: Path,
+    recipe: Recipe,
+    origin: dict[str, Any],
+    where: str,
+    facts: dict[str, Any] | None = None,
+) -> Plan:
+    if len(text.training) < 2:
+        raise UserError(f"{where}: is too short to learn from")
+    run = Run.new(out, recipe, text.tokenizer, origin)
+    format = run.row_format.whole_rows  # windows begin anywhere
+    training = WeightedDataset(Windows(text.training, format))
+    checks = [held_out_windows(text.validation, format)]
+    plan = make_plan(run, [training], checks, recipe.training, "training")
+    tokens = {"training_tokens": len(text.training), "validation_tokens": len(text.validation)}
+    start = (text.validation or text.training)[: max(recipe.model.context_length // 8, 1)]
+
+    def report(validated: Record) -> Record:
+        loss = validated.get("validation_loss")
+        room = recipe.model.context_length - len(start)
+        sample = sample_text(run, start, min(SAMPLE_TOKENS, room))
+        return ({} if loss is None else {"perplexity": exp(loss)}) | {"sample": sample}
+
+    return dataclasses.replace(plan, facts=(facts or {}) | tokens, at_checkpoint=report)
+
+
+def sample_text(run: Run, start: Sequence[int], max_new_tokens: int) -> str:
+    """Return the continuation of a text's tokens, sampled at temperature 0.8, with these."""
+    training = run.model.training
+    run.model.eval()
+    (sample,) = generate_ids(
+        run.language_model,
+        [list(start)],
+        max_new_tokens=max_new_tokens,
+        sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
+        device=run.device,
+    )
+    run.model.train(training)
+    return run.tokenizer.decode([*start, *sample.ids])

@@ -1,0 +1,182 @@
+"""Training on a table and scoring its held-out rows, as a user does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.api import evaluate, load, train
+from regard.errors import UserError
+from regard.evaluation.tasks import TaskScore
+from regard.tasks.tables import load_rows
+from regard.training.plan import Plan, plan_training
+from tiny import Command
+
+SIZES = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
+TINY = [*(f"model.{size}" for size in SIZES), "training.steps=2", "training.batch=8"]
+COLUMNS = ("--text", "review", "--label", "stars")
+
+
+def write_table(path: Path, n: int = 40) -> Path:
+    rows = [
+        f"{i},the {'good' if i % 2 else 'bad'} food {i % 15},{1 + 4 * (i % 2)}" for i in range(n)
+    ]
+    path.write_text("\n".join(["id,review,stars", *rows]), "utf-8")
+    return path
+
+
+def plan(path: Path, *settings: str, test: Path | None = None) -> Plan:
+    columns = ["data.table.text=review", "data.table.label=stars"]
+    return plan_training(
+        "classification", path, out=path.parent / "new", settings=[*TINY, *columns, *settings],
+        test=test,
+    )  # fmt: skip
+
+
+def test_a_table_is_trained_and_its_held_out_rows_are_scored(
+    regard: Command, tmp_path: Path
+) -> None:
+    table, out = write_table(tmp_path / "reviews.csv"), str(tmp_path / "run")
+    trained = regard("train", "classification", str(table), *COLUMNS, "--out", out, *TINY)
+    assert trained.code == 0, trained.err
+    assert "comma-separated, quoted, UTF-8, a header; text: column review" in trained.out
+    assert "test rows whose text is in training: " in trained.out
+    assert len(load_rows(Path(out)) or []) == 4
+    files = [str(tmp_path / name) for name in ("page.html", "said.jsonl")]
+    scored = regard("evaluate", out, "--report", files[0], "--predictions", files[1])
+    assert scored.code == 0, scored.err
+    assert "accuracy" in scored.out
+    assert "Confusion matrix" in Path(files[0]).read_text("utf-8")
+    said = [json.loads(line) for line in Path(files[1]).read_text("utf-8").splitlines()]
+    assert [row["label"] for row in said] == [row.answer for row in load_rows(Path(out)) or []]
+    assert all(0 < row["confidence"] <= 1 for row in said)
+    whole = regard("evaluate", out, str(table))
+    assert whole.code == 0, whole.err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    settings = [*TINY, "data.table.text=review", "data.table.label=stars"]
+    train("classification", write_table(folder / "a.csv"), out=folder / "run", settings=settings)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["zyxw unknown words", "□ and ⁇", "😀", "word " * 200_000, "\0", "a\u2028b", "<unknown>"],
+)
+def test_no_row_loses_the_answers_of_others(run: Path, tmp_path: Path, text: str) -> None:
+    lines = [json.dumps({"review": one, "stars": "5"}) for one in ("good food", text, "bad food")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
+    score = evaluate(load(run), tmp_path / "a.jsonl")
+    assert isinstance(score, TaskScore)
+    assert len(score.predictions) == 3
+    (tmp_path / "b.jsonl").write_text("\n".join([lines[0], lines[2]]), "utf-8")
+    alone = evaluate(load(run), tmp_path / "b.jsonl")
+    assert [score.answered[0], score.answered[2]] == alone.answered
+
+
+def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
+    regard: Command, run: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("review,stars\ngood food,5\nragged\nbad food,1\n", "utf-8")
+    said = tmp_path / "said.csv"
+    refused = regard("evaluate", str(run), str(table), "--predictions", str(said))
+    assert refused.code == 2
+    assert "a.csv:3: has 1 columns" in refused.err
+    assert not said.exists()
+    skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
+    assert skipped.code == 0, skipped.err
+    assert len(said.read_text("utf-8").splitlines()) == 3  # with its header
+
+
+def test_skipping_is_for_tables(regard: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text " * 500, "utf-8")
+    out = str(tmp_path / "lm")
+    trained = regard("train", "text", str(tmp_path / "a.txt"), "--out", out, *TINY)
+    assert trained.code == 0, trained.err
+    refused = regard("evaluate", out, "--skip-bad")
+    assert refused.code == 2
+    assert "--skip-bad: is for tables" in refused.err
+    scored = regard("evaluate", out)
+    assert scored.code == 0, scored.err
+    assert "perplexity" in scored.out
+
+
+def test_rows_without_labels_are_answered(regard: Command, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,review\n1,good food\n2,bad food\n", "utf-8")
+    answered = regard("evaluate", str(run), str(tmp_path / "a.csv"))
+    assert answered.code == 0, answered.err
+    assert "2 answers" in answered.out
+
+
+def test_labels_that_training_lacks_are_reported(tmp_path: Path) -> None:
+    test = tmp_path / "test.csv"
+    test.write_text("review,stars\ngood food,5\nodd food,3\n", "utf-8")
+    made = plan(write_table(tmp_path / "a.csv"), test=test)
+    assert made.facts["test_rows_whose_label_is_not"] == 1
+    assert made.facts["training_rows"] == 40
+
+
+def test_duplicates_across_the_split_are_reported(tmp_path: Path) -> None:
+    made = plan(write_table(tmp_path / "a.csv", n=300))
+    assert made.facts["test_rows"] == 30
+    assert made.facts["test_rows_whose_text_is_in_training"] == 30
+
+
+def test_one_label_teaches_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("review,stars\ngood,5\nbad,5\n", "utf-8")
+    with pytest.raises(UserError, match="all 2 rows have the label '5', so nothing can be learned"):
+        plan(tmp_path / "a.csv")
+
+
+def test_ten_thousand_labels_are_planned(tmp_path: Path) -> None:
+    rows = "\n".join(f"text {i},label{i // 2}" for i in range(20_000))
+    (tmp_path / "a.csv").write_text(f"review,stars\n{rows}\n", "utf-8")
+    made = plan(tmp_path / "a.csv", "tokenizer.kind=characters")
+    assert made.facts["labels"] == 10_000
+    assert made.describe()["uniform_loss"] == pytest.approx(9.2103, abs=1e-3)
+
+
+def test_a_run_of_a_file_is_not_scored_on_the_task_s_own_examples(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "a.csv")
+    settings = [*TINY, "data.table.text=review", "data.table.test=0"]
+    trained = train("classification", table, out=tmp_path / "run", settings=settings)
+    with pytest.raises(UserError, match="was trained on a file: name one to score it on"):
+        evaluate(trained)
+
+
+def test_a_test_table_is_for_tables(regard: Command, tmp_path: Path) -> None:
+    refused = regard("train", "casing", "--test", "a.csv", "--out", str(tmp_path / "new"))
+    assert refused.code == 2
+    assert "--test: is for `train classification` on a table" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "tasks"),
+    [
+        ("classification", ("--documents", "lines"), "`train text`"),
+        ("casing", ("--text", "review"), "`train text` and `train classification`"),
+        ("text", ("--label", "stars"), "`train classification`"),
+        ("casing", ("--no-header",), "`train classification`"),
+        ("casing", ("--skip-bad",), "`train classification`"),
+    ],
+)
+def test_options_of_other_tasks_are_refused(
+    regard: Command, tmp_path: Path, task: str, option: tuple[str, ...], tasks: str
+) -> None:
+    refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
+    assert refused.code == 2
+    assert f"train {task}: {option[0].replace('--no-', '--')} is for {tasks}" in refused.err
+
+
+def test_columns_by_number_with_odd_names(regard: Command, tmp_path: Path) -> None:
+    """Names and numbers are texts, whatever they look like in TOML."""
+    (tmp_path / "a.csv").write_text("1;true\n" + "good;5\nbad;1\n" * 20, "utf-8")
+    columns = ("--text", "1", "--label", "true")
+    command = ("train", "classification", str(tmp_path / "a.csv"), *columns, "--dry-run", *TINY)
+    made = regard(*command, "--out", str(tmp_path / "new"))
+    assert made.code == 0, made.err
+    assert "text: column 1; label: column true" in made.out

@@ -1,0 +1,204 @@
+"""Text files of users: found, decoded, and cut where words and documents begin."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.text.config import (
+    BytePairsConfig,
+    CharactersConfig,
+    SpecialTokensConfig,
+    TokenizerConfig,
+    WordsConfig,
+)
+from regard.text.files import (
+    Piece,
+    cut_pieces,
+    detect_documents,
+    find_files,
+    inspect_file,
+    read_pieces,
+)
+from regard.text.tokenizer import train_tokenizer
+
+KINDS: dict[str, TokenizerConfig] = {
+    "characters": CharactersConfig(unknown="bytes"),
+    "words": WordsConfig(special_tokens=SpecialTokensConfig(unk="<unk>"), unknown="unk"),
+    "byte-pairs": BytePairsConfig(size=400),
+}
+PROSE = st.text(st.sampled_from("ab éЖ漢😀□⁇.,'0 \n\t"), max_size=80)
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def documents(path: Path, kind: str, size: int = 2**16) -> list[str]:
+    """Documents of a file, their pieces joined."""
+    texts: list[str] = []
+    for piece in read_pieces([inspect_file(path)], kind, size=size):
+        if piece.begins:
+            texts.append("")
+        texts[-1] += piece.text
+    return texts
+
+
+# Pieces
+
+
+@given(text=PROSE, size=st.integers(1, 20))
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_have_the_tokens_of_the_whole_text(kind: str, text: str, size: int) -> None:
+    """Wherever words stand in reach of a cut; elsewhere a cut may part a token."""
+    tokenizer = train_tokenizer(KINDS[kind], ["a b ab aab, éЖ 0.\n\n漢", "ab. b'a 00"])
+    pieces = list(cut_pieces([Piece(text, True, "")], size))
+    read = "".join(piece.text for piece in pieces)
+    assert read == text or not text.strip()
+    ids = [
+        i
+        for piece in pieces
+        for i in tokenizer.encode_batch([piece.text], continuing=not piece.begins)[0]
+    ]
+    if all(piece.begins or piece.text[0] in " \n" for piece in pieces):
+        assert ids == (tokenizer.encode(text) if read else [])
+    elif kind == "characters":
+        assert tokenizer.decode(ids) == read
+
+
+@given(parts=st.lists(st.tuples(PROSE, st.booleans()), max_size=6), size=st.integers(1, 20))
+def test_pieces_are_of_bounded_size(parts: list[tuple[str, bool]], size: int) -> None:
+    pieces = cut_pieces([Piece(text, begins, "") for text, begins in parts], size)
+    assert all(len(piece.text) < 2 * size for piece in pieces)
+
+
+def test_a_line_of_a_megabyte_is_read_in_pieces(tmp_path: Path) -> None:
+    path = write(tmp_path / "long.txt", "word " * 200_000 + "\nshort\n" + "x" * 1_000_000)
+    pieces = list(read_pieces([inspect_file(path)], "lines"))
+    assert max(len(piece.text) for piece in pieces) < 2**17
+    assert sum(piece.begins for piece in pieces) == 3
+    assert documents(path, "lines") == ["word " * 200_000, "short", "x" * 1_000_000]
+
+
+# Documents
+
+TEXT = "One.\nTwo.\n\n\nThree.\n \nFour.\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("size", [2, 100])
+def test_documents_by_kind(tmp_path: Path, end: str, mark: bytes, size: int) -> None:
+    path = write(tmp_path / "a.txt", mark + TEXT.replace("\n", end).encode())
+    assert documents(path, "files", size) == [TEXT]
+    assert documents(path, "lines", size) == ["One.", "Two.", "Three.", "Four."]
+    assert documents(path, "paragraphs", size) == ["One.\nTwo.", "Three.", "Four."]
+
+
+def test_records_have_their_text_in_a_field(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": text, "id": 1}) for text in ("a\nb", "□ ⁇ 😀")]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    assert documents(path, "records") == documents(path, "lines") == ["a\nb", "□ ⁇ 😀"]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"id": 1}', '{"text": 1}'])
+def test_a_bad_record_is_named(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "good"}\n' + line)
+    with pytest.raises(UserError) as refused:
+        documents(path, "records")
+    assert str(refused.value).startswith(f"{path}:2: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_parquet_has_a_column_of_texts(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": ["one", None, "two"], "id": [1, 2, 3]}), path)
+    assert documents(path, "records") == ["one", "two"]
+    with pytest.raises(UserError, match=r"no column 'body'; its columns: text, id"):
+        list(read_pieces([inspect_file(path)], "records", "body"))
+
+
+def test_parquet_without_pyarrow_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    path = write(tmp_path / "a.parquet", b"PAR1")
+    with pytest.raises(UserError, match=r"needs pyarrow: pip install 'regard\[parquet\]'"):
+        documents(path, "records")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.txt", "A line.\nAnother one.\nA third.\n", "lines"),
+        ("a.txt", "A paragraph.\n\nAnother one.\n\nA third.\n", "paragraphs"),
+        ("a.txt", "A wrapped\nparagraph.\n\nAnother\none.\n", "files"),
+        ("a.txt", "One line", "files"),
+        ("a.jsonl", '{"text": "a"}\n', "records"),
+    ],
+)
+def test_documents_are_detected(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    assert detect_documents([inspect_file(write(tmp_path / name, text))]) == kind
+
+
+# Files and encodings
+
+
+@pytest.mark.parametrize(
+    ("encoding", "found"),
+    [
+        ("utf-8", "utf-8-sig"),
+        ("utf-8-sig", "utf-8-sig"),
+        ("utf-16", "utf-16"),
+        ("cp1252", "cp1252"),
+    ],
+)
+def test_encodings_are_detected(tmp_path: Path, encoding: str, found: str) -> None:
+    text = "Café “naïve” – déjà vu\n"
+    path = write(tmp_path / "a.txt", text.encode(encoding))
+    assert inspect_file(path).encoding == found
+    assert documents(path, "files") == [text]
+
+
+def test_bytes_that_windows_lacks_are_latin_1(tmp_path: Path) -> None:
+    assert inspect_file(write(tmp_path / "a.txt", b"caf\xe9 \x81")).encoding == "latin-1"
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3(", b"\xe2\x82"])
+def test_a_damaged_byte_doesn_t_make_utf8_another_encoding(tmp_path: Path, bad: bytes) -> None:
+    path = write(tmp_path / "a.txt", "é\nok\n".encode() + bad)
+    with pytest.raises(UserError, match=rf"a\.txt:3: byte 0x{bad[0]:x} isn't UTF-8"):
+        inspect_file(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_an_empty_file_is_named(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(UserError, match=r"a\.txt: is empty"):
+        inspect_file(write(tmp_path / "a.txt", data))
+
+
+def test_a_binary_file_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a\.txt: holds zero bytes"):
+        inspect_file(write(tmp_path / "a.txt", b"\x89PNG\0\0"))
+
+
+def test_folders_are_searched(tmp_path: Path) -> None:
+    names = ("b.txt", "a.md", "in/c.jsonl", "in/d.png", ".hidden.txt", ".git/e.txt")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "x")
+    found = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path, tmp_path / "b.txt"])]
+    assert found == ["a.md", "b.txt", "in/c.jsonl"]
+
+
+def test_a_folder_without_texts_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"has no text files; it is searched for \.jsonl, \.markdown"
+    ):
+        find_files([tmp_path])
+    with pytest.raises(UserError, match="nowhere: no such file"):
+        find_files([tmp_path / "nowhere"])

@@ -1,0 +1,167 @@
+"""Training on texts: tokens on disk, held-out documents, and what a resumed plan reads again."""
+
+import json
+from math import exp
+from pathlib import Path
+
+import pytest
+
+from regard.api import evaluate
+from regard.config import override
+from regard.errors import UserError
+from regard.evaluation.perplexity import TextScore
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.text import tokenize
+from regard.training.estimate import estimate_training
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import Plan
+from regard.training.plan_text import plan_text
+from tiny_tasks import CPU
+
+TINY = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
+STEPS = ["steps=2", "batch=2", "checkpoint_every=1", "log_every=1"]
+
+
+def recipe(*settings: str) -> Recipe:
+    tiny = [*(f"model.{size}" for size in TINY), *(f"training.{one}" for one in STEPS)]
+    return override(RECIPES["text"], [*tiny, *settings])
+
+
+def text_of(plan: Plan) -> str:
+    windows = plan.sampler._datasets[0]
+    return plan.run.tokenizer.decode(windows._ids[:])  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"Document {i} is a line.\n" for i in range(200)), "utf-8")
+    return path
+
+
+def test_documents_are_held_out_by_the_seed(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe())
+    assert plan.facts["documents"] == "200 lines (detected; --documents chooses)"
+    assert plan.run.recipe.data.documents == "lines"
+    kept = text_of(plan).split("<⁇>")
+    assert len(kept) == 196  # one of 50 is held out
+    again = plan_text(lines, tmp_path / "again", recipe())
+    other = plan_text(lines, tmp_path / "other", recipe("seed=1"))
+    assert text_of(again) == text_of(plan) != text_of(other)
+
+
+def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
+    text = "word " * 100
+    (tmp_path / "a.txt").write_text(text, "utf-8")
+    plan = plan_text(tmp_path / "a.txt", tmp_path / "run", recipe("data.validation=0.2"))
+    assert text_of(plan) == text[:400]
+    assert plan.facts["validation_tokens"] == 100
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_one_document_of_each_block_is_held_out(share: float) -> None:
+    size = round(1 / share)
+    for seed in range(20):
+        held_out = tokenize.held_out_documents(share, seed)
+        chosen = [index for index in range(20 * size) if held_out(index)]
+        assert [index // size for index in chosen] == list(range(20))
+        assert chosen[0] == size - 1
+
+
+def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
+    plan_text(lines, tmp_path / "run", recipe())
+    (tmp_path / "run/tokens/training.bin").write_bytes(b"")
+    with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
+        plan_text(lines, tmp_path / "run", recipe())
+
+
+def test_no_text_stops_a_training(tmp_path: Path) -> None:
+    """What the vocabulary lacks is written in bytes, in held-out text and in prompts too."""
+    path = tmp_path / "a.txt"
+    path.write_text("plain text, " * 50 + "□ 😀 <0x41>", "utf-8")
+    plan = plan_text(path, tmp_path / "run", recipe("data.validation=0.1"))
+    tokenizer = plan.run.tokenizer
+    for text in ("□⁇😀", "ж漢\0", "<0x41> <□>"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_tokens_are_read_again(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    first = plan_text(lines, out, recipe())
+    with monkeypatch.context() as patched:
+        patched.setattr(tokenize, "_write_tokens", pytest.fail)
+        patched.setattr(tokenize, "inspect_file", pytest.fail)
+        assert text_of(plan_text(lines, out, recipe())) == text_of(first)
+    lines.write_text(lines.read_text("utf-8") + "One more.\n", "utf-8")
+    assert "One more." in text_of(plan_text(lines, out, recipe()))
+
+
+def test_a_run_of_another_text_is_left_alone(lines: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    plan_text(lines, out, recipe()).execute(ExecutionOptions(environment=CPU, quiet=True))
+    lines.write_text("Another text.\n" * 100, "utf-8")
+    with pytest.raises(UserError, match="holds a run of other texts"):
+        plan_text(lines, out, recipe())
+
+
+def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{', "utf-8")
+    with pytest.raises(UserError, match=r"a\.jsonl:2"):
+        plan_text(tmp_path / "a.jsonl", tmp_path / "run", recipe())
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_report_perplexity_and_a_sample(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe())
+    plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    lines_written = (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines_written]
+    assert all(record["perplexity"] > 1 and record["sample"] for record in records)
+
+
+def test_the_tokenizer_sees_a_sample_of_a_large_text(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = plan_text(lines, tmp_path / "whole", recipe("tokenizer.kind=words"))
+    monkeypatch.setattr(tokenize, "SAMPLE_BYTES", 500)
+    words = recipe("tokenizer.kind=words", "tokenizer.unknown=unk")
+    sampled = plan_text(lines, tmp_path / "run", words)
+    assert sampled.run.tokenizer.size < whole.run.tokenizer.size / 2
+    assert sampled.facts["training_tokens"] == whole.facts["training_tokens"]
+
+
+def test_an_estimate_is_of_all_steps(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe("training.steps=7200"))
+    needs = estimate_training(plan, CPU)
+    assert needs["hours"] == pytest.approx(2 * needs["seconds_per_step"])
+    assert needs["memory_mb"] > 0
+
+
+def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe("data.validation=0.1"))
+    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    score = evaluate(plan.run)
+    assert isinstance(score, TextScore)
+    assert score.perplexity.value == pytest.approx(exp(progress.best_loss or 0), rel=1e-5)
+    assert score.tokens == plan.facts["validation_tokens"] - 1
+    unread = plan_text(lines, tmp_path / "all", recipe("data.validation=0"))
+    unread.execute(ExecutionOptions(environment=CPU, quiet=True))
+    with pytest.raises(UserError, match="was trained for no task: name a file"):
+        evaluate(unread.run)
+
+
+def test_a_run_is_scored_on_texts_like_its_own(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        record = '{"body": "A document of some length."}\n'
+        (tmp_path / "in" / f"{name}.jsonl").write_text(record * 30, "utf-8")
+    plan = plan_text(tmp_path / "in", tmp_path / "run", recipe("data.table.text=body"))
+    plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    whole, one = (evaluate(plan.run, tmp_path / name) for name in ("in", "in/a.jsonl"))
+    assert isinstance(whole, TextScore)
+    assert isinstance(one, TextScore)
+    assert whole.tokens == 2 * one.tokens > 0
+    assert whole.perplexity.value == pytest.approx(one.perplexity.value)
