@@ -85,3 +85,14 @@ def made_up(
         for path in (KIND, LR)
     )
     return Comparison(out, msgspec.convert({"over": over, "tune": tune} | sweep, Sweep), cells)
+
+
+def with_metrics(comparison: Comparison, *, steps: int) -> None:
+    """Write a metrics.jsonl for each cell; the loss of a step is (1 + seed) / step."""
+    for cell in comparison.cells:
+        cell.path.mkdir(parents=True)
+        lines = (
+            msgspec.json.encode({"step": step, "loss": (1 + cell.seed) / step}).decode() + "\n"
+            for step in range(1, steps + 1)
+        )
+        (cell.path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")

@@ -32,7 +32,7 @@ AXES = (
     *("--over", "model.attention.kind=softmax,elu", "--tune", "training.lr=1e-3,3e-3,1e-2"),
     *("--seeds", "4", "--jobs", "2", "--device", "cpu"),
 )
-LONG = (*TINY, "training.steps=300", "training.checkpoint_every=20", "training.log_every=5")
+LONG = (*TINY, "training.steps=150", "training.checkpoint_every=25", "training.log_every=25")
 
 
 def start(out: Path) -> "subprocess.Popen[bytes]":
@@ -86,7 +86,8 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
 
 def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> None:
     """It is stopped in its training, and goes on after another has ended the cell."""
-    recipe = find_recipe("mqar", [*TINY, "training.steps=3000", "training.log_every=20"])
+    steps = ("training.steps=1000", "training.checkpoint_every=200", "training.log_every=50")
+    recipe = find_recipe("mqar", [*TINY, *steps])
     cell = create_cell(tmp_path, recipe, CellSettings(device="cpu"))
     alone = create_cell(tmp_path / "alone", recipe, CellSettings(device="cpu"))
     list(run_locally([alone], jobs=1, log=tmp_path / "log"))

@@ -101,10 +101,11 @@ def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid
         UserError: an option isn't for a folder, or an axis is given twice.
     """
     from regard.comparison.grid import change_grid, read_grid
+    from regard.runs.recipes import TASKS
 
     given = {name: value for name, value in axes.items() if value not in (None, ())}
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and source not in TASKS:
         if given or settings:
             name = f"--{next(iter(given))}" if given else settings[0]
             raise UserError(

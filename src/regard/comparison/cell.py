@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.comparison.folder import Claim, Costs, Outcome, read_outcome
+from regard.comparison.folder import Claim, Costs, Outcome, StaleClaimError, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
@@ -95,12 +95,12 @@ def run_cell(path: Path) -> None:
     claim = Claim.take(path)
     try:
         outcome = _train_and_score(path, claim)
+    except (StaleClaimError, InterruptedTraining):
+        raise
     except NonFiniteError as error:
         step, reason = _failed_step(path, error), str(error)
         outcome = Outcome(state="diverged", attempt=claim.number, step=step, reason=reason)
-    except InterruptedTraining:
-        raise
-    except (UserError, ArithmeticError, RuntimeError, ValueError, TypeError, MemoryError) as error:
+    except Exception as error:
         step, reason = _steps_done(path), f"{type(error).__name__}: {' '.join(str(error).split())}"
         outcome = Outcome(state="failed", attempt=claim.number, step=step, reason=reason)
     claim.publish(outcome)

@@ -88,6 +88,8 @@ class _Slot:
         for _ in range(ATTEMPTS):
             if self._process is None:
                 self._process = self._start()
+            if closed.is_set():  # perhaps while the process was started
+                self.kill()
             if self._request(self._process, cell):
                 return
             reason = self._end()

@@ -48,7 +48,7 @@ def to_csv(records: Sequence[Record]) -> str:
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return the columns and cells of a table for readers: scores with intervals, costs rounded."""
     sweep = comparison.sweep
-    axes = [*sweep.over, *sweep.tune]
+    axes = sweep.axes
     columns = ["rank", *map(short_name, axes), "window", comparison.score or "score", "seeds"]
     columns += ["difference", "verdict", *SHORT.values()]
     rows = [
@@ -115,7 +115,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def failure_lines(comparison: Comparison) -> list[str]:
     """Return a line for each combination or cell without a score."""
-    axes = [*comparison.sweep.over, *comparison.sweep.tune]
+    axes = comparison.sweep.axes
     lines = []
     for one in comparison.failures():
         where = ", ".join(f"{path}={one[path]}" for path in axes if one.get(path))

@@ -43,6 +43,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     cell: CellSettings = CellSettings()
     refused: tuple[Refused, ...] = ()
 
+    @property
+    def axes(self) -> list[str]:
+        """Paths of all axes."""
+        return [*self.over, *self.tune]
+
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Costs of a cell, measured in it."""
@@ -154,23 +159,25 @@ def load_sweep(out: Path) -> Sweep:
         raise UserError(f"{out}/sweep.json: is damaged ({error}); repeat its command") from None
 
 
-def save_sweep(out: Path, sweep: Sweep) -> None:
-    """Write what a folder compares, joined with what it compared before.
+def join_sweep(out: Path, sweep: Sweep) -> Sweep:
+    """Return what is compared now, joined with what the folder compared before.
 
     Raises:
         UserError: an axis was tuned and is compared, or the other way round.
     """
-    if is_sweep(out):
-        sweep = _joined(load_sweep(out), sweep)
-    write_file(out / "sweep.json", msgspec.json.format(msgspec.json.encode(sweep), indent=1))
-
-
-def _joined(before: Sweep, now: Sweep) -> Sweep:
-    over, tune = _merged(before.over, now.over), _merged(before.tune, now.tune)
+    if not is_sweep(out):
+        return sweep
+    before = load_sweep(out)
+    over, tune = _merged(before.over, sweep.over), _merged(before.tune, sweep.tune)
     if both := sorted(over.keys() & tune.keys()):
         raise UserError(f"{both[0]}: is compared and tuned in one folder; choose another --out")
-    refused = (*now.refused, *(one for one in before.refused if one not in now.refused))
-    return msgspec.structs.replace(now, over=over, tune=tune, refused=refused)
+    refused = (*sweep.refused, *(one for one in before.refused if one not in sweep.refused))
+    return msgspec.structs.replace(sweep, over=over, tune=tune, refused=refused)
+
+
+def save_sweep(out: Path, sweep: Sweep) -> None:
+    """Write what a folder compares."""
+    write_file(out / "sweep.json", msgspec.json.format(msgspec.json.encode(sweep), indent=1))
 
 
 def _merged(

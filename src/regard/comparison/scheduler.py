@@ -15,6 +15,7 @@ from regard.comparison.folder import (
     add_run,
     cell_path,
     create_cell,
+    join_sweep,
     load_sweep,
     locked,
     plain_values,
@@ -50,9 +51,9 @@ def train_comparison(
     with locked(out):
         recipe = planned.recipes[0]
         first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
-        axes = (*planned.sweep.over, *planned.sweep.tune)
-        require_equal([first, *read_cells(out), *map(read_cell, add)], axes)
-        save_sweep(out, planned.sweep)
+        sweep = join_sweep(out, planned.sweep)
+        require_equal([first, *read_cells(out), *map(read_cell, add)], sweep.axes)
+        save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
         _train(out, cells, jobs or default_jobs(settings.threads), quiet=quiet)
@@ -67,7 +68,7 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
     """
     sweep = load_sweep(out)
     with locked(out):
-        require_equal([*read_cells(out), *map(read_cell, runs)], (*sweep.over, *sweep.tune))
+        require_equal([*read_cells(out), *map(read_cell, runs)], sweep.axes)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, 1, quiet=quiet)
         return summarize(out)
@@ -89,7 +90,7 @@ def _train(out: Path, cells: Sequence[Path], jobs: int, *, quiet: bool) -> None:
     """Train the cells that have neither finished nor diverged, and show the progress."""
     waiting = [cell for cell in cells if not read_cell(cell).has_ended]
     sweep = load_sweep(out)
-    progress = _Progress(waiting, len(cells), (*sweep.over, *sweep.tune))
+    progress = _Progress(waiting, len(cells), sweep.axes)
     show = _silently if quiet or not waiting else _live if sys.stderr.isatty() else _in_lines
     show(progress, run_locally(waiting, jobs=jobs, log=out / "workers.log"))
 

@@ -10,12 +10,15 @@ from functools import cached_property
 from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.comparison.folder import Cell, Costs, Sweep, load_sweep, read_cells
 from regard.comparison.grid import Values
 from regard.comparison.statistics import Difference, compare_with, t_interval
 from regard.errors import UserError, alternatives
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 """A row as plain values; None where there is nothing."""
@@ -239,6 +242,12 @@ class Comparison:
         """Return the record of the first rank, if a row is ranked; of equal ones, the first."""
         return next((record for record in self.table() if record["rank"] == 1), None)
 
+    def figure(self) -> "Figure":
+        """Return a Matplotlib figure of test scores with intervals and of tuning curves."""
+        from regard.comparison.figure import draw  # made of this module's classes
+
+        return draw(self)
+
     def _record(self, row: Row) -> Record:
         chosen = row.chosen
         test = t_interval(list(chosen.by_seed("test").values())) if chosen else None
@@ -287,7 +296,7 @@ class Comparison:
             | {"reason": one.reason}
             for one in self.sweep.refused
         ]
-        axes = [*self.sweep.over, *self.sweep.tune]
+        axes = self.sweep.axes
         return refused + [
             {"cell": cell.path.name, **{path: cell.value(path) for path in axes}}
             | {"seed": cell.seed, "state": cell.outcome.state}
