@@ -8,7 +8,8 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.comparison.folder import Claim, Costs, Outcome, StaleClaimError, read_outcome
+from regard.comparison.claims import Claim, StaleClaimError
+from regard.comparison.folder import Costs, Outcome, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
 
-from regard.comparison.folder import give_up
+from regard.comparison.claims import give_up
 
 ATTEMPTS = 3
 """Times that a cell is tried whose process dies, before it counts as failed."""

@@ -23,7 +23,7 @@ def main() -> None:
     warnings.showwarning = _show_warning
 
     from regard.comparison.cell import run_cell  # takes seconds, so after the signal is set
-    from regard.comparison.folder import StaleClaimError
+    from regard.comparison.claims import StaleClaimError
     from regard.training.loop import InterruptedTraining
 
     try:
