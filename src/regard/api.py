@@ -120,6 +120,7 @@ def compare(
     within: float = 0.05,
     jobs: int | None = None,
     add: Sequence[str | Path] = (),
+    cells: int | None = None,
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
@@ -128,7 +129,8 @@ def compare(
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
-    `jobs` cells are trained at a time, by default one per core.
+    `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
+    join, `cells` confirms the number of more than 1 000.
 
     Raises:
         UserError: an axis or value is impossible, or the folder holds something else.
@@ -145,7 +147,7 @@ def compare(
         within=within,
         cell=CellSettings(threads=threads, device=device, precision=precision),
     )
-    planned = plan_comparison(grid)
+    planned = plan_comparison(grid, confirmed=cells)
     return train_comparison(planned, Path(out), jobs=jobs, add=[Path(run) for run in add])
 
 

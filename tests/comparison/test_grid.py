@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from regard.comparison.folder import plain_values, value_at
 from regard.comparison.grid import (
-    Grid,
     axes_of,
     base_recipe,
     change_grid,
@@ -133,7 +132,3 @@ def test_a_file_with_an_unknown_field_names_it(tmp_path: Path) -> None:
     file.write_text('task = "mqar"\nseed = 3\n', encoding="utf-8")
     with pytest.raises(UserError, match="unknown field `seed`"):
         read_grid(file)
-
-
-def test_defaults_are_a_grid() -> None:
-    assert Grid(task="mqar").seeds == 5

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -151,7 +150,3 @@ def test_markdown_and_latex_have_the_same_cells(comparison: Comparison) -> None:
 def test_all_rows_have_the_same_keys(comparison: Comparison) -> None:
     first, *others = comparison.table()
     assert all(list(record) == list(first) for record in others)
-
-
-def test_paths_are_relative_to_nothing(comparison: Comparison) -> None:
-    assert comparison.out == Path("sweep")
