@@ -28,7 +28,7 @@ from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import RecurrentEncoderDecoder
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.tasks.casing import CASES, CasingConfig, make_casing
+from regard.tasks.casing import CASES, CasingConfig
 from regard.tasks.examples import Example
 
 LENGTHS = range(8, 41, 4)
@@ -63,7 +63,7 @@ VARIANTS: dict[str, list[str]] = {
 def texts(length: int, place: Any) -> list[Example]:
     """New texts of one length."""
     config = CasingConfig(shortest=length, longest=length, training=1, test=TEXTS, place=place)
-    return list(make_casing(config, seed=10_000 + length).test)
+    return list(config.make(10_000 + length).test)
 
 
 def by_length(run: Run, environment: ExecutionEnvironment) -> dict[int, float]:

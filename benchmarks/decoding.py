@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from regard.decoding import beam_search, generate
+from regard.decoding import generate_ids, search_ids
 from regard.evaluation.evaluate import Answer, answer_questions
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
@@ -107,13 +107,13 @@ class Evaluation:
 
 def continued(model: LanguageModel, prompts: Tensor) -> list[list[int]]:
     """The new tokens of each row, by Regard."""
-    found = generate(model, prompts.tolist(), max_new_tokens=NEW, device=prompts.device)
+    found = generate_ids(model, prompts.tolist(), max_new_tokens=NEW, device=prompts.device)
     return [row.ids for row in found]
 
 
 def searched(model: LanguageModel, prompts: Tensor, beams: int) -> list[list[int]]:
     """The new tokens of each row's best beam, by Regard."""
-    found = beam_search(
+    found = search_ids(
         model, prompts.tolist(), beams=beams, max_new_tokens=NEW, device=prompts.device
     )
     return [best.ids for best, *_ in found]

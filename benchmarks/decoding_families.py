@@ -34,7 +34,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from decoding import NEW, OURS, generation
-from regard.decoding import beam_search, generate
+from regard.decoding import generate_ids, search_ids
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import (
     EncoderDecoderConfig,
@@ -105,9 +105,9 @@ def written(model: SequenceToSequence, sources: Tensor, beams: int) -> list[list
     lengths = torch.full((len(sources),), sources.shape[1], device=sources.device)
     ready, starts = model.condition(sources, lengths), [[MASK]] * len(sources)
     if beams == 1:
-        rows = generate(ready, starts, max_new_tokens=NEW, device=sources.device)
+        rows = generate_ids(ready, starts, max_new_tokens=NEW, device=sources.device)
         return [row.ids for row in rows]
-    found = beam_search(ready, starts, beams=beams, max_new_tokens=NEW, device=sources.device)
+    found = search_ids(ready, starts, beams=beams, max_new_tokens=NEW, device=sources.device)
     return [best.ids for best, *_ in found]
 
 
@@ -157,11 +157,13 @@ def recurrent(rounds: int, device: torch.device) -> Compared:
     gru = as_gru(model)
     prompts = torch.randint(MASK + 1, VOCABULARY, (RNN_ROWS, PROMPTS[0]), device=device)
     calls: dict[str, measure.Call] = {
-        OURS: partial(generate, model, prompts.tolist(), max_new_tokens=NEW, device=device),
+        OURS: partial(generate_ids, model, prompts.tolist(), max_new_tokens=NEW, device=device),
         STEPS: partial(token_by_token, model, gru, prompts),
         WHOLE: partial(all_again, model, gru, prompts),
     }
-    ours = [row.ids for row in generate(model, prompts.tolist(), max_new_tokens=NEW, device=device)]
+    ours = [
+        row.ids for row in generate_ids(model, prompts.tolist(), max_new_tokens=NEW, device=device)
+    ]
     assert ours == token_by_token(model, gru, prompts) == all_again(model, gru, prompts)
     times = measure.interleaved(calls, rounds, device)
     return Compared(name="GRU, greedy", rows=RNN_ROWS, times=times)

@@ -88,7 +88,7 @@ def mechanisms_table() -> str:
 
 def commands_page() -> str:
     """Every command: usage, description, options."""
-    top = click.Context(regard, info_name="regard")
+    top = click.Context(regard, info_name="regard", show_default=True)
     sections = [part for command, ctx in _commands(regard, top) for part in _section(command, ctx)]
     head = ["# Commands", "", "*Written by `make reference` from the commands themselves.*"]
     return "\n".join([*head, *sections]) + "\n"

@@ -217,10 +217,18 @@ TOP += ", training"
     [
         ("nonsense=1", "nonsense", TOP),
         ("nonsense.n_layers=1", "nonsense.n_layers", TOP),
-        ("model.layers=1", "model.layers", "activation, attention, context_length"),
-        ("model.n_layers.x=1", "model.n_layers.x", "activation, attention, context_length"),
-        ("model.positions.base.x=1", "model.positions.base.x", "base, kind"),
-        ("model.attention.heads=1", "model.attention.heads", "there are: scaled"),
+        (
+            "model.layers=1",
+            "model.layers",
+            "activation, attention, attention_dropout, context_length",
+        ),
+        (
+            "model.n_layers.x=1",
+            "model.n_layers.x",
+            "activation, attention, attention_dropout, context_length",
+        ),
+        ("model.positions.base.x=1", "model.positions.base.x", "base, dim, kind, scaling"),
+        ("model.attention.heads=1", "model.attention.heads", "there are: scale_by_layer, scaled"),
         ("tokenizer.kind=letters", "tokenizer.kind", "characters, words, byte-pairs"),
         ("model.positions.kind=alibis", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("model.positions.kind=5", "model.positions.kind", "learned, sinusoidal, one-hot"),

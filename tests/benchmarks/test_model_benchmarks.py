@@ -207,7 +207,7 @@ def test_the_loop_is_scaled_to_all_questions(monkeypatch: pytest.MonkeyPatch) ->
 def test_answers_never_end_early() -> None:
     run = decoding.untrained(TINY, QUESTIONS, CPU)
     prompt = [*run.tokenizer.encode(QUESTIONS[0].text), decoding.MASK]
-    (found,) = decoding.generate(
+    (found,) = decoding.generate_ids(
         run.model, [prompt], max_new_tokens=decoding.CHARACTERS, stop_ids=(decoding.MASK,)
     )
     assert len(found.ids) == decoding.CHARACTERS

@@ -1,14 +1,13 @@
 """The book and its slides in a browser, on a screen and on a phone, by keyboard."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tiny_book import tiny_book
 
-from browser import driven, watched
+from browser import axe, driven, violations, watched
 from regard.book.page import write_book
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def test_no_page_is_wider_than_the_window(browser: "Browser", folder: Path, widt
 def test_axe_finds_nothing(
     browser: "Browser", folder: Path, name: str, width: int, scheme: Scheme
 ) -> None:
-    """https://github.com/dequelabs/axe-core, in any part, with everything unfolded."""
+    """In any part, with everything unfolded."""
     with watched(browser, folder / name, scheme=scheme, width=width) as tab:
         tab.evaluate(axe())
         tab.evaluate(
@@ -83,21 +82,7 @@ def test_axe_finds_nothing(
         for part in pages(tab) or [""]:
             if part:
                 open_part(tab, part)
-            found = tab.evaluate("axe.run({ iframes: false })")
-            assert found["passes"], "it looked"
-            assert [told(one) for one in found["violations"]] == [], part
-
-
-def axe() -> str:
-    """The script that looks for what hinders people; it comes in a package."""
-    found = find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
-        pytest.skip("axe-playwright-python isn't installed")
-    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
-
-
-def told(violation: dict[str, Any]) -> str:
-    return f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+            assert violations(tab) == [], part
 
 
 def test_keys_go_from_part_to_part(browser: "Browser", folder: Path) -> None:

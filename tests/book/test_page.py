@@ -13,7 +13,7 @@ from tiny_book import PARTS, tiny_book, tiny_results
 
 from regard.book.contents import arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
-from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.one_query import averaging
 
 
 class Page(HTMLParser):
@@ -97,12 +97,15 @@ def test_texts_are_escaped() -> None:
     assert "<b>always" not in page
 
 
-def test_lines_of_a_derivation_have_reason_and_error() -> None:
+def test_lines_of_a_derivation_have_reason_and_outcome() -> None:
     page = book_html(tiny_book(), hide_answers=False)
     lines = page.split('id="derivation-square"')[1].split("</section>")[0]
-    assert lines.count("<li") == 2
     assert "The square of a sum." in lines
-    assert re.search(r"exact|relative error \de-1\d", lines)
+    first, equality, bound, approximation = lines.split("<li")[1:]
+    assert 'class="error"' not in first
+    assert re.search(r"exact|relative error \de-1\d", equality)
+    assert ">bound holds<" in bound
+    assert ">difference within its bound<" in approximation
 
 
 def test_heads_can_be_looked_at() -> None:

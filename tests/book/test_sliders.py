@@ -9,7 +9,7 @@ import pytest
 from regard.book.sliders import SLIDERS, Slider
 from regard.studies.kernels.fourier_features import normal_exponents, predicted_error
 from regard.studies.registry import all_studies
-from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.one_query import averaging
 from regard.studies.single_head.random_heads import random_heads
 
 

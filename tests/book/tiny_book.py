@@ -8,8 +8,8 @@ from regard.book.contents import Book, Proof, Results, arrange
 from regard.courses import Option, Part, Shown
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.studies.kernels.fourier_features import fourier_features
-from regard.studies.single_head.averaging import averaging
 from regard.studies.single_head.masking import masking
+from regard.studies.single_head.one_query import averaging
 from regard.studies.single_head.products import products
 
 SQUARE = Derivation(
@@ -20,6 +20,8 @@ SQUARE = Derivation(
     steps=(
         Step(r"(a + b)^2", lambda x: (x.a + x.b) ** 2, "The square of a sum."),
         Step(r"= a^2 + 2ab + b^2", lambda x: x.a**2 + 2 * x.a * x.b + x.b**2, "$ab = ba$."),
+        Step(r"\leq 2 (a^2 + b^2)", lambda x: 2 * (x.a**2 + x.b**2), r"$(a - b)^2 \geq 0$."),
+        Step(r"\approx 2 a^2", lambda x: 2 * x.a**2, "$b$ is small.", lambda x: 3 * x.b**2),
     ),
 )
 

@@ -128,6 +128,31 @@ def test_what_cannot_be_imported_is_refused_in_one_line(
     own = Path(shutil.copytree(models / "gpt2", folder / "own"))
     refused(regard("import-hf", "nowhere", "--out", "new"), "nowhere", "no config.json")
     refused(regard("import-hf", own, "--out", "own"), "own: exists")
-    edit(own / "config.json", model_type="llama")
-    refused(regard("import-hf", own, "--out", "new"), "config.json", "llama")
+    edit(own / "config.json", model_type="opt")
+    refused(regard("import-hf", own, "--out", "new"), "config.json", "opt")
     refused(regard("import-hf", models / "gpt2", "--out", "text.txt/new"), "text.txt")
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_run_is_exported_and_imported_again(regard: Command, folder: Path) -> None:
+    outcome = succeeded(regard("export-hf", "gpt2", "--out", "deep/exported"))
+    assert outcome.out == "model_type: gpt2\nFolder: deep/exported\n"
+    names = ["config.json", "generation_config.json", "model.safetensors", *sorted(TOKENIZER_FILES)]
+    assert outcome.new == ["deep", "deep/exported", *(f"deep/exported/{n}" for n in sorted(names))]
+    succeeded(regard("import-hf", "deep/exported", "--out", "again"))
+    ids = torch.arange(20)[None]
+    before, after = (Run.load(folder / name).language_model(ids) for name in ("gpt2", "again"))
+    assert torch.equal(before, after)
+
+
+@pytest.mark.usefixtures("imported")
+def test_what_cannot_be_exported_is_refused_in_one_line(regard: Command) -> None:
+    refused(regard("export-hf", "gpt2", "--out", "bert"), "bert: exists")
+    refused(regard("export-hf", "nowhere", "--out", "new"), "nowhere")
+
+
+def test_it_tells_what_is_dropped(regard: Command, folder: Path, models: Path) -> None:
+    own = Path(shutil.copytree(models / "gpt2", folder / "own"))
+    edit(own / "generation_config.json", num_beams=4)
+    outcome = succeeded(regard("import-hf", own, "--out", "run"))
+    assert "dropped: num_beams = 4\n" in outcome.out

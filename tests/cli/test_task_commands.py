@@ -11,7 +11,7 @@ from regard import api
 from regard.evaluation import tasks
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
-from regard.tasks.registry import make_split
+from regard.tasks.registry import TextTask
 from regard.training import plan_task
 from tiny import MODEL, STEPS, Command, succeeded
 from tiny_tasks import FAMILIES, PROBES, TEXT_TASKS, task_recipe, task_settings
@@ -311,6 +311,7 @@ def test_the_examples_are_those_that_the_library_makes(regard: Command, folder: 
     succeeded(regard("evaluate", "new", "--predictions", "answers.txt"))
     recipe = Run.load(folder / "new").recipe
     assert recipe.task == task_recipe("casing", "encoder-decoder").task
-    split = make_split(recipe.task, recipe.seed)  # type: ignore[arg-type]
+    assert isinstance(recipe.task, TextTask)
+    split = recipe.task.make(recipe.seed)
     answers = (folder / "answers.txt").read_text("utf-8").splitlines()
     assert len(answers) == len(split.test)

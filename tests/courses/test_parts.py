@@ -1,5 +1,6 @@
 """Every part of the five courses: complete, and shown by what exists."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -13,7 +14,7 @@ from regard.cli.main import regard
 from regard.courses import Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
-from regard.studies.registry import all_studies, find_study
+from regard.studies.registry import find_study
 
 ROOT = Path(__file__).parents[2]
 PARTS = all_parts()
@@ -79,12 +80,6 @@ def test_figures_are_those_of_studies(name: str) -> None:
     find_study(name)
 
 
-def test_studies_and_parts_name_each_other() -> None:
-    by_parts = {(study, part.place) for part in PARTS for study in part.studies}
-    by_studies = {(study.name, place) for study in all_studies() for place in study.asked}
-    assert by_parts == by_studies
-
-
 def test_derivations_exist() -> None:
     named = {*by("derivation"), *(part.derivation for part in PARTS if part.derivation)}
     assert named == set(DERIVATIONS), "each derivation belongs to a part"
@@ -100,6 +95,15 @@ def test_pages_and_their_sections_exist(page: str) -> None:
 def slug(title: str) -> str:
     """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
+    """practical-4 4.b quotes the AUROC of two signals, for each of three seeds."""
+    (shown,) = (s for part, s in SHOWN if part.place == "practical-4 4.b" and "AUROC 0" in s.text)
+    experiment = json.loads((ROOT / "docs/figures/birthplaces-modern.json").read_text("utf-8"))
+    aurocs = [score["auroc"] for score in experiment["scores"] if score["arm"] == "pretrained"]
+    expected = [f"{of[signal]:.2f}" for signal in ("probability", "familiarity") for of in aurocs]
+    assert re.findall(r"0\.\d+", shown.text) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.config import AttentionConfig, EluConfig, SlidingWindowConfig, SoftmaxConfig
-from regard.decoding import Beam, beam_search, generate
+from regard.decoding import Beam, generate_ids, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import LanguageModel
@@ -90,7 +90,7 @@ def test_as_many_beams_as_continuations_find_them_all(
             for ids in everything
         }
         ranked = sorted(everything, key=lambda ids: -scores[ids])
-        (found,) = beam_search(
+        (found,) = search_ids(
             model,
             [prompt],
             beams=len(everything),
@@ -112,8 +112,8 @@ def test_one_beam_is_greedy(
     prompts: list[list[int]], stop_ids: tuple[int, ...], mechanism: str
 ) -> None:
     model = model_of(mechanism)
-    greedy = generate(model, prompts, max_new_tokens=NEW, stop_ids=stop_ids)
-    found = beam_search(
+    greedy = generate_ids(model, prompts, max_new_tokens=NEW, stop_ids=stop_ids)
+    found = search_ids(
         model,
         prompts,
         beams=1,
@@ -134,7 +134,7 @@ def test_scores_are_those_of_the_model_without_a_cache(
     prompts: list[list[int]], way: dict[str, Any], mechanism: str
 ) -> None:
     model = model_of(mechanism)
-    found = beam_search(model, prompts, max_new_tokens=NEW, n_best=way["beams"], **way)
+    found = search_ids(model, prompts, max_new_tokens=NEW, n_best=way["beams"], **way)
     for prompt, beams in zip(prompts, found, strict=True):
         assert len(beams) == way["beams"]
         assert len({(tuple(beam.ids), beam.stopped) for beam in beams}) == len(beams)
@@ -157,8 +157,8 @@ def test_prompts_of_any_length_are_each_searched_alone(
 ) -> None:
     model = tiny_model(**settings)
     way = {"max_new_tokens": NEW, "n_best": way["beams"], **way}
-    together = beam_search(model, prompts, **way)
-    assert_same(together, [beam_search(model, [prompt], **way)[0] for prompt in prompts])
+    together = search_ids(model, prompts, **way)
+    assert_same(together, [search_ids(model, [prompt], **way)[0] for prompt in prompts])
 
 
 @ALL_MECHANISMS
@@ -169,8 +169,8 @@ def test_prompts_of_one_length_are_each_searched_alone(
 ) -> None:
     model = model_of(mechanism)
     way = {"max_new_tokens": NEW, "n_best": way["beams"], **way}
-    together = beam_search(model, prompts, **way)
-    assert_same(together, [beam_search(model, [prompt], **way)[0] for prompt in prompts])
+    together = search_ids(model, prompts, **way)
+    assert_same(together, [search_ids(model, [prompt], **way)[0] for prompt in prompts])
 
 
 @checked
@@ -180,8 +180,8 @@ def test_the_order_of_prompts_does_not_matter(
 ) -> None:
     order = data.draw(st.permutations(range(len(prompts))))
     model, way = tiny_model(), {"max_new_tokens": NEW, "n_best": way["beams"], **way}
-    found = beam_search(model, prompts, **way)
-    shuffled = beam_search(model, [prompts[i] for i in order], **way)
+    found = search_ids(model, prompts, **way)
+    shuffled = search_ids(model, [prompts[i] for i in order], **way)
     assert_same(shuffled, [found[i] for i in order])
 
 
@@ -189,15 +189,15 @@ def test_the_order_of_prompts_does_not_matter(
 @given(prompts=prompt_lists, way=ways)
 def test_fewer_are_the_first_of_many(prompts: list[list[int]], way: dict[str, Any]) -> None:
     model, beams = tiny_model(), way["beams"]
-    many = beam_search(model, prompts, max_new_tokens=NEW, n_best=beams, **way)
+    many = search_ids(model, prompts, max_new_tokens=NEW, n_best=beams, **way)
     for n_best in range(1, beams):
-        few = beam_search(model, prompts, max_new_tokens=NEW, n_best=n_best, **way)
+        few = search_ids(model, prompts, max_new_tokens=NEW, n_best=n_best, **way)
         # Exact: the same operations on the same shapes.
         assert few == [row[:n_best] for row in many]
 
 
 def test_more_beams_than_continuations_give_what_there_is() -> None:
-    (found,) = beam_search(
+    (found,) = search_ids(
         tiny_model(vocabulary=3), [[1]], beams=9, max_new_tokens=2, stop_ids=(0,), n_best=9
     )
     longer = [[first, second] for first in (1, 2) for second in range(3)]
@@ -206,10 +206,10 @@ def test_more_beams_than_continuations_give_what_there_is() -> None:
 
 def test_a_vocabulary_of_one_token_has_one_continuation() -> None:
     model = tiny_model(vocabulary=1)
-    assert beam_search(model, [[0]], beams=2, max_new_tokens=3, n_best=2) == [
+    assert search_ids(model, [[0]], beams=2, max_new_tokens=3, n_best=2) == [
         [Beam([0, 0, 0], 0.0, 0.0, stopped=False)]
     ]
-    stopping = beam_search(model, [[0]], beams=2, max_new_tokens=3, stop_ids=(0,), n_best=2)
+    stopping = search_ids(model, [[0]], beams=2, max_new_tokens=3, stop_ids=(0,), n_best=2)
     assert stopping == [[Beam([], 0.0, 0.0, stopped=True)]]
 
 
@@ -254,8 +254,8 @@ def chain() -> Table:
 
 
 def test_two_beams_find_what_greed_overlooks() -> None:
-    greedy = beam_search(chain(), [[0]], beams=1, max_new_tokens=2)
-    wide = beam_search(chain(), [[0]], beams=2, max_new_tokens=2)
+    greedy = search_ids(chain(), [[0]], beams=1, max_new_tokens=2)
+    wide = search_ids(chain(), [[0]], beams=2, max_new_tokens=2)
     assert greedy[0][0].ids[0] == 1
     assert wide[0][0].ids == [2, 3]
     assert greedy[0][0].score < wide[0][0].score
@@ -263,7 +263,7 @@ def test_two_beams_find_what_greed_overlooks() -> None:
 
 def test_a_prompt_is_read_once_for_all_its_beams() -> None:
     model = chain()
-    beam_search(model, [[0], [1, 2], [3]], beams=4, max_new_tokens=3)
+    search_ids(model, [[0], [1, 2], [3]], beams=4, max_new_tokens=3)
     assert model.calls == [3, 12, 12]
 
 
@@ -293,7 +293,7 @@ def test_the_search_ends_when_nothing_better_is_hoped_for(
     early_stopping: EarlyStopping, length_penalty: float, calls: int
 ) -> None:
     model = lure()
-    beam_search(
+    search_ids(
         model,
         [[0]],
         beams=2,
@@ -312,7 +312,7 @@ def test_a_negative_penalty_hopes_for_no_greater_length() -> None:
     """
     shares = [[0, 0.6, 0.1, 0.3], [0.35, 0.21, 0.19, 0.25], [1 / 4] * 4, [1 / 4] * 4]
     model = Table(torch.tensor(shares, dtype=torch.float64).log())
-    beam_search(model, [[0]], beams=2, max_new_tokens=6, stop_ids=(3,), length_penalty=-1.0)
+    search_ids(model, [[0]], beams=2, max_new_tokens=6, stop_ids=(3,), length_penalty=-1.0)
     assert len(model.calls) == 3
 
 
@@ -325,7 +325,7 @@ def test_nothing_is_found_in_bad_numbers(bad: float, beams: int) -> None:
     logits = torch.zeros(4, 4, dtype=torch.float64)
     logits[3, 1] = bad
     with pytest.raises(NonFiniteError, match="NaN or infinite"):
-        beam_search(Table(logits), [[0], [3]], beams=beams, max_new_tokens=4)
+        search_ids(Table(logits), [[0], [3]], beams=beams, max_new_tokens=4)
 
 
 @pytest.mark.parametrize(
@@ -343,4 +343,4 @@ def test_nothing_is_found_in_bad_numbers(bad: float, beams: int) -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        beam_search(chain(), [[0]], **{"beams": 2, "max_new_tokens": 2, **settings})
+        search_ids(chain(), [[0]], **{"beams": 2, "max_new_tokens": 2, **settings})

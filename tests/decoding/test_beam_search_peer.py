@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decoding import Beam, beam_search
+from regard.decoding import Beam, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.models.builders import LanguageModel
 from tiny_models import VOCABULARY, tiny_config, tiny_model
@@ -95,7 +95,7 @@ def test_it_finds_what_hugging_face_finds(
         generator = torch.Generator().manual_seed(case)
         prompts = torch.randint(VOCABULARY, (3, PROMPT), generator=generator).tolist()
         theirs = found_by_peer(model, prompts, beams=beams, stop=stop, **rules)
-        ours = beam_search(
+        ours = search_ids(
             model,
             prompts,
             beams=beams,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decoding import Sampling, generate, stream
+from regard.decoding import Sampling, generate_ids, stream
 from regard.models.builders import LanguageModel
 from regard.models.config import NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
@@ -47,7 +47,7 @@ def test_a_greedy_batch_is_each_prompt_alone_without_a_cache(
     prompts: list[list[int]], variant: str
 ) -> None:
     model = tiny_model(**VARIANTS[variant])
-    generated = generate(model, prompts, max_new_tokens=NEW)
+    generated = generate_ids(model, prompts, max_new_tokens=NEW)
     assert [new.ids for new in generated] == [greedily(model, row, NEW) for row in prompts]
     assert not any(new.stopped for new in generated)
 
@@ -72,7 +72,7 @@ def test_a_sample_depends_on_its_own_seed_row_and_prompt_alone(
     samples = []
     for others in neighbors:
         prompts = [*others[:row], prompt, *others[row:]]
-        new = generate(model, prompts, max_new_tokens=NEW, sampling=sampling)
+        new = generate_ids(model, prompts, max_new_tokens=NEW, sampling=sampling)
         samples.append(new[row].ids)
     assert samples[0] == samples[1]
 
@@ -82,7 +82,7 @@ def test_rows_and_seeds_give_samples_of_their_own() -> None:
     samples = [
         tuple(new.ids)
         for seed in range(5)
-        for new in generate(
+        for new in generate_ids(
             model, [[1, 2]] * 8, max_new_tokens=12, sampling=Sampling(temperature=2.0, seed=seed)
         )
     ]
@@ -97,7 +97,7 @@ def test_log_probabilities_are_those_of_the_model_without_a_cache(
     """Of the model itself, before temperature and filters."""
     model = tiny_model()
     sampling = Sampling(temperature=0.8, top_k=6, seed=seed)
-    generated = generate(
+    generated = generate_ids(
         model,
         prompts,
         max_new_tokens=NEW,
@@ -128,8 +128,8 @@ def test_a_row_ends_before_its_first_stop_token(
     """What a row gives is what it gives without stopping, cut; the others go on."""
     model = tiny_model()
     sampling = Sampling(temperature=1.5, seed=seed)
-    endless = generate(model, prompts, max_new_tokens=NEW, sampling=sampling)
-    stopping = generate(
+    endless = generate_ids(model, prompts, max_new_tokens=NEW, sampling=sampling)
+    stopping = generate_ids(
         model,
         prompts,
         max_new_tokens=NEW,
@@ -167,7 +167,7 @@ class Countdown:
 
 def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
     model = Countdown()
-    generated = generate(model, [[2], [1, 4]], max_new_tokens=100, stop_ids=(0,))
+    generated = generate_ids(model, [[2], [1, 4]], max_new_tokens=100, stop_ids=(0,))
     assert [new.ids for new in generated] == [[1], [3, 2, 1]]
     assert [new.stopped for new in generated] == [True, True]
     assert [len(new.log_probabilities) for new in generated] == [2, 4]
@@ -176,7 +176,7 @@ def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
 
 def test_the_last_token_is_not_fed_back() -> None:
     model = Countdown()
-    assert generate(model, [[9]], max_new_tokens=3)[0].ids == [8, 7, 6]
+    assert generate_ids(model, [[9]], max_new_tokens=3)[0].ids == [8, 7, 6]
     assert model.calls == 3
 
 
@@ -188,7 +188,7 @@ def test_a_stream_asks_the_model_for_no_more_than_is_taken() -> None:
 
 
 def test_a_stop_token_in_the_prompt_does_not_stop() -> None:
-    generated = generate(Countdown(), [[0]], max_new_tokens=2, stop_ids=(0,))[0]
+    generated = generate_ids(Countdown(), [[0]], max_new_tokens=2, stop_ids=(0,))[0]
     # The logarithm of the share of one logit that is 1 where nine others are 0.
     score = log(e / (e + 9))
     assert (generated.ids, generated.stopped) == ([9, 8], False)
@@ -204,8 +204,10 @@ def test_a_text_may_fill_the_block_and_no_more() -> None:
     """The last new token needs no place: nothing comes after it."""
     model, prompt = tiny_model(), [1] * 6
     new = BLOCK - len(prompt) + 1
-    assert generate(model, [prompt, [2]], max_new_tokens=new)[0].ids == greedily(model, prompt, new)
+    assert generate_ids(model, [prompt, [2]], max_new_tokens=new)[0].ids == greedily(
+        model, prompt, new
+    )
     with pytest.raises(
         ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context length"
     ):
-        generate(model, [[2], prompt], max_new_tokens=new + 1)
+        generate_ids(model, [[2], prompt], max_new_tokens=new + 1)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
-from regard.decoding.generate import encode_prompts
+from regard.decoding.generate import encode_prompts, generate_answers
 from regard.errors import UserError
 from regard.evaluation.evaluate import answer_questions
 from regard.evaluation.tasks import predict
@@ -125,6 +125,19 @@ def test_a_prompt_that_does_not_fit_is_named(
     run = reading(family) if family in READING else answering(family)
     with pytest.raises(UserError, match=f"^{says}"):
         encode_prompts(run, prompts, CPU.device, max_new_tokens=new)
+
+
+@pytest.mark.parametrize("family", CONTINUING)
+@pytest.mark.parametrize("n", [None, 1, 7, 30])
+def test_an_answer_depends_on_no_other_row(family: str, n: int | None) -> None:
+    run = without_task(answering(family))
+    rows = [run.template.prompt.around(run.tokenizer.encode(text)) for text in (*PROMPTS, "ab" * 9)]
+    together = generate_answers(run, rows, max_new_tokens=n)
+    alone = [generate_answers(run, [row], max_new_tokens=n)[0] for row in rows]
+    assert [answer.ids for answer in together] == [answer.ids for answer in alone]
+    for row, answer in zip(rows, together, strict=True):
+        room = 24 + 1 - len(row) - 1
+        assert answer.stopped or len(answer.ids) == min(room, n or room)
 
 
 @pytest.mark.parametrize(("family", "longest", "new"), [("decoder", 22, 1), ("decoder", 20, 3)])

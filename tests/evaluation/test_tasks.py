@@ -31,7 +31,6 @@ from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.probes import CopyConfig, MqarConfig, ProbeConfig, probe_rows
-from regard.tasks.registry import make_split
 from regard.text.tokenizer import Tokenizer, number_tokenizer
 from regard.training import plan_task
 from tiny import MASK
@@ -296,7 +295,7 @@ def test_answers_are_scored_by_their_task() -> None:
 def test_the_runs_seed_draws_the_test() -> None:
     run = sharp_run(task_recipe("casing", "decoder", "seed=3", *BYTE_PAIRS))
     assert run.recipe.task is not None
-    split = make_split(cast(Any, run.recipe.task), 3)
+    split = cast(Any, run.recipe.task).make(3)
     assert score_task(run, CPU).predictions == answers(run, list(split.test))
 
 

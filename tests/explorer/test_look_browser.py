@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from tiny_views import TOKENS, tiny_view
 
-from browser import driven, watched
+from browser import axe, driven, watched
 from regard.explorer.look import View
 from regard.explorer.page import inert, module, style
 
@@ -342,14 +341,6 @@ def test_axe_finds_nothing_serious(browser: "Browser", tmp_path: Path, scheme: S
             found = page.evaluate("axe.run()")
             assert found["passes"], "it looked"
             assert [_told(one) for one in found["violations"] if _is_serious(one)] == [], name
-
-
-def axe() -> str:
-    """The script that looks for what hinders people; it comes in a package."""
-    found = find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
-        pytest.skip("axe-playwright-python isn't installed")
-    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 def _is_serious(violation: dict[str, Any]) -> bool:

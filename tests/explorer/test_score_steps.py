@@ -19,7 +19,7 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
-from regard.attention.contract_cases import HEADS, D, supported
+from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.registry import Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
@@ -36,7 +36,7 @@ from regard.models.config import (
     ShawVectorsConfig,
     T5BiasConfig,
 )
-from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, rotate
+from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, frequencies, rotate
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -90,7 +90,7 @@ def seen(
 ) -> Iterator[AttentionRecord]:
     """What a mechanism does under every mask that it honors, with shared keys and without."""
     attend = mechanism.example().double().eval()
-    for case in supported(mechanism, torch.float64, CPU):
+    for case in Cases(mechanism, torch.float64, CPU).supported():
         if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
             continue
         given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
@@ -148,7 +148,7 @@ def applied(name: str, scores: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
     attend = find(name).example().double().eval()
-    for case in supported(find(name), torch.float64, CPU):
+    for case in Cases(find(name), torch.float64, CPU).supported():
         given = {"mask": case.mask, "bias": case.bias}
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             out = attend(case.query, case.key, case.value, **given)
@@ -167,7 +167,7 @@ def test_the_output_holds_vectors_of_distances() -> None:
 
 
 def test_queries_and_keys_are_turned_back() -> None:
-    rotary = Rotary(length=8, d=D)
+    rotary = Rotary(frequencies(D, 10_000.0), length=8)
     cos, signed_sin = (part[0, 0] for part in rotary(torch.arange(8)[None], torch.float64))
     x = torch.randn(3, 8, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     turned = rotate(x[None], (cos[None, None], signed_sin[None, None]))[0]

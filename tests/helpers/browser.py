@@ -5,8 +5,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -84,3 +85,21 @@ def watched(
     context.close()
     assert asked == [page.as_uri()]
     assert told == []
+
+
+def axe() -> str:
+    """The script that looks for what hinders people; it comes in a package.
+
+    https://github.com/dequelabs/axe-core
+    """
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python isn't installed")
+    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(tab: "Page") -> list[str]:
+    """What axe finds in a page that has its script; frames have tests of their own."""
+    found: dict[str, Any] = tab.evaluate("axe.run({ iframes: false })")
+    assert found["passes"], "it looked"
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]

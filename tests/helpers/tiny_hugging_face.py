@@ -1,45 +1,247 @@
-"""Tiny GPT-2s and BERTs of Hugging Face, and the models here that have their weights."""
+"""Tiny Hugging Face models of all families, and the models here that have their weights."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedModel
 
-from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
-from regard.models.builders import LanguageModel, MaskedLanguageModel
+from regard.huggingface.families import FAMILIES
+from regard.models.builders import LanguageModel, MaskedLanguageModel, Model, make_model
 
 VOCABULARY = 23
 BLOCK = 16
 
 M = TypeVar("M", bound=nn.Module)
 
+_DECODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": BLOCK,
+}
+_ENCODER = _DECODER | {"pad_token_id": None}
+_NO_IDS = {"bos_token_id": None, "eos_token_id": None}
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_positions": BLOCK, "n_embd": 16, "n_layer": 2, "n_head": 4, **_NO_IDS},
+    "gpt_neox": _DECODER | _NO_IDS,
+    "llama": _DECODER | _NO_IDS,
+    "mistral": _DECODER | _NO_IDS,
+    "qwen2": _DECODER,
+    "qwen3": _DECODER,
+    "bert": _ENCODER,
+    "roberta": _DECODER | {"pad_token_id": 1, "max_position_embeddings": BLOCK + 2},
+    "distilbert": {
+        "dim": 16,
+        "n_layers": 2,
+        "n_heads": 4,
+        "hidden_dim": 24,
+        "max_position_embeddings": BLOCK,
+        "pad_token_id": None,
+    },
+    "t5": {"d_model": 16, "d_kv": 4, "num_layers": 2, "num_heads": 4, "d_ff": 24},
+    "bart": {
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+        "max_position_embeddings": BLOCK,
+        "forced_eos_token_id": None,
+    },
+}
+"""Two layers of four heads."""
+
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 50.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 3.0,
+    "original_max_position_embeddings": 32,
+}
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
+_LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "gpt2": {
+        "plain": {},
+        "wide, exact gelu, scaled by layer": {
+            "n_inner": 40,
+            "activation_function": "gelu",
+            "n_layer": 3,
+            "scale_attn_by_inverse_layer_idx": True,
+        },
+        "unscaled, untied": {
+            "scale_attn_weights": False,
+            "tie_word_embeddings": False,
+            "activation_function": "relu",
+            "n_head": 2,
+        },
+    },
+    "gpt_neox": {
+        "plain": {"hidden_size": 32},
+        "sequential, no bias": {
+            "use_parallel_residual": False,
+            "attention_bias": False,
+            "rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 1.0},
+        },
+        "tied, half rotary, linear scaling": {
+            "tie_word_embeddings": True,
+            "hidden_act": "gelu_new",
+            "rope_parameters": {**_LINEAR, "partial_rotary_factor": 0.5},
+        },
+    },
+    "llama": {
+        "plain": {},
+        "grouped, biases, tied, llama3": {
+            "num_key_value_heads": 2,
+            "head_dim": 6,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": _LLAMA3,
+        },
+        "one key head, dynamic": {
+            "num_key_value_heads": 1,
+            "max_position_embeddings": BLOCK // 2,
+            "rope_parameters": _DYNAMIC,
+        },
+    },
+    "mistral": {
+        "window of 3": {"sliding_window": 3, "num_key_value_heads": 2},
+        "no window, wide heads": {
+            "sliding_window": None,
+            "head_dim": 6,
+            "num_key_value_heads": 4,
+            "rms_norm_eps": 0.1,
+        },
+        "window of 2, tied": {
+            "sliding_window": 2,
+            "num_key_value_heads": 1,
+            "tie_word_embeddings": True,
+            "hidden_act": "gelu",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    },
+    "qwen2": {
+        "plain": {"num_key_value_heads": 4},
+        "window in the second layer": {
+            "num_key_value_heads": 2,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 1,
+        },
+        "tied, linear scaling": {
+            "num_key_value_heads": 1,
+            "tie_word_embeddings": True,
+            "rope_parameters": _LINEAR,
+        },
+    },
+    "qwen3": {
+        "wide heads": {"num_key_value_heads": 4, "head_dim": 6},
+        "grouped, biases": {"num_key_value_heads": 2, "head_dim": 4, "attention_bias": True},
+        "tied, window in the first layer": {
+            "num_key_value_heads": 1,
+            "head_dim": 8,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    },
+    "bert": {
+        "plain": {},
+        "three token types": {"type_vocab_size": 3, "num_hidden_layers": 3},
+        "untied": {"tie_word_embeddings": False, "layer_norm_eps": 0.1, "num_attention_heads": 2},
+    },
+    "roberta": {
+        "plain": {"type_vocab_size": 1},
+        "relu, pad 4": {
+            "hidden_act": "relu",
+            "pad_token_id": 4,
+            "max_position_embeddings": BLOCK + 5,
+            "type_vocab_size": 1,
+        },
+        "untied": {"tie_word_embeddings": False, "type_vocab_size": 2, "num_hidden_layers": 3},
+    },
+    "distilbert": {
+        "plain": {},
+        "three layers": {"n_layers": 3, "n_heads": 2},
+        "untied": {"tie_word_embeddings": False, "hidden_dim": 40},
+    },
+    "t5": {
+        "plain": {},
+        "v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6},
+        "deep decoder, few buckets": {
+            "num_decoder_layers": 3,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": 12,
+            "feed_forward_proj": "gated-silu",
+        },
+    },
+    "bart": {
+        "plain": {},
+        "scaled, uneven": {
+            "scale_embedding": True,
+            "decoder_layers": 1,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 40,
+        },
+        "gelu_new, three layers": {"activation_function": "gelu_new", "encoder_layers": 3},
+    },
+}
+"""Three configurations of each family."""
+CASES = [(family, variant) for family, variants in VARIANTS.items() for variant in variants]
+
+
+def tiny(
+    family: str, variant: str, *, dtype: torch.dtype = torch.float64, **settings: Any
+) -> PreTrainedModel:
+    """A model of a family, with weights so large that every part matters."""
+    own = FAMILIES[family]
+    fields = SIZES[family] | VARIANTS[family][variant] | settings
+    kind: Any = getattr(transformers, own.architecture)
+    config = kind.config_class(**{"vocab_size": VOCABULARY, **fields})
+    model: PreTrainedModel = sharp(kind(config), dtype)
+    if family == "t5" and fields.get("tie_word_embeddings") is False:
+        head: Any = model.lm_head
+        head.weight = nn.Parameter(head.weight + 1)  # as in T5 v1.1
+    return model
+
 
 def tiny_gpt2(*, dtype: torch.dtype = torch.float64, **settings: Any) -> GPT2LMHeadModel:
-    """Two layers of four heads."""
-    sizes = {"n_positions": BLOCK, "n_embd": 16, "n_layer": 2, "n_head": 4}
-    marks = {"bos_token_id": None, "eos_token_id": None}
-    config = GPT2Config(**{"vocab_size": VOCABULARY, **sizes, **marks, **settings})
-    return sharp(GPT2LMHeadModel(config), dtype)
+    """A GPT-2."""
+    model = tiny("gpt2", "plain", dtype=dtype, **settings)
+    assert isinstance(model, GPT2LMHeadModel)
+    return model
 
 
 def tiny_bert(*, dtype: torch.dtype = torch.float64, **settings: Any) -> BertForMaskedLM:
-    """Two layers of four heads; the embedding of padding learns as any other."""
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
-    others = {"intermediate_size": 24, "max_position_embeddings": BLOCK}
-    marks = {"pad_token_id": None}
-    config = BertConfig(**{"vocab_size": VOCABULARY, **sizes, **others, **marks, **settings})
-    return sharp(BertForMaskedLM(config), dtype)
+    """A BERT; the embedding of padding learns as any other."""
+    model = tiny("bert", "plain", dtype=dtype, **settings)
+    assert isinstance(model, BertForMaskedLM)
+    return model
 
 
 def sharp(model: M, dtype: torch.dtype) -> M:
     """The model in evaluation mode, with weights so large that every part matters."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            one_at_first = parameter.ndim == 1 and name.endswith("weight")  # of a norm
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(noise * 0.4 + float(one_at_first))
+        for name, tensor in model.named_parameters():
+            one_at_first = tensor.ndim == 1 and name.endswith("weight")  # of a norm
+            noise = torch.randn(tensor.shape, generator=generator)
+            tensor.copy_(noise * 0.4 + float(one_at_first))
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
     return model.to(dtype).eval()
 
 
@@ -47,17 +249,53 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
+def ours(hf: PreTrainedModel) -> Model:
+    """The same model here."""
+    family = FAMILIES[hf.config.model_type]
+    tensors = tensors_of(hf)
+    config = family.read_config(family.amend(hf.config.to_dict(), tensors))
+    weights, _ = family.load_weights(tensors, config)
+    model = make_model(config, family.head, VOCABULARY).to(hf.dtype)
+    assert not model.load_state_dict(weights, strict=False).unexpected_keys
+    return model.eval()
+
+
 def language_model(hf: GPT2LMHeadModel) -> LanguageModel:
     """The same model here."""
-    config = gpt2_config(hf.config.to_dict())
-    model = LanguageModel(config, VOCABULARY).to(hf.dtype)
-    model.load_state_dict(gpt2_weights(tensors_of(hf), config))
-    return model.eval()
+    model = ours(hf)
+    assert isinstance(model, LanguageModel)
+    return model
 
 
 def masked_language_model(hf: BertForMaskedLM) -> MaskedLanguageModel:
     """The same model here."""
-    config = bert_config(hf.config.to_dict())
-    model = MaskedLanguageModel(config, VOCABULARY).to(hf.dtype)
-    model.load_state_dict(bert_weights(tensors_of(hf), config))
-    return model.eval()
+    model = ours(hf)
+    assert isinstance(model, MaskedLanguageModel)
+    return model
+
+
+def without_upcasts(model: M) -> M:
+    """The model with norms and rotary tables in its own precision, not in float32."""
+    for module in model.modules():
+        name = type(module).__name__
+        if name.endswith("RotaryEmbedding"):
+            with _float32_is_float64():
+                module.__init__(module.config)  # type: ignore[misc]  # the frequencies once more
+        if name.endswith(("RMSNorm", "T5LayerNorm", "RotaryEmbedding")):
+            module.forward = partial(_lifted, module.forward)
+    return model
+
+
+def _lifted(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with _float32_is_float64():
+        return forward(*args, **kwargs)
+
+
+@contextmanager
+def _float32_is_float64() -> Iterator[None]:
+    with (
+        patch.object(torch, "float", torch.float64),
+        patch.object(torch, "float32", torch.float64),
+        patch.object(Tensor, "float", Tensor.double),
+    ):
+        yield

@@ -409,7 +409,7 @@ def test_a_damaged_file_is_named(
     assert refusal(folder, tmp_path / "run").startswith(f"{folder / file}: ")
 
 
-@pytest.mark.parametrize("kind", ["llama", ["gpt2"], None])
+@pytest.mark.parametrize("kind", ["opt", ["gpt2"], None])
 def test_another_type_of_model_is_refused(
     folder_of: Callable[[str], Path], tmp_path: Path, kind: object
 ) -> None:
@@ -417,7 +417,7 @@ def test_another_type_of_model_is_refused(
     edit(folder / "config.json", model_type=kind)
     message = refusal(folder, tmp_path / "run")
     assert f"model_type is {kind}" in message
-    assert "gpt2 and bert" in message
+    assert "gpt2, gpt_neox, llama, mistral, qwen2, qwen3, bert" in message
 
 
 def test_nothing_is_unpickled(folder_of: Callable[[str], Path], tmp_path: Path) -> None:

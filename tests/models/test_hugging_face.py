@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
+from regard.huggingface.families import FAMILIES
 from tiny_hugging_face import (
     BLOCK,
     VOCABULARY,
@@ -116,8 +117,11 @@ def assert_same_gradients(model: nn.Module, converted: dict[str, Tensor]) -> Non
         assert float((parameter.grad - converted[name]).abs().max()) <= 1e-10 * largest, name
 
 
-def gradients_of(hf: nn.Module) -> dict[str, Tensor]:
-    return {name: p.grad for name, p in hf.named_parameters() if p.grad is not None}
+def converted_gradients(hf: PreTrainedModel) -> dict[str, Tensor]:
+    family = FAMILIES[hf.config.model_type]
+    gradients = {name: p.grad for name, p in hf.named_parameters() if p.grad is not None}
+    converted, _ = family.load_weights(gradients, family.read_config(hf.config.to_dict()))
+    return converted
 
 
 @pytest.mark.parametrize("variant", GPT2S)
@@ -126,7 +130,7 @@ def test_gradients_are_gpt_2_s(variant: str) -> None:
     model, text = language_model(hf), ids()
     for logits in (model(text), hf(text).logits):
         logits.logsumexp(-1).sum().backward()
-    assert_same_gradients(model, gpt2_weights(gradients_of(hf), gpt2_config(hf.config.to_dict())))
+    assert_same_gradients(model, converted_gradients(hf))
 
 
 @pytest.mark.parametrize("variant", BERTS)
@@ -135,4 +139,4 @@ def test_gradients_are_bert_s(variant: str) -> None:
     model, text = masked_language_model(hf), ids()
     for logits in (model(text, LENGTHS), hf(text, attention_mask=REAL.long()).logits):
         logits[REAL].logsumexp(-1).sum().backward()
-    assert_same_gradients(model, bert_weights(gradients_of(hf), bert_config(hf.config.to_dict())))
+    assert_same_gradients(model, converted_gradients(hf))

@@ -30,7 +30,7 @@ from regard.models.config import (
         ({"n_kv_heads": 16}, "n_kv_heads = 16 doesn't divide n_heads = 8"),
         (
             {"d_model": 24, "positions": RotaryConfig()},
-            "rotary positions need an even head width, and d_model / n_heads = 3",
+            "rotary positions need an even head width, not 3",
         ),
     ],
 )

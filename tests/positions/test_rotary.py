@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.positions import Rotary, rotate
+from regard.positions import Rotary, frequencies, rotate
 
 LENGTH = 50
 checked = settings(deadline=None, derandomize=True, max_examples=50)
@@ -23,7 +23,7 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 
 def turned(x: Tensor, positions: Tensor, base: float) -> Tensor:
-    rotary = Rotary(length=LENGTH, d=x.shape[-1], base=base)
+    rotary = Rotary(frequencies(x.shape[-1], base), length=LENGTH)
     return rotate(x, rotary(positions, x.dtype))
 
 
@@ -119,10 +119,10 @@ def test_gradients_turn_back() -> None:
 
 
 def test_the_tables_are_not_saved_with_the_weights() -> None:
-    assert not Rotary(length=8, d=4).state_dict()
+    assert not Rotary(frequencies(4, 10.0), length=8).state_dict()
 
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_an_odd_width_is_refused(d: int) -> None:
     with pytest.raises(ValueError, match=f"d must be even and positive, not {d}"):
-        Rotary(length=8, d=d)
+        frequencies(d, 10_000.0)

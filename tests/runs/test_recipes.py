@@ -13,8 +13,8 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES, TASKS
 from regard.runs.run import Run
-from regard.tasks.encoding import encode_pairs
-from regard.tasks.registry import TaskConfig, TextTask, make_split
+from regard.tasks.examples import encode_pairs
+from regard.tasks.registry import TaskConfig, TextTask
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import train_tokenizer
@@ -57,7 +57,7 @@ def test_biographies_and_questions_fit_the_block(name: str) -> None:
 def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
     recipe = TASKS[name]
     assert isinstance(recipe.task, TextTask)
-    split = make_split(recipe.task, recipe.seed)
+    split = recipe.task.make(recipe.seed)
     texts = [text for q in split.training for text in (q.text, q.second or "", q.answer or "")]
     run = Run.new(
         Path("nowhere"), _with_labels(recipe), train_tokenizer(recipe.tokenizer, texts), {}

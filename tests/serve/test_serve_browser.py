@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import driven
+from browser import axe, driven
 from regard.explorer import page as pages
 from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
@@ -240,14 +238,6 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
         button(page, "Look").click()
         page.get_by_role("alert").get_by_text("Only layers").wait_for()
         assert violations(page) == [], "when something is refused"
-
-
-def axe() -> str:
-    """The script that looks for what hinders people; it comes in a package."""
-    found = find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
-        pytest.skip("axe-playwright-python isn't installed")
-    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 def violations(page: "Page") -> list[str]:

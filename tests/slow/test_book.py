@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from browser import driven, watched
+from browser import axe, driven, violations, watched
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
 
@@ -76,6 +76,43 @@ def test_no_question_is_wider_than_the_window(
             }"""
         )
         assert wide == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_question(folder: Path, scheme: Literal["light", "dark"]) -> None:
+    """With everything unfolded; the heads inside a frame are tested elsewhere.
+
+    One page stands in the document at a time, because axe reads all of it each time.
+    """
+    with driven() as browser, watched(browser, folder / "index.html", scheme=scheme) as tab:
+        tab.evaluate(axe())
+        pages = tab.evaluate(
+            """() => {
+              for (const details of document.querySelectorAll("details:not(.explorer-view)"))
+                details.open = true;
+              window.places = new Map();
+              for (const page of document.querySelectorAll(".page")) {
+                places.set(page.id, [page, new Comment()]);
+                page.replaceWith(places.get(page.id)[1]);
+              }
+              return [...places.keys()];
+            }"""
+        )
+        assert {f"{part.course}-{part.number}" for part in all_parts()} < set(pages)
+        found: dict[str, list[str]] = {}
+        for page in pages:
+            tab.evaluate(
+                """async (id) => {
+                  const [page, place] = places.get(id);
+                  place.replaceWith(page);
+                  location.hash = id;
+                  await new Promise((done) => addEventListener("hashchange", done, { once: true }));
+                }""",
+                page,
+            )
+            found[page] = violations(tab)
+            tab.evaluate("id => places.get(id)[0].replaceWith(places.get(id)[1])", page)
+        assert {page: several for page, several in found.items() if several} == {}
 
 
 def test_slides_fit_a_projector(folder: Path) -> None:

@@ -20,6 +20,7 @@ from regard.studies.figure import (
     bars,
     heat_map,
     histogram,
+    log_chart,
     series,
 )
 from regard.studies.render import to_png, to_svg
@@ -61,6 +62,17 @@ def test_numbers_may_be_arrays_and_tensors() -> None:
     assert made.y == [0.33333, None]
     assert made.low == [None, 0]
     assert heat_map(torch.eye(2)).values == [[1, 0], [0, 1]]
+
+
+def test_a_chart_over_logarithmic_axes_has_a_line_for_each_name() -> None:
+    chart = log_chart([1, 2, 4], {"a": [1, 10, 100], "b": [3, 2, 1]}, title="growth", x="width")
+    assert [(one.label, one.y, one.style) for one in chart.series] == [
+        ("a", [1, 10, 100], "line with dots"),
+        ("b", [3, 2, 1], "line with dots"),
+    ]
+    assert (chart.title, chart.x, chart.x_ticks) == ("growth", "width", [1, 2, 4])
+    assert chart.x_scale == chart.y_scale == "log"
+    assert log_chart([1, 2], {"a": [0, 1]}, y_scale="linear").y_scale == "linear"
 
 
 def test_a_histogram_counts_values_between_edges() -> None:

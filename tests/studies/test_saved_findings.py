@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.explorer.page import page
-from regard.studies.single_head.averaging import averaging
+from regard.studies.single_head.one_query import averaging
 from regard.studies.single_head.products import products
 
 

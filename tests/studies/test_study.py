@@ -16,7 +16,7 @@ from regard.studies.study import Seed, Study, study
 NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
 
 
-@study(asked=["jhu-hw5 1.1"], question="How big?", claim="Small.", formula="x < 2")
+@study(question="How big?", claim="Small.", formula="x < 2")
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
     kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tasks.casing import CasingConfig, Place, case_pairs, make_casing, uneven_characters
+from regard.tasks.casing import CasingConfig, Place, case_pairs, uneven_characters
 from regard.tasks.examples import Example
 from regard.tasks.split import Split
 from regard.text.corpus import Document
@@ -18,7 +18,7 @@ any_text = st.text(st.characters() | st.sampled_from("ßİŉΣςﬃaB "), max_si
 @pytest.fixture(scope="module", params=PLACES)
 def made(request: pytest.FixtureRequest) -> tuple[Place, Split]:
     config = CasingConfig(training=3000, test=100, shortest=5, longest=20, place=request.param)
-    return request.param, make_casing(config, 0)
+    return request.param, config.make(0)
 
 
 def take_apart(question: Example, place: Place) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from regard.tasks.bag_of_words import bag, naive_bayes
-from regard.tasks.classification import ClassificationConfig, make_classification
+from regard.tasks.classification import ClassificationConfig
 from regard.tasks.examples import Example, majority_answer
 from regard.tasks.split import Split
 
@@ -18,7 +18,7 @@ BLAME |= {"hate", "dislike", "detest", "resent", "hated", "disliked", "detested"
 
 @pytest.fixture(scope="module")
 def made() -> Split:
-    return make_classification(ClassificationConfig(training=2000, test=500), 0)
+    return ClassificationConfig(training=2000, test=500).make(0)
 
 
 def clauses(text: str) -> tuple[str, str, bool]:

@@ -12,8 +12,6 @@ from regard.errors import UserError
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
-    encode_pairs,
-    encode_questions,
     encode_texts,
     encode_words,
     max_prompt_length,
@@ -22,7 +20,6 @@ from regard.tasks.examples import Example
 from regard.text.config import CharactersConfig
 from regard.text.template import Affixes, Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from tiny import MASK
 
 ABC = train_tokenizer(CharactersConfig(), ["abc"])
 BARE = Template(TemplateConfig(prompt="{question}"), ABC)
@@ -54,7 +51,7 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
     asked = [Example(text=text, second=second) for text, second in pairs]
     encoded = encode_texts(BARE, Affixes(), asked, max_tokens)
     cut = 0
-    for (text, second), row, parts in zip(pairs, encoded.rows, encoded.segments, strict=True):
+    for (text, second), row, parts in zip(pairs, encoded.rows, encoded.marks, strict=True):
         one, other = ([i for i, p in zip(row, parts, strict=True) if p == of] for of in (0, 1))
         assert row == [*one, *other]
         assert text.startswith(ABC.decode(one))
@@ -73,7 +70,7 @@ def test_words_end_where_their_last_characters_are(texts: list[list[str]], max_t
     spaced = train_tokenizer(CharactersConfig(), ["abc "])
     examples = [Example(text=" ".join(text)) for text in texts]
     encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), examples, max_tokens)
-    for text, row, ends in zip(texts, encoded.rows, encoded.ends, strict=True):
+    for text, row, ends in zip(texts, encoded.rows, encoded.marks, strict=True):
         whole = " ".join(text)
         assert spaced.decode(row) == whole[:max_tokens]
         last = [len(" ".join(text[: n + 1])) - 1 for n in range(len(text))]
@@ -146,36 +143,3 @@ def test_the_longest_answer_leaves_a_token_of_its_text() -> None:
 def test_what_cannot_be_written_is_named_by_its_line(place: str) -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:2: the vocabulary has no 'x'"):
         encode_joined(BARE, asked([("a", "b"), ("x", "b") if place == "text" else ("a", "x")]), 20)
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
-def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
-    n_question: int, n_answer: int, block: int
-) -> None:
-    question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
-    if n_question + 1 + n_answer + 1 <= block + 1:
-        found = encode_pairs(BARE, [question], block)
-        assert found == [([2] * n_question, [MASK, *[3] * n_answer, MASK])]
-    else:
-        with pytest.raises(UserError, match=r"^pairs\.tsv:7: .*context length is"):
-            encode_pairs(BARE, [question], block)
-
-
-@given(st.integers(1, 12), st.integers(2, 14))
-def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> None:
-    question = Example(text="a" * n, where="pairs.tsv:7")
-    if n + len("⁇b") <= block:
-        assert encode_questions(BARE, [question], block) == [[2] * n]
-    else:
-        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
-            encode_questions(BARE, [question], block)
-
-
-def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
-    good = Example(text="a", answer="b", where="pairs.tsv:1")
-    for bad in (
-        Example(text="d", answer="b", where="2"),
-        Example(text="a", answer="d", where="2"),
-    ):
-        with pytest.raises(UserError, match=r"^2: the vocabulary has no 'd'"):
-            encode_pairs(BARE, [good, bad], 32)

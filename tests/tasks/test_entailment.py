@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from regard.tasks.bag_of_words import naive_bayes
-from regard.tasks.entailment import VALUES, EntailmentConfig, make_entailment
+from regard.tasks.entailment import VALUES, EntailmentConfig
 from regard.tasks.examples import Example
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES
 from regard.tasks.split import Split
@@ -18,7 +18,7 @@ N = 510
 
 @pytest.fixture(scope="module")
 def made() -> Split:
-    return make_entailment(EntailmentConfig(training=1800, test=N), 0)
+    return EntailmentConfig(training=1800, test=N).make(0)
 
 
 def words(text: str | None) -> set[str]:
@@ -107,7 +107,7 @@ def test_examples_of_one_statement_do_not_stand_side_by_side(made: Split) -> Non
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 500])
 def test_any_number_of_examples_can_be_made(n: int) -> None:
-    split = make_entailment(EntailmentConfig(training=n, test=n), 0)
+    split = EntailmentConfig(training=n, test=n).make(0)
     assert (len(split.training), len(split.test)) == (n, n)
     counts = Counter(question.answer for question in split.test)
     assert max(counts.values()) == -(-n // 3)

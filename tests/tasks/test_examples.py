@@ -11,11 +11,21 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.tasks.examples import (
     Example,
+    encode_pairs,
+    encode_questions,
     majority_answer,
     read_answered,
     read_questions,
     subjects,
 )
+from regard.text.config import CharactersConfig
+from regard.text.template import Template, TemplateConfig
+from regard.text.tokenizer import train_tokenizer
+from tiny import MASK
+
+ABC = train_tokenizer(CharactersConfig(), ["abc"])
+BARE = Template(TemplateConfig(prompt="{question}"), ABC)
+"""Nothing begins a prompt."""
 
 one_line = (
     st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\ufeff"), max_size=20)
@@ -198,3 +208,36 @@ def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> Non
 )
 def test_subjects_by_example(texts: list[str], expected: list[str]) -> None:
     assert subjects(texts) == expected
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
+def test_a_pair_is_taken_exactly_where_nothing_of_it_is_cut_off(
+    n_question: int, n_answer: int, block: int
+) -> None:
+    question = Example(text="a" * n_question, answer="b" * n_answer, where="pairs.tsv:7")
+    if n_question + 1 + n_answer + 1 <= block + 1:
+        found = encode_pairs(BARE, [question], block)
+        assert found == [([2] * n_question, [MASK, *[3] * n_answer, MASK])]
+    else:
+        with pytest.raises(UserError, match=r"^pairs\.tsv:7: .*context length is"):
+            encode_pairs(BARE, [question], block)
+
+
+@given(st.integers(1, 12), st.integers(2, 14))
+def test_a_question_is_taken_where_an_answer_still_fits(n: int, block: int) -> None:
+    question = Example(text="a" * n, where="pairs.tsv:7")
+    if n + len("⁇b") <= block:
+        assert encode_questions(BARE, [question], block) == [[2] * n]
+    else:
+        with pytest.raises(UserError, match=rf"^pairs\.tsv:7: .*context length is {block}"):
+            encode_questions(BARE, [question], block)
+
+
+def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
+    good = Example(text="a", answer="b", where="pairs.tsv:1")
+    for bad in (
+        Example(text="d", answer="b", where="2"),
+        Example(text="a", answer="d", where="2"),
+    ):
+        with pytest.raises(UserError, match=r"^2: the vocabulary has no 'd'"):
+            encode_pairs(BARE, [good, bad], 32)

@@ -1,30 +1,29 @@
 """What all made tasks promise: their sizes, no test in training, the same data for ever."""
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
-from regard.tasks.casing import CasingConfig, make_casing
-from regard.tasks.classification import ClassificationConfig, make_classification
-from regard.tasks.entailment import EntailmentConfig, make_entailment
-from regard.tasks.retrieval import RetrievalConfig, make_retrieval
+from regard.tasks.casing import CasingConfig
+from regard.tasks.classification import ClassificationConfig
+from regard.tasks.entailment import EntailmentConfig
+from regard.tasks.registry import TextTask
+from regard.tasks.retrieval import RetrievalConfig
 from regard.tasks.split import Split
-from regard.tasks.summaries import SummariesConfig, make_summaries
-from regard.tasks.tagging import TaggingConfig, make_tagging
-from regard.tasks.translation import TranslationConfig, make_translation
+from regard.tasks.summaries import SummariesConfig
+from regard.tasks.tagging import TaggingConfig
+from regard.tasks.translation import TranslationConfig
 
-TASKS: dict[str, tuple[Any, Callable[[Any, int], Split]]] = {
-    "casing": (CasingConfig(training=60, test=20), make_casing),
-    "summaries": (SummariesConfig(training=60, test=20, people=40), make_summaries),
-    "translation": (TranslationConfig(training=60, test=20), make_translation),
-    "classification": (ClassificationConfig(training=60, test=20), make_classification),
-    "tagging": (TaggingConfig(training=60, test=20), make_tagging),
-    "entailment": (EntailmentConfig(training=60, test=20), make_entailment),
-    "retrieval": (RetrievalConfig(training=60, test=20, people=40), make_retrieval),
+TASKS: dict[str, TextTask] = {
+    "casing": CasingConfig(training=60, test=20),
+    "summaries": SummariesConfig(training=60, test=20, people=40),
+    "translation": TranslationConfig(training=60, test=20),
+    "classification": ClassificationConfig(training=60, test=20),
+    "tagging": TaggingConfig(training=60, test=20),
+    "entailment": EntailmentConfig(training=60, test=20),
+    "retrieval": RetrievalConfig(training=60, test=20, people=40),
 }
 GOLDEN = {
     "casing": "34a654f916da9791",
@@ -39,8 +38,7 @@ GOLDEN = {
 
 
 def make(task: str, *, own: int = 0, run: int = 0) -> Split:
-    config, make_task = TASKS[task]
-    return make_task(structs.replace(config, seed=own), run)
+    return structs.replace(TASKS[task], seed=own).make(run)
 
 
 def fingerprint(split: Split) -> str:
@@ -59,8 +57,7 @@ def test_a_task_has_the_sizes_asked_for(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_text_of_the_test_stands_in_training_at_full_size(task: str) -> None:
-    config, make_task = TASKS[task]
-    split = make_task(type(config)(), 0)
+    split = type(TASKS[task])().make(0)
     assert (len(split.training), len(split.test)) == (8000, 500)
     test = {question.text for question in split.test}
     assert len(test) == 500

@@ -9,13 +9,13 @@ import pytest
 from regard.tasks.bag_of_words import bag, tf_idf
 from regard.tasks.examples import Example
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
-from regard.tasks.retrieval import TRADES, WORDINGS, RetrievalConfig, make_retrieval
+from regard.tasks.retrieval import TRADES, WORDINGS, RetrievalConfig
 from regard.tasks.split import Split
 
 
 @pytest.fixture(scope="module")
 def made() -> Split:
-    return make_retrieval(RetrievalConfig(training=2000, test=500, people=900), 0)
+    return RetrievalConfig(training=2000, test=500, people=900).make(0)
 
 
 def words(text: str | None) -> set[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.tasks.names import FIRST_NAMES, LAST_NAMES, PLACES, PROFESSIONS
 from regard.tasks.split import Split
-from regard.tasks.summaries import FILLER, SummariesConfig, lead, make_summaries
+from regard.tasks.summaries import FILLER, SummariesConfig, lead
 
 NAME = re.compile(rf"\b(?:{'|'.join(FIRST_NAMES)}) (?:{'|'.join(LAST_NAMES)})\b")
 SUMMARY = re.compile(r"(\w+ \w+), (an?) (\w+) born in (\w+)\.")
@@ -17,7 +17,7 @@ SUMMARY = re.compile(r"(\w+ \w+), (an?) (\w+) born in (\w+)\.")
 
 @pytest.fixture(scope="module")
 def made() -> Split:
-    return make_summaries(SummariesConfig(training=400, test=100, people=150), 0)
+    return SummariesConfig(training=400, test=100, people=150).make(0)
 
 
 def sentences_of(text: str) -> list[str]:
@@ -78,7 +78,7 @@ def test_an_article_has_the_sentences_asked_for(tellings: int, filler: int, othe
     config = SummariesConfig(
         training=5, test=5, people=5, tellings=tellings, filler=filler, others=others
     )
-    for question in make_summaries(config, 0).test:
+    for question in config.make(0).test:
         sentences = sentences_of(question.text)
         assert len(sentences) == len(set(sentences))
         assert len(set(sentences) & set(FILLER)) == filler

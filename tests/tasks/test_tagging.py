@@ -15,9 +15,6 @@ from regard.tasks.tagging import (
     MENTIONS,
     TaggingConfig,
     bare,
-    commonest_tags,
-    make_tagging,
-    require_tags,
     tags_of,
 )
 
@@ -26,7 +23,7 @@ STOCK = {*LAST_NAMES, *PLACES}
 
 @pytest.fixture(scope="module")
 def made() -> Split:
-    return make_tagging(TaggingConfig(training=2000, test=500), 0)
+    return TaggingConfig(training=2000, test=500).make(0)
 
 
 def tagged(question: Example) -> list[tuple[str, str]]:
@@ -102,11 +99,11 @@ def test_there_are_as_many_tags_as_words_or_it_is_told(
         assert tags_of(question) == tags
         return
     with pytest.raises(UserError, match=rf"^my\.tsv:3: has {len(words)} words and {len(tags)} tag"):
-        require_tags(question)
+        TaggingConfig().check(question)
 
 
 def test_a_text_without_tags_is_a_question() -> None:
-    require_tags(Example(text="a b"))
+    TaggingConfig().check(Example(text="a b"))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def test_guesses_are_the_commonest_tag_of_all_and_of_each_word() -> None:
         Example(text="a b c.", answer="Z Y X"),
     ]
     test = [Example(text="b a, new"), Example(text="c")]
-    assert commonest_tags(training, test) == {
+    assert TaggingConfig().baselines(training, test) == {
         "majority": ["X X X", "X"],
         "each word's commonest": ["Y X X", "X"],
     }
@@ -134,11 +131,11 @@ def test_guesses_are_the_commonest_tag_of_all_and_of_each_word() -> None:
 
 def test_of_equally_common_tags_the_first_is_guessed() -> None:
     training = [Example(text="a a", answer="Y X")]
-    assert set(commonest_tags(training, [Example(text="a")])["majority"]) == {"X"}
+    assert set(TaggingConfig().baselines(training, [Example(text="a")])["majority"]) == {"X"}
 
 
 def test_guesses_get_no_text_right_and_no_name(made: Split) -> None:
-    for answers in commonest_tags(made.training, made.test).values():
+    for answers in TaggingConfig().baselines(made.training, made.test).values():
         assert not any(a == q.answer for a, q in zip(answers, made.test, strict=True))
         for answer, question in zip(answers, made.test, strict=True):
             for (word, tag), said in zip(tagged(question), answer.split(), strict=True):

@@ -10,14 +10,14 @@ from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.examples import Example
-from regard.tasks.registry import TASKS, Scores, TextTask, make_split, task_of
+from regard.tasks.registry import TextTask
 from regard.tasks.retrieval import RetrievalConfig
-from regard.tasks.split import Split
+from regard.tasks.split import Scores, Split
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
 
-CONFIGS: dict[str, Any] = {
+CONFIGS: dict[str, TextTask] = {
     "casing": CasingConfig(training=60, test=20),
     "summaries": SummariesConfig(training=60, test=20, people=40),
     "translation": TranslationConfig(training=60, test=20),
@@ -39,7 +39,7 @@ SCORES = {
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, Split]:
-    return {name: make_split(config, 0) for name, config in CONFIGS.items()}
+    return {name: config.make(0) for name, config in CONFIGS.items()}
 
 
 def answers(questions: tuple[Example, ...]) -> list[str]:
@@ -47,18 +47,16 @@ def answers(questions: tuple[Example, ...]) -> list[str]:
 
 
 def scored(name: str, answered: list[str], split: Split) -> Scores:
-    return TASKS[name].score(answered, answers(split.test), 0)
+    return CONFIGS[name].score(answered, answers(split.test), 0)
 
 
 def baselines(name: str, split: Split) -> Any:
-    return TASKS[name].baselines(CONFIGS[name], split.training, split.test)
+    return CONFIGS[name].baselines(split.training, split.test)
 
 
 def test_every_task_of_texts_is_known() -> None:
     assert {type(config) for config in CONFIGS.values()} == set(get_args(TextTask))
-    assert set(TASKS) == set(CONFIGS)
-    for name, config in CONFIGS.items():
-        assert task_of(config) is TASKS[name]
+    assert [config.__struct_config__.tag for config in CONFIGS.values()] == list(CONFIGS)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -89,7 +87,7 @@ def test_one_answer_in_four_is_a_quarter(splits: dict[str, Split], name: str) ->
 def test_the_seed_draws_the_intervals_and_nothing_else(splits: dict[str, Split], name: str) -> None:
     right = answers(splits[name].test)
     half = [a if i % 2 else "§" for i, a in enumerate(right)]
-    one, same, other = (TASKS[name].score(half, right, seed) for seed in (1, 1, 2))
+    one, same, other = (CONFIGS[name].score(half, right, seed) for seed in (1, 1, 2))
     assert one == same
     assert values(one) == values(other)
 
@@ -109,8 +107,8 @@ def test_baselines_answer_every_question(splits: dict[str, Split], name: str) ->
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_the_text_as_it_is_lacks_nothing_but_its_token(place: Any) -> None:
     config = CasingConfig(training=60, test=20, place=place)
-    split = make_split(config, 0)
-    copied = task_of(config).baselines(config, split.training, split.test)["the text as it is"]
+    split = config.make(0)
+    copied = config.baselines(split.training, split.test)["the text as it is"]
     for text, question in zip(copied, split.test, strict=True):
         token = "<U>" if question.answer == text.upper() else "<L>"
         assert question.text == (f"{token} {text}" if place == "first" else f"{text} {token}")
@@ -136,7 +134,7 @@ def test_a_baseline_of_words_is_no_translation(splits: dict[str, Split]) -> None
     assert found["exact match"].value < 1
     # It is of the language that the examples are in.
     other = msgspec.structs.replace(CONFIGS["translation"], seed=1)
-    (foreign,) = TASKS["translation"].baselines(other, split.training, split.test).values()
+    (foreign,) = other.baselines(split.training, split.test).values()
     assert scored("translation", foreign, split)["chrF"].value < found["chrF"].value / 2
 
 

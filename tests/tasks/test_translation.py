@@ -19,7 +19,6 @@ from regard.tasks.translation import (
     draw_sentence,
     english,
     make_language,
-    make_translation,
     translate,
     word_by_word,
 )
@@ -172,13 +171,13 @@ def test_there_are_millions_of_sentences_and_the_test_has_new_ones() -> None:
     draw = generator(0, "birthdays")
     drawn = [draw_sentence(draw) for _ in range(20_000)]
     assert 5 < len(drawn) - len(set(drawn)) < 50
-    split = make_translation(TranslationConfig(training=2000, test=100), 0)
+    split = TranslationConfig(training=2000, test=100).make(0)
     assert not {q.text for q in split.test} & {q.text for q in split.training}
 
 
 def test_the_task_is_sentences_with_their_translations() -> None:
     language = make_language(3)
-    split = make_translation(TranslationConfig(training=200, test=50, seed=3), 0)
+    split = TranslationConfig(training=200, test=50, seed=3).make(0)
     for question in (*split.training, *split.test):
         sentence = read(language, str(question.answer))
         assert question.text == english(sentence)

@@ -17,7 +17,6 @@ from regard.models.config import ClassificationHeadConfig, TokenClassificationHe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.tasks.registry import make_split
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
 from regard.training import loop, optimizers
@@ -265,7 +264,7 @@ def test_the_tasks_own_examples_are_those_of_the_recipes_seed() -> None:
 
 
 def _training(recipe: Any) -> list[Example]:
-    return list(make_split(recipe.task, recipe.seed).training)
+    return list(recipe.task.make(recipe.seed).training)
 
 
 # too long

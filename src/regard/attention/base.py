@@ -22,28 +22,31 @@ Values: TypeAlias = Float[Tensor, "batch kv_heads keys e"]
 Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
 DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
 """A bias for the positions of one call, as references take it."""
+AddedScores: TypeAlias = Float[Tensor, "*rows heads queries keys"]
+"""A bias for positions, the same in all rows or one row of them each."""
 Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
 QueryPositions: TypeAlias = Int[Tensor, "*rows queries"]
 """Positions of the queries, the same in all rows or one row of them each."""
 KeyPositions: TypeAlias = Int[Tensor, " keys"]
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return a tensor in float32, or in float64 if it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 @runtime_checkable
 class Bias(Protocol):
     """A number added to the score of each query and key, by head and positions."""
 
-    def dense(
-        self, query_positions: QueryPositions, key_positions: KeyPositions
-    ) -> Float[Tensor, "*rows heads queries keys"]:
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
         """The bias as a tensor."""
-        ...
 
     def score_mod(self) -> ScoreMod:
         """(score, row, head, query position, key position) → the score with the bias.
 
         For indices of any shape, or one by one in FlexAttention.
         """
-        ...
 
 
 @runtime_checkable
@@ -54,13 +57,11 @@ class RelativeVectors(Protocol):
         self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Weights:
         """Products of each query with the vectors added to the keys."""
-        ...
 
     def gather(
         self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Outputs:
         """Weighted sums of the vectors added to the values."""
-        ...
 
 
 AnyBias: TypeAlias = Bias | RelativeVectors
@@ -72,24 +73,24 @@ class State(Protocol):
     @property
     def length(self) -> Int[Tensor, " batch"]:
         """Number of tokens so far, per row."""
-        ...
 
     @property
     def bytes(self) -> int:
         """Size of all tensors."""
-        ...
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "State":
         """Return the state of the given rows, in that order; a row may occur several times.
 
         The old state is invalid afterwards.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class RowState:
-    """Base of states whose fields are tensors of a row each, other states, or sequences of them."""
+    """Base of states whose fields are tensors of a row each, other states, or sequences of them.
+
+    Other fields count no bytes; a state that has some reorders itself.
+    """
 
     @property
     def bytes(self) -> int:
@@ -104,7 +105,7 @@ class RowState:
 def _bytes(x: Any) -> int:
     if isinstance(x, Sequence):
         return sum(map(_bytes, x))
-    size: int = 0 if x is None else x.nbytes if isinstance(x, Tensor) else x.bytes
+    size: int = x.nbytes if isinstance(x, Tensor) else getattr(x, "bytes", 0)
     return size
 
 
@@ -130,6 +131,8 @@ class StateShape:
     """Largest number of tokens."""
     device: torch.device
     dtype: torch.dtype
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions; see `Mask`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,10 +211,15 @@ class Attention(nn.Module, ABC):
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
+        window_size: int | None = None,
     ) -> State:
-        """Return the state before the first of at most `capacity` tokens."""
-        self.require_support("decoding")
-        return self._init_state(StateShape(batch, kv_heads, d, e, capacity, device, dtype))
+        """Return the state before the first of at most `capacity` tokens.
+
+        With `window_size`, queries attend no farther back.
+        """
+        self.require_support("decoding", *(() if window_size is None else ("window_size",)))
+        shape = StateShape(batch, kv_heads, d, e, capacity, device, dtype, window_size)
+        return self._init_state(shape)
 
     def extend(
         self,
@@ -294,12 +302,8 @@ class Attention(nn.Module, ABC):
                 "and a number of query heads that the key heads divide"
             )
         self.require_support(*sorted(mask.restrictions if mask else ()))
-        ids = mask.document_ids if mask else None
-        if ids is not None and not ids.shape[1] == query.shape[2] == key.shape[2]:
-            raise ValueError(
-                f"document ids of {ids.shape[1]} positions don't fit {query.shape[2]} queries and "
-                f"{key.shape[2]} keys; they are for self-attention"
-            )
+        if mask:
+            mask.require_fit(query.shape[2], key.shape[2])
         if isinstance(bias, RelativeVectors):
             self.require_support("vectors")
         elif bias is not None:

@@ -2,7 +2,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from regard.attention import reference
 from regard.attention.base import (
     AnyBias,
-    Attention,
     Bias,
     DenseBias,
     Keys,
@@ -25,16 +24,15 @@ from regard.attention.base import (
     State,
     StateShape,
     Support,
-    Values,
     Weights,
 )
 from regard.attention.cache import KeyValueCache
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
-from regard.attention.softmax import Softmax, masked, repeat_kv
+from regard.attention.softmax import PositionedBias, Softmax, masked
 
 
-class BlockSparse(Attention):
+class BlockSparse(Softmax):
     """Softmax attention in which each block of queries looks at a few blocks of keys.
 
     On a CPU those blocks are gathered; a GPU runs FlexAttention with a block mask.
@@ -54,7 +52,10 @@ class BlockSparse(Attention):
         if block_size < 1:
             raise ValueError(f"a block has at least one token, not {block_size}")
         self.block_size, self.full_rows, self.reach = block_size, full_rows, reach
-        self.exact = Softmax()
+
+    @abstractmethod
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
+        """Softmax over the allowed keys among those that the blocks hold."""
 
     @abstractmethod
     def table(
@@ -71,6 +72,11 @@ class BlockSparse(Attention):
         mask = Mask(blocks=Blocks(self.block_size, allowed), window_size=self.reach)
         return mask & Mask.causal() if causal else mask
 
+    def restrict(self, mask: Mask | None, query: Queries) -> Mask:
+        """Return the mask of a call with the pattern."""
+        mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
+        return mask & self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
+
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
@@ -79,8 +85,7 @@ class BlockSparse(Attention):
         causal = mask.alignment is not None
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
         if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
-            mask = mask & self.pattern(heads, n, causal=causal, device=device)
-            return self.exact.forward(query, key, value, mask=mask, bias=bias)
+            return super()._forward(query, key, value, self.restrict(mask, query), bias)
         mask = mask & Mask(window_size=self.reach)
         rows = self._rows(query, key, value, table, mask, bias)
         return torch.cat(list(rows), 2)[:, :, :n]
@@ -88,52 +93,63 @@ class BlockSparse(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
-        pattern = self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
-        return self.exact.weights(query, key, mask=mask & pattern, bias=bias)
+        return super()._weights(query, key, self.restrict(mask, query), bias)
 
     def _init_state(self, shape: StateShape) -> State:
         blocks = -(-shape.capacity // self.block_size)
         self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
-        return KeyValueCache.empty(shape)
+        return super()._init_state(shape)
 
-    def _extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        attention_mask: Tensor | None,
-        bias: AnyBias | None,
-    ) -> tuple[Tensor, State]:
-        assert isinstance(state, KeyValueCache)
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+    ) -> Tensor:
         assert not isinstance(bias, RelativeVectors)
-        positions, fresh = state.positions(key.shape[2]), state.is_empty
-        state = state.append(key, value, attention_mask)
-        if fresh:
-            return self._forward(query, key, value, Mask.causal(), bias), state
-        look = self._one if key.shape[2] == 1 else self._many
-        return look(query, state, positions, bias), state
+        if query.shape[2] != 1:
+            return super()._attend_cache(query, cache, positions, bias)
+        # The blocks that the new token of each row looks at, gathered.
+        heads, slots = query.shape[1], cache.keys.shape[2] - 1
+        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
+        own = cache.inside(positions)[:, 0] // self.block_size
+        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
+        at = self._tokens(looked_at).expand(-1, heads, -1)
+        now = positions[:, :, None]
+        row = torch.arange(len(query), device=query.device)[:, None, None]
+        allowed = self._near.between(row, now, at)
+        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
+        kv_head = head[..., 0] // (heads // cache.keys.shape[1])
+        return masked(
+            query,
+            cache.keys[row, kv_head, seen].to(query.dtype),
+            cache.values[row, kv_head, seen].to(query.dtype),
+            allowed[:, :, None],
+            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
+            scale=self.scale(query.shape[-1]),
+        )
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        size, blocks = self.block_size, -(-len(slots) // self.block_size)
+        table = self.table(heads, blocks, causal=True, device=slots.device)
+        rows = (positions // size).clamp(max=blocks - 1)
+        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // size]
+        row = torch.arange(len(positions), device=slots.device)[:, None, None, None]
+        return allowed & self._near.between(row, positions[:, None, :, None], slots)
 
     def cost(self, shape: Shape) -> Cost:
+        cost = super().cost(shape)
+        if shape.mode != "step":
+            return cost
+        keys, width = self._pairs(shape) / shape.queries + 1, shape.d + shape.e
+        moved = shape.batch * shape.heads * keys * width * shape.dtype.itemsize
+        return replace(cost, bytes=round(moved))
+
+    def _pairs(self, shape: Shape) -> float:
         causal, blocks = shape.causal or shape.mode == "step", -(-shape.keys // self.block_size)
         table = self.table(shape.heads, blocks, causal=causal, device=torch.device("cpu"))
         looked_at = (table >= 0).sum(-1).double().expand(shape.heads, -1).clone()
         if not causal:
             looked_at[:, : self.full_rows] = blocks
         rows = looked_at[:, blocks - -(-shape.queries // self.block_size) :]
-        keys_a_query = float(rows.mean()) * self.block_size
-        width = shape.d + shape.e
-        products = 2 * shape.batch * shape.heads * shape.queries * keys_a_query * width
-        moved: float = shape.bytes_in_and_out
-        if shape.mode == "step":
-            moved = shape.batch * shape.heads * (keys_a_query + 1) * width * shape.dtype.itemsize
-        return Cost(
-            operations=round(products) * shape.passes,
-            bytes=round(moved),
-            parameters=0,
-            state_bytes=shape.cache_bytes,
-        )
+        return float(rows.mean()) * self.block_size * shape.queries
 
     def _rows(
         self,
@@ -145,120 +161,45 @@ class BlockSparse(Attention):
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
         """The output of the padded tokens, computed for several blocks of queries at a time."""
-        heads, n, blocks = *query.shape[1:3], table.shape[1]
-        more = blocks * self.block_size - n
+        (heads, n), blocks, size = query.shape[1:3], table.shape[1], self.block_size
+        row = torch.arange(len(query), device=query.device)[:, None, None, None]
+        full = 0 if mask.alignment else min(self.full_rows, blocks)
+        if full:
+            tokens, first = torch.arange(n, device=query.device), slice(full * size)
+            added = None if bias is None else PositionedBias(bias, tokens[first], tokens)
+            seen = mask.between(row, tokens[first, None], tokens[None, None, None])
+            yield self._attend(query[:, :, first], key, value, seen, added)
+        more, row = blocks * size - n, row[..., None]
         # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
         query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
-        tokens = torch.arange(n + more, device=query.device)
-        full = 0 if mask.alignment else min(self.full_rows, blocks) * self.block_size
-        if full:
-            head = torch.arange(heads, device=query.device)[:, None, None]
-            now = tokens[None, :full, None]
-            yield masked(
-                query[:, :, :full],
-                repeat_kv(key, heads),
-                repeat_kv(value, heads),
-                mask.between(now, tokens) & (tokens < n),
-                _added(bias, head, now, tokens, query.dtype),
-                scale=query.shape[-1] ** -0.5,
-            )
-        step = max(_SEGMENT // self.block_size, 1)
-
-        def allowed(now: Tensor, at: Tensor) -> Tensor:
-            return mask.between(now, at) & (at >= 0) & (at < n)
-
-        for start in range(full // self.block_size, blocks, step):
-            rows = slice(start * self.block_size, (start + step) * self.block_size)
-            looked_at = table[:, start : start + step]
-            yield self._gathered(
-                query[:, :, rows], key, value, tokens[rows], looked_at, allowed, bias
-            )
-
-    def _gathered(
-        self,
-        query: Float[Tensor, "batch heads rows d"],
-        key: Keys,
-        value: Values,
-        positions: Int[Tensor, " rows"],
-        looked_at: Int[Tensor, "#heads blocks slots"],
-        allowed: Callable[[Tensor, Tensor], Tensor],
-        bias: Bias | None,
-    ) -> Float[Tensor, "batch heads rows e"]:
-        """Blocks of queries against the blocks of keys that they look at, gathered."""
-        heads, blocks = query.shape[1], looked_at.shape[1]
-        at = self._tokens(looked_at)[:, :, None]  # heads, blocks, 1, keys
-        now = positions.unflatten(0, (blocks, -1))[None, :, :, None]
-        pairs = allowed(now, at)
+        query = query.unflatten(2, (blocks, size))
+        now = torch.arange(n + more, device=query.device).view(1, blocks, size, 1)
         head = torch.arange(heads, device=query.device)[:, None, None, None]
-        added = _added(bias, head, now, at, query.dtype)
-        out = masked(
-            query.unflatten(2, (blocks, -1)).flatten(1, 2),
-            _gather_blocks(key, looked_at, heads, self.block_size),
-            _gather_blocks(value, looked_at, heads, self.block_size),
-            pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
-            None if added is None else added.flatten(0, 1),
-            scale=query.shape[-1] ** -0.5,
-        )
-        joined: Tensor = out.unflatten(1, (heads, blocks)).flatten(2, 3)
-        return joined
+        step = max(_SEGMENT // size, 1)
+        for start in range(full, blocks, step):
+            part = slice(start, start + step)
+            at = self._tokens(table[:, part])[:, :, None]  # heads, blocks, 1, keys
+            pairs = mask.between(row, now[None, :, part], at[None]) & (at < n)
+            numbers = _added(bias, head, now[:, part], at, query.dtype)
+            out = masked(
+                query[:, :, part].flatten(1, 2),
+                _gather_blocks(key, table[:, part], heads, size),
+                _gather_blocks(value, table[:, part], heads, size),
+                pairs.expand(-1, heads, *pairs.shape[2:]).flatten(1, 2),
+                None if numbers is None else numbers.flatten(0, 1),
+                scale=self.scale(query.shape[-1]),
+            )
+            yield out.unflatten(1, (heads, -1)).flatten(2, 3)
 
     def _tokens(self, blocks: Int[Tensor, "*n slots"]) -> Int[Tensor, "*n keys"]:
         """The positions of all tokens of blocks, negative for −1."""
         within = torch.arange(self.block_size, device=blocks.device)
         return (blocks[..., None] * self.block_size + within).flatten(-2)
 
-    def _within_reach(self, query: Tensor, key: Tensor) -> Tensor:
-        """Which keys lie at or before the query, and not too far."""
-        near = key <= query
-        return near if self.reach is None else near & (key >= query - self.reach)
-
-    def _one(
-        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
-    ) -> Tensor:
-        """One new token a row against the blocks that it looks at."""
-        heads, slots = query.shape[1], state.keys.shape[2] - 1
-        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
-        own = state.inside(positions)[:, 0] // self.block_size
-        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
-        at = self._tokens(looked_at).expand(-1, heads, -1)
-        now = positions[:, :, None]
-        allowed = (at >= 0) & self._within_reach(now, at)
-        row = torch.arange(len(query), device=query.device)[:, None, None]
-        head = torch.arange(heads, device=query.device)[:, None] // (heads // state.keys.shape[1])
-        seen = at.clamp(0, slots)
-        every = torch.arange(heads, device=query.device)[:, None, None]
-        return masked(
-            query,
-            state.keys[row, head, seen].to(query.dtype),
-            state.values[row, head, seen].to(query.dtype),
-            allowed[:, :, None],
-            _added(bias, every, now[..., None], at[:, :, None], query.dtype),
-            scale=query.shape[-1] ** -0.5,
-        )
-
-    def _many(
-        self, query: Tensor, state: KeyValueCache, positions: Tensor, bias: Bias | None
-    ) -> Tensor:
-        """Several new tokens a row against all keys, of which most are hidden."""
-        keys, values = state.filled()
-        heads, slots = query.shape[1], torch.arange(keys.shape[2], device=keys.device)
-        table = self.table(
-            heads, -(-len(slots) // self.block_size), causal=True, device=keys.device
-        )
-        matrix = _as_matrix(table)
-        rows = (positions // self.block_size).clamp(max=matrix.shape[1] - 1)
-        allowed = matrix[:, rows].transpose(0, 1)[..., slots // self.block_size]
-        now = state.inside(positions)[:, None, :, None]
-        allowed = allowed & self._within_reach(now, slots)
-        head = torch.arange(heads, device=keys.device)[:, None, None]
-        return masked(
-            query,
-            repeat_kv(keys, heads).to(query.dtype),
-            repeat_kv(values, heads).to(query.dtype),
-            allowed,
-            _added(bias, head, now, slots, query.dtype),
-            scale=query.shape[-1] ** -0.5,
-        )
+    @property
+    def _near(self) -> Mask:
+        """The keys at or before the query, and not too far."""
+        return Mask(alignment="start", window_size=self.reach)
 
 
 class BigBird(BlockSparse):

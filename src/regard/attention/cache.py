@@ -1,16 +1,17 @@
 """Keys and values kept for later queries: of the tokens seen, and of another sequence."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.base import StateShape
+from regard.attention.base import RowState, StateShape
 
 
 @dataclass(frozen=True, eq=False)
-class KeyValueCache:
+class KeyValueCache(RowState):
     """All keys and values seen. The last slot is a bin for padding and never looked at."""
 
     keys: Float[Tensor, "batch kv_heads slots d"]
@@ -19,6 +20,8 @@ class KeyValueCache:
     shortest: int
     longest: int
     """Of the lengths; bounds of them in compiled code, which can't ask."""
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -26,7 +29,7 @@ class KeyValueCache:
         rows, slots = (shape.batch, shape.kv_heads), shape.capacity + 1
         keys = torch.zeros(*rows, slots, shape.d, device=shape.device, dtype=shape.dtype)
         values = torch.zeros(*rows, slots, shape.e, device=shape.device, dtype=shape.dtype)
-        return KeyValueCache.of(keys, values, 0)
+        return replace(KeyValueCache.of(keys, values, 0), window_size=shape.window_size)
 
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
@@ -34,18 +37,15 @@ class KeyValueCache:
         lengths = torch.full((len(keys),), length, device=keys.device)
         return KeyValueCache(keys, values, lengths, length, length)
 
-    @property
-    def bytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + self.length.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "KeyValueCache":
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
         length = self.length[rows]
-        span = (self.shortest, self.longest) if self.is_even else self._span(length)
+        shortest, longest = (self.shortest, self.longest) if self.is_even else self._span(length)
+        state = replace(self, length=length, shortest=shortest, longest=longest)
         if len(rows) != len(self.length):
             keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            return KeyValueCache(keys, values, length, *span)
+            return replace(state, keys=keys, values=values)
         self._move(rows)
-        return KeyValueCache(self.keys, self.values, length, *span)
+        return state
 
     def _move(self, rows: Int[Tensor, " batch"]) -> None:
         """Put other rows in the places of those that are to change: what stays isn't copied."""
@@ -73,7 +73,8 @@ class KeyValueCache:
             self.keys[:, :, slots], self.values[:, :, slots] = key, value
         else:
             self._scatter(key, value, attention_mask)
-        return KeyValueCache(self.keys, self.values, length, *span)
+        shortest, longest = span
+        return replace(self, length=length, shortest=shortest, longest=longest)
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""
@@ -116,7 +117,7 @@ class KeyValueCache:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(RowState):
     """Other sequences, whole, with their lengths, and how many rows in a row read each of them."""
 
     key: Float[Tensor, "sources kv_heads keys d"]
@@ -124,14 +125,11 @@ class Memory:
     length: Int[Tensor, " sources"]
     readers: int = 1
 
-    @property
-    def bytes(self) -> int:
-        return self.key.nbytes + self.value.nbytes + self.length.nbytes
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "Memory":
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
         """The beams of a source read it side by side, so that nothing is copied as they move."""
         sources, (readers, rest) = rows // self.readers, divmod(len(rows), len(self.length))
         every = torch.arange(len(self.length), device=rows.device)
         if not rest and readers and torch.equal(sources, every.repeat_interleave(readers)):
             return replace(self, readers=readers)
-        return Memory(self.key[sources], self.value[sources], self.length[sources])
+        key, value, length = self.key[sources], self.value[sources], self.length[sources]
+        return replace(self, key=key, value=value, length=length, readers=1)

@@ -97,11 +97,14 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 
     scaled: bool = True
     """Whether scores are divided by √d of the head."""
+    scale_by_layer: bool = False
+    """Whether scores are also divided by the number of the layer, from 1."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.softmax import Softmax
 
-        return Softmax(scaled=self.scaled, dropout=shape.dropout)
+        divisor = shape.layer + 1 if self.scale_by_layer else 1
+        return Softmax(scaled=self.scaled, dropout=shape.dropout, divisor=divisor)
 
 
 class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from regard.attention import contract_cases as cases
 from regard.attention import reference
-from regard.attention.base import Attention, State, Support
-from regard.attention.contract_cases import Case
+from regard.attention.base import Attention, State
+from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
 from regard.errors import UnsupportedError
@@ -44,13 +44,10 @@ class ContractViolation(Exception):
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A mechanism under test, on a device and in a precision."""
+class Subject(Cases):
+    """A mechanism under test, on a device and in a precision, with its cases."""
 
-    mechanism: Mechanism
     attend: Attention
-    dtype: torch.dtype
-    device: torch.device
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
         """Raise if a difference is larger than rounding explains."""
@@ -77,19 +74,17 @@ def check(
     backend: str = "aot_eager",
 ) -> Iterator[Outcome]:
     """Run all checks, one after the other; `backend` is the compiler's."""
-    attend = mechanism.example().to(device or torch.device("cpu")).eval()
-    subject = Subject(mechanism, attend, dtype, device or torch.device("cpu"))
-    for case in cases.supported(mechanism, dtype, subject.device):
+    device = device or torch.device("cpu")
+    subject = Subject(mechanism, dtype, device, mechanism.example().to(device).eval())
+    for case in subject.supported():
         for name, (run, applies) in _CHECKS.items():
-            if applies(attend.supports, case) and (
-                run is not _equals_reference or mechanism.reference
-            ):
+            if applies(subject, case):
                 yield _outcome(name, run, subject, case)
-    plain, refuses = cases.plain(mechanism, dtype, subject.device), "unsupported features raise"
-    for case in cases.unsupported(mechanism, dtype, subject.device):
+    plain, refuses = subject.plain(), "unsupported features raise"
+    for case in subject.unsupported():
         yield _outcome(refuses, partial(_refused, attempt=_run), subject, case)
     for ability, attempt in _ATTEMPTS.items():
-        if not attend.supports.has(ability):
+        if not subject.attend.supports.has(ability):
             case = replace(plain, name=ability)
             yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
     compiled = partial(_compiled, backend=backend)
@@ -208,20 +203,13 @@ def _rows_are_independent(subject: Subject, case: Case) -> None:
     together = _run(subject, case)
     for row in range(len(case.query)):
         one = slice(row, row + 1)
-        alone = replace(
-            case,
-            query=case.query[one],
-            key=case.key[one],
-            value=case.value[one],
-            mask=None if case.mask is None else case.mask.rows(one),
-        )
+        alone = replace(case, mask=case.mask and case.mask.rows(one)).each(itemgetter(one))
         subject.close(_run(subject, alone), together[one], case, f"row {row} alone")
 
 
 def _layout_is_irrelevant(subject: Subject, case: Case) -> None:
     """Vectors whose entries lie apart in memory, as after a convolution."""
-    query, key, value = (x.mT.contiguous().mT for x in (case.query, case.key, case.value))
-    apart = _run(subject, replace(case, query=query, key=key, value=value))
+    apart = _run(subject, case.each(lambda x: x.mT.contiguous().mT))
     subject.close(apart, _run(subject, case), case, "with entries apart")
 
 
@@ -307,20 +295,16 @@ def _remembers(subject: Subject, case: Case) -> None:
     subject.close(read, _run(subject, case)[order], case, "memory of other rows")
 
 
-def _decoding(subject: Subject, case: Case) -> State:
-    return _init_state(subject, case, case.query.shape[2])
-
-
-def _memory(subject: Subject, case: Case) -> State:
-    return subject.attend.encode_memory(case.key, case.value)
-
-
 def _vectors(subject: Subject, case: Case) -> object:
-    vectors = cases.Vectors(case.query.shape[-1], case.value.shape[-1])
+    vectors = Vectors(case.query.shape[-1], case.value.shape[-1])
     return subject.attend(case.query, case.key, case.value, bias=vectors)
 
 
-_ATTEMPTS: dict[str, Attempt] = {"decoding": _decoding, "cross": _memory, "vectors": _vectors}
+_ATTEMPTS: dict[str, Attempt] = {
+    "decoding": lambda subject, case: _init_state(subject, case, case.query.shape[2]),
+    "cross": lambda subject, case: subject.attend.encode_memory(case.key, case.value),
+    "vectors": _vectors,
+}
 """Calls that require a feature, besides those on other inputs."""
 
 
@@ -341,8 +325,11 @@ def _compiled(subject: Subject, case: Case, backend: str) -> None:
     subject.close(out, _run(subject, case), case, "compiled")
 
 
-_CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
-    "equals its reference": (_equals_reference, lambda _, case: True),
+_CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {
+    "equals its reference": (
+        _equals_reference,
+        lambda subject, _: bool(subject.mechanism.reference),
+    ),
     "weights · values = output": (_weights_give_output, lambda _, case: True),
     "gradients": (_gradients, lambda _, case: True),
     "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
@@ -360,12 +347,14 @@ _CHECKS: dict[str, tuple[Check, Callable[[Support, Case], bool]]] = {
     "training = evaluation": (_training_is_evaluation, lambda _, case: True),
     "decoding = all at once": (
         _decodes,
-        lambda supports, case: supports.decoding and case.is_decoding,
+        lambda subject, case: subject.attend.supports.decoding and case.is_decoding,
     ),
     "memory": (
         _remembers,
-        lambda supports, case: (
-            supports.cross and case.bias is None and case.restrictions <= {"key_lengths"}
+        lambda subject, case: (
+            subject.attend.supports.cross
+            and case.bias is None
+            and case.restrictions <= {"key_lengths"}
         ),
     ),
 }

@@ -3,12 +3,13 @@
 Queries and keys are multiples of ¼, of width 4, so that scores are exact in any precision.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from regard.attention import reference
 from regard.attention.base import ScoreMod
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
@@ -63,17 +64,16 @@ class Case:
     mask: Mask | None = None
     bias: TableBias | None = None
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Case":
+        """The case with queries, keys and values changed."""
+        query, key, value = map(change, (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value)
+
     def cpu(self) -> "Case":
         """The case on the CPU, where references work."""
-        cpu = torch.device("cpu")
-        return replace(
-            self,
-            query=self.query.cpu(),
-            key=self.key.cpu(),
-            value=self.value.cpu(),
-            mask=self.mask and self.mask.to(cpu),
-            bias=self.bias and TableBias(self.bias.table.cpu()),
-        )
+        mask = self.mask and self.mask.to(torch.device("cpu"))
+        bias = self.bias and TableBias(self.bias.table.cpu())
+        return replace(self.each(Tensor.cpu), mask=mask, bias=bias)
 
     @property
     def restrictions(self) -> frozenset[str]:
@@ -100,58 +100,54 @@ class Case:
 
     def allowed(self) -> Tensor:
         """The mask, for every row, head, query and key."""
-        (batch, heads, queries, _), keys = self.query.shape, self.key.shape[2]
-        dense = (self.mask or Mask()).to_dense(queries, keys, self.query.device)
-        return dense.expand(batch, heads, queries, keys)
-
-
-def supported(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:
-    """All cases that a mechanism says it can do."""
-    make = _Maker(mechanism, dtype, device)
-    for name, mask in _self_masks(device).items():
-        if _honors(mechanism, mask):
-            yield make(name, mask)
-            yield make(f"{name}, two heads a key", mask, kv_heads=HEADS // 2)
-            if mechanism.type.supports.bias:
-                yield make(f"{name}, bias", mask, biased=True)
-    yield make("one key head", None, kv_heads=1)
-    if mechanism.type.supports.cross:
-        for queries, keys in ((SHORT, N), (N, SHORT)):
-            for name, mask in _cross_masks(queries, keys, device).items():
-                if _honors(mechanism, mask):
-                    name = f"{queries} queries, {keys} keys, {name}"
-                    yield make(name, mask, queries=queries, keys=keys, kv_heads=HEADS // 2, e=3)
-
-
-def unsupported(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:
-    """A case for each thing that a mechanism says it can't do."""
-    make = _Maker(mechanism, dtype, device)
-    for name, mask in _self_masks(device).items():
-        if mask is not None and len(mask.restrictions) == 1 and not _honors(mechanism, mask):
-            yield make(name, mask)
-    if not mechanism.type.supports.bias:
-        yield make("bias", None, biased=True)
-    if not mechanism.type.supports.cross:
-        yield make("another sequence", None, queries=SHORT)
-
-
-def plain(mechanism: Mechanism, dtype: torch.dtype, device: torch.device) -> Case:
-    """The case that most models are: causal where that can be."""
-    mask = Mask.causal() if "alignment" in mechanism.type.supports.masks else None
-    return _Maker(mechanism, dtype, device)("plain", mask)
-
-
-def _honors(mechanism: Mechanism, mask: Mask | None) -> bool:
-    return mask is None or mask.restrictions <= mechanism.type.supports.masks
+        return reference.allowed(self.query, self.key, self.mask or Mask())
 
 
 @dataclass(frozen=True)
-class _Maker:
+class Cases:
+    """The cases of a mechanism in a precision on a device."""
+
     mechanism: Mechanism
     dtype: torch.dtype
     device: torch.device
 
-    def __call__(
+    def supported(self) -> Iterator[Case]:
+        """All cases that the mechanism says it can do."""
+        for name, mask in _self_masks(self.device).items():
+            if self._honors(mask):
+                yield self._make(name, mask)
+                yield self._make(f"{name}, two heads a key", mask, kv_heads=HEADS // 2)
+                if self.mechanism.type.supports.bias:
+                    yield self._make(f"{name}, bias", mask, biased=True)
+        yield self._make("one key head", None, kv_heads=1)
+        if self.mechanism.type.supports.cross:
+            for queries, keys in ((SHORT, N), (N, SHORT)):
+                for name, mask in _cross_masks(queries, keys, self.device).items():
+                    if self._honors(mask):
+                        name = f"{queries} queries, {keys} keys, {name}"
+                        yield self._make(
+                            name, mask, queries=queries, keys=keys, kv_heads=HEADS // 2, e=3
+                        )
+
+    def unsupported(self) -> Iterator[Case]:
+        """A case for each thing that the mechanism says it can't do."""
+        for name, mask in _self_masks(self.device).items():
+            if mask is not None and len(mask.restrictions) == 1 and not self._honors(mask):
+                yield self._make(name, mask)
+        if not self.mechanism.type.supports.bias:
+            yield self._make("bias", None, biased=True)
+        if not self.mechanism.type.supports.cross:
+            yield self._make("another sequence", None, queries=SHORT)
+
+    def plain(self) -> Case:
+        """The case that most models are: causal where that can be."""
+        causal = Mask.causal()
+        return self._make("plain", causal if self._honors(causal) else None)
+
+    def _honors(self, mask: Mask | None) -> bool:
+        return mask is None or mask.restrictions <= self.mechanism.type.supports.masks
+
+    def _make(
         self,
         name: str,
         mask: Mask | None,

@@ -112,6 +112,8 @@ class Polynomial(FeatureMap):
 class RandomFeatures(FeatureMap):
     """Features of random projections w·x, w ~ N(0, I)."""
 
+    by_direction: ClassVar[int] = 2
+    """Features of each direction."""
     directions: Tensor
     """The draw, `features` × d; saved with the weights, changed by `redraw` only."""
 
@@ -130,6 +132,9 @@ class RandomFeatures(FeatureMap):
         features, d = self.directions.shape
         draw = draw_directions(features, d, orthogonal=self.orthogonal, seed=seed)
         self.directions.copy_(draw)
+
+    def size(self, d: int) -> int:
+        return self.by_direction * len(self.directions)
 
     def operations(self, d: int) -> int:
         return 2 * self.directions.numel()
@@ -167,9 +172,6 @@ class Fourier(RandomFeatures):
     def forward(self, x: Vectors) -> Features:
         return _waves(self.project(x / self.sigma)), x.new_zeros(x.shape[:-1])
 
-    def size(self, d: int) -> int:
-        return 2 * len(self.directions)
-
 
 class FavorTrigonometric(RandomFeatures):
     """e^(‖x‖²/2)·[cos(w·x), sin(w·x)]/√m with x scaled by d^(-¼): the softmax kernel e^(q·k/√d).
@@ -192,9 +194,6 @@ class FavorTrigonometric(RandomFeatures):
         scale = log_factor.detach()
         return _waves(self.project(x)) * (log_factor - scale).exp()[..., None], scale
 
-    def size(self, d: int) -> int:
-        return 2 * len(self.directions)
-
 
 class FavorPositive(RandomFeatures):
     """e^(w·x − ‖x‖²/2)/√m with x scaled by d^(-¼): the softmax kernel e^(q·k/√d).
@@ -203,6 +202,7 @@ class FavorPositive(RandomFeatures):
     """
 
     positive = True
+    by_direction = 1
 
     def reference(self, query: Tensor, key: Tensor) -> Tensor:
         """The mean over w of exp(w·(x + y)) e^(−(‖x‖² + ‖y‖²)/2), x = q/d^¼ and y = k/d^¼."""
@@ -214,9 +214,6 @@ class FavorPositive(RandomFeatures):
     def forward(self, x: Vectors) -> Features:
         x = x * x.shape[-1] ** -0.25
         return _exponentials(self.project(x), x)
-
-    def size(self, d: int) -> int:
-        return len(self.directions)
 
 
 class FavorHyperbolic(RandomFeatures):
@@ -238,9 +235,6 @@ class FavorHyperbolic(RandomFeatures):
         x = x * x.shape[-1] ** -0.25
         projected = self.project(x)
         return _exponentials(torch.cat([projected, -projected], -1), x)
-
-    def size(self, d: int) -> int:
-        return 2 * len(self.directions)
 
 
 def draw_directions(

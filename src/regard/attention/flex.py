@@ -52,7 +52,7 @@ def score_mod(
 ) -> ScoreMod:
     """The bias as a score_mod of FlexAttention, with query positions of the mask."""
     assert isinstance(bias, Bias)
-    add, shift = bias.score_mod(), _shift(mask, query, key)
+    add, shift = bias.score_mod(), (mask or Mask()).shift(query.shape[2], key.shape[2])
     return lambda score, b, h, q, k: add(score, b, h, q + shift, k)
 
 
@@ -75,40 +75,19 @@ def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
 
 def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
     """The mask as a function of (row, head, query, key)."""
-    parts = list(_parts(mask, keys - queries if mask.alignment == "end" else 0))
+    shift, blocks, dense = mask.shift(queries, keys), mask.blocks, mask.allowed
 
     def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        result = k >= 0
-        for part in parts:
-            result = result & part(b, h, q, k)
+        result = mask.between(b, q + shift, k)
+        if blocks is not None:
+            pairs = blocks.allowed
+            result = result & pairs[h % len(pairs), q // blocks.size, k // blocks.size]
+        if dense is not None:
+            rows, heads, n, m = dense.shape
+            result = result & dense[b % rows, h % heads, q % n, k % m]
         return result
 
     return allowed
-
-
-def _parts(mask: Mask, shift: int) -> list[MaskMod]:
-    parts: list[MaskMod] = []
-    if mask.alignment:
-        parts.append(lambda b, h, q, k: k <= q + shift)
-    if (size := mask.window_size) is not None:
-        parts.append(lambda b, h, q, k: (q + shift - k).abs() <= size)
-    if (lengths := mask.key_lengths) is not None:
-        parts.append(lambda b, h, q, k: k < lengths[b % len(lengths)])
-    if (ids := mask.document_ids) is not None:
-        parts.append(lambda b, h, q, k: ids[b % len(ids), q] == ids[b % len(ids), k])
-    if (blocks := mask.blocks) is not None:
-        pairs, block, heads = blocks.allowed, blocks.size, len(blocks.allowed)
-        parts.append(lambda b, h, q, k: pairs[h % heads, q // block, k // block])
-    if (dense := mask.allowed) is not None:
-        sizes = dense.shape
-        parts.append(
-            lambda b, h, q, k: dense[b % sizes[0], h % sizes[1], q % sizes[2], k % sizes[3]]
-        )
-    return parts
-
-
-def _shift(mask: Mask | None, query: Tensor, key: Tensor) -> int:
-    return key.shape[2] - query.shape[2] if mask and mask.alignment == "end" else 0
 
 
 @cache

@@ -30,6 +30,7 @@ from regard.attention.base import (
     Support,
     Values,
     Weights,
+    at_least_float32,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
@@ -97,7 +98,7 @@ class KernelAttention(Attention):
         Compiled code can't look: it counts the former, and takes the latter for two documents.
         """
         if not query.shape[2]:
-            return _nothing(query, value)
+            return query.new_zeros(*query.shape[:3], value.shape[-1])
         sums, alive = self._sums(query, key, value, mask or Mask())
         return self._divide(sums, alive).to(query.dtype)
 
@@ -139,18 +140,12 @@ class KernelAttention(Attention):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KernelState)
         if not key.shape[2]:
-            return _nothing(query, value), state
+            return query.new_zeros(*query.shape[:3], value.shape[-1]), state
         real = attention_mask
         if real is None:
             real = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
         with torch.autocast(query.device.type, enabled=False):
-            tokens = Tokens(
-                _grouped(query, key.shape[1]),
-                _precise(key),
-                _precise(value),
-                ~real,
-                torch.zeros_like(real, dtype=torch.long),
-            )
+            tokens = _tokens(query, key, value, ~real, torch.zeros_like(real, dtype=torch.long))
             if key.shape[2] == 1:
                 part, carry = self._step(tokens, state)
             else:
@@ -213,7 +208,7 @@ class KernelAttention(Attention):
         """Of no more keys than a chunk has: by the matrix of weights."""
         _require_contiguous(mask.document_ids)
         weights = self._matrix(query, key, mask)
-        value = with_one(_precise(value))
+        value = with_one(at_least_float32(value))
         sums = (weights.sums.flatten(2, 3) @ value).unflatten(2, weights.sums.shape[2:4])
         return _by_head(Part(sums, weights.maximum))
 
@@ -222,7 +217,7 @@ class KernelAttention(Attention):
         (batch, kv_heads, keys, _), queries = key.shape, query.shape[2]
         visible = mask.to_dense(queries, keys, query.device).expand(-1, -1, queries, keys)
         grouped = _grouped(query, kv_heads)
-        kernel, scale = self.features.kernel(grouped.flatten(2, 3), _precise(key))
+        kernel, scale = self.features.kernel(grouped.flatten(2, 3), at_least_float32(key))
         shares, maximum = shares_of(scale[:, :, None], visible)
         kernel = kernel.unflatten(2, grouped.shape[2:4]) * shares[:, :, None]
         return Part(kernel, maximum[:, :, None, :, None].expand(batch, -1, -1, -1, -1))
@@ -231,18 +226,14 @@ class KernelAttention(Attention):
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
         queries, keys = query.shape[2], key.shape[2]
-        before = keys - queries if mask.alignment == "end" else 0
+        before = mask.shift(queries, keys)
         first = slice(0, max(before, 0))
         carry = self._absorb(key[:, :, first], value[:, :, first], hidden[:, first])
         # Query i stands at key before + i: keys before that are in the carry, missing ones hidden.
         fit = (-before, queries + before - keys)
-        tokens = Tokens(
-            _grouped(query, key.shape[1]),
-            F.pad(_precise(key), (0, 0, *fit)),
-            F.pad(_precise(value), (0, 0, *fit)),
-            F.pad(hidden, fit, value=True),
-            _documents(query, mask),
-        )
+        key, value = (F.pad(x, (0, 0, *fit)) for x in (key, value))
+        hidden = F.pad(hidden, fit, value=True)
+        tokens = _tokens(query, key, value, hidden, _documents(query, mask))
         part, _ = self._scan(tokens, carry._replace(document=tokens.documents[:, 0]), torch.tril)
         return _by_head(part)
 
@@ -250,9 +241,8 @@ class KernelAttention(Attention):
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
         """Of each query's document, the chunks up to the query's own, and those after it."""
-        query, key, value = _grouped(query, key.shape[1]), _precise(key), _precise(value)
         n = hidden.shape[1]
-        tokens = Tokens(query, key, value, hidden, _documents(query, mask))
+        tokens = _tokens(query, key, value, hidden, _documents(query, mask))
         tokens = tokens.padded(min(self.chunk, n))
         nothing = self._absorb(key[:, :, :0], value[:, :, :0], hidden[:, :0])
         start, end = (nothing._replace(document=tokens.documents[:, i]) for i in (0, -1))
@@ -295,16 +285,16 @@ class KernelAttention(Attention):
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
         """The sum over all keys."""
         m, (batch, kv_heads, keys, e) = self.features.size(key.shape[-1]), value.shape
-        sums = _precise(value).new_zeros(batch, kv_heads, m, e + 1)
+        sums = at_least_float32(value).new_zeros(batch, kv_heads, m, e + 1)
         same = torch.zeros(batch, 2, dtype=torch.long, device=key.device)
         carry = Carry(sums, sums.new_full((batch, kv_heads), float("-inf")), same[:, 0])
         for start in range(0, keys, _segment(key)):
             part = slice(start, start + _segment(key))
-            features, scale = self.features(_precise(key[:, :, None, part]))
+            features, scale = self.features(at_least_float32(key[:, :, None, part]))
             new_sums, maximum = key_sums(
                 features,
                 scale,
-                with_one(_precise(value[:, :, None, part])),
+                with_one(at_least_float32(value[:, :, None, part])),
                 ~hidden[:, None, None, part],
             )
             carry = last(accumulate(carry, new_sums, maximum, same))
@@ -347,19 +337,16 @@ def _segment(x: Tensor) -> int:
     return 4096 if x.is_cuda else 512
 
 
-def _precise(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b g r n d"]:
     """Query heads by the key head that they share."""
-    grouped: Tensor = _precise(query).unflatten(1, (kv_heads, -1))
+    grouped: Tensor = at_least_float32(query).unflatten(1, (kv_heads, -1))
     return grouped
 
 
-def _nothing(query: Tensor, value: Tensor) -> Tensor:
-    """Return the output of no queries."""
-    return query.new_zeros(*query.shape[:3], value.shape[-1])
+def _tokens(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, documents: Tensor) -> Tokens:
+    """Tokens in float32 at least."""
+    grouped = _grouped(query, key.shape[1])
+    return Tokens(grouped, at_least_float32(key), at_least_float32(value), hidden, documents)
 
 
 def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"]]:

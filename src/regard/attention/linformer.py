@@ -18,10 +18,11 @@ from regard.attention.base import (
     State,
     Support,
     Weights,
+    at_least_float32,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
-from regard.attention.softmax import masked, repeat_kv
+from regard.attention.softmax import masked
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,38 +69,27 @@ class Linformer(Attention):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        projected = self._project_both(key, value, mask.key_lengths if mask else None)
+        projected = self._project(key, value, mask.key_lengths if mask else None)
         return self._attend(query, *projected)
 
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
         """softmax(Q(EK)ᵀ/√d)·F: rows need not sum to 1, and may be negative."""
-        at_least_float = torch.promote_types(query.dtype, torch.float32)
-        query, key = query.to(at_least_float), key.to(at_least_float)
+        query, key = at_least_float32(query), at_least_float32(key)
         with torch.autocast(query.device.type, enabled=False):
             identity = torch.eye(key.shape[2], dtype=key.dtype, device=key.device)
             return self._forward(query, key, identity.expand(*key.shape[:2], -1, -1), mask, bias)
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        return Projected(*self._project_both(key, value, lengths), lengths)
+        return Projected(*self._project(key, value, lengths), lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Projected)
         return self._attend(query, memory.key, memory.value)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         return masked(query, key, value, None, None, scale=query.shape[-1] ** -0.5)
-
-    def _project_both(
-        self, key: Tensor, value: Tensor, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(key.device.type, enabled=False):
-            return (
-                self._project(self.project_key, key, lengths),
-                self._project(self.project_value, value, lengths),
-            )
 
     def cost(self, shape: Shape) -> Cost:
         heads, k, _ = self.project_key.shape
@@ -114,17 +104,18 @@ class Linformer(Attention):
             state_bytes=0,
         )
 
-    def _project(self, projection: Tensor, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """The rows of x mixed to k, those beyond the length zeroed before."""
-        n = x.shape[2]
+    def _project(self, key: Tensor, value: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Keys and values mixed to k rows, those beyond the length zeroed before."""
+        heads, n = key.shape[1:3]
         if n > self.length:
             raise ValueError(f"this Linformer is for {self.length} keys at most, not {n}")
-        if projection.shape[0] not in (1, x.shape[1]):
+        if len(self.project_key) not in (1, heads):
             raise ValueError(
-                f"this Linformer is for {projection.shape[0]} key heads, not {x.shape[1]}"
+                f"this Linformer is for {len(self.project_key)} key heads, not {heads}"
             )
         if lengths is not None:
-            beyond = torch.arange(n, device=x.device) >= lengths[:, None]
-            x = x.masked_fill(beyond[:, None, :, None], 0.0)
-        rows: Tensor = projection[:, :, :n].to(x.dtype) @ x
-        return rows
+            beyond = (torch.arange(n, device=key.device) >= lengths[:, None])[:, None, :, None]
+            key, value = key.masked_fill(beyond, 0.0), value.masked_fill(beyond, 0.0)
+        with torch.autocast(key.device.type, enabled=False):
+            mix_key, mix_value = self.project_key[:, :, :n], self.project_value[:, :, :n]
+            return mix_key.to(key.dtype) @ key, mix_value.to(value.dtype) @ value

@@ -20,14 +20,12 @@ class LowRank:
         self, value: Float[Tensor, "*batch keys e"]
     ) -> Float[Tensor, "*batch queries e"]:
         """The product with values, in O((queries + keys)·rank·e)."""
-        product: Tensor = self.left @ (self.right @ value)
-        return product
+        return self.left @ (self.right @ value)
 
     @property
     def matrix(self) -> Float[Tensor, "*batch queries keys"]:
         """The matrix itself."""
-        product: Tensor = self.left @ self.right
-        return product
+        return self.left @ self.right
 
 
 def truncate(matrix: Float[Tensor, "*batch queries keys"], rank: int) -> LowRank:

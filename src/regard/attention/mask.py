@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import gcd
 from operator import and_
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -128,45 +128,44 @@ class Mask:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Mask":
         """The mask with each tensor that has rows changed."""
+        by_row = {name: getattr(self, name) for name in ("key_lengths", "document_ids", "allowed")}
+        changed: dict[str, Any] = {k: change(x) for k, x in by_row.items() if x is not None}
+        return replace(self, **changed)
 
-        def changed(x: Tensor | None) -> Tensor | None:
-            return None if x is None else change(x)
-
-        return replace(
-            self,
-            key_lengths=changed(self.key_lengths),
-            document_ids=changed(self.document_ids),
-            allowed=changed(self.allowed),
-        )
+    def shift(self, queries: int, keys: int) -> int:
+        """Return the position of the first query among the keys."""
+        return keys - queries if self.alignment == "end" else 0
 
     def query_positions(
         self, queries: int, keys: int, device: torch.device
     ) -> Int[Tensor, " queries"]:
         """Return the positions of the queries among the keys."""
-        shift = keys - queries if self.alignment == "end" else 0
+        shift = self.shift(queries, keys)
         return torch.arange(shift, shift + queries, device=device)
+
+    def require_fit(self, queries: int, keys: int) -> None:
+        """Raise for documents of other positions than the queries and keys.
+
+        Raises:
+            ValueError: names the sizes.
+        """
+        ids = self.document_ids
+        if ids is not None and not ids.shape[1] == queries == keys:
+            raise ValueError(
+                f"document ids of {ids.shape[1]} positions don't fit {queries} queries and "
+                f"{keys} keys; they are for self-attention"
+            )
 
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
         """The mask as a tensor, True where a query may look at a key; small where it can be."""
+        self.require_fit(queries, keys)
+        rows = [len(x) for x in (self.key_lengths, self.document_ids) if x is not None]
+        row = torch.arange(max([1, *rows]), device=device)[:, None, None, None]
         query = self.query_positions(queries, keys, device)[:, None]
-        key = torch.arange(keys, device=device)
-        parts = [torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)]
-        if self.alignment:
-            parts.append((key <= query)[None, None])
-        if self.window_size is not None:
-            parts.append(((query - key).abs() <= self.window_size)[None, None])
-        if self.key_lengths is not None:
-            parts.append(key < self.key_lengths[:, None, None, None])
-        if self.document_ids is not None:
-            ids = self.document_ids
-            if not ids.shape[1] == queries == keys:
-                raise ValueError(
-                    f"document ids of {ids.shape[1]} positions don't fit {queries} queries and "
-                    f"{keys} keys; they are for self-attention"
-                )
-            parts.append(ids[:, None, :, None] == ids[:, None, None, :])
+        key = torch.arange(keys, device=device)[None, None, None]
+        parts = [self.between(row, query, key)]
         if self.blocks is not None:
             parts.append(_spread(self.blocks, queries, keys)[None])
         if self.allowed is not None:
@@ -174,25 +173,23 @@ class Mask:
         return reduce(and_, parts)
 
     def between(
-        self, query: Int[Tensor, "*pairs"], key: Int[Tensor, "*pairs"]
-    ) -> Bool[Tensor, "#batch *pairs"]:
-        """The mask pair by pair of positions that broadcast, without its blocks and `allowed`.
+        self, row: Int[Tensor, "*#n"], query: Int[Tensor, "*#n"], key: Int[Tensor, "*#n"]
+    ) -> Bool[Tensor, "*#n"]:
+        """The mask without its blocks and `allowed`, for rows and positions that broadcast.
 
-        Positions beyond the sequence are as good as its ends: hide them yourself.
+        Keys before the first are hidden. Positions beyond the sequence are as good as its ends:
+        hide them yourself.
         """
-        axes = max(query.ndim, key.ndim)
-        query, key = (x.view((1,) * (axes - x.ndim) + x.shape) for x in (query, key))
-        ones = (1,) * axes
-        parts = [torch.ones(1, *ones, dtype=torch.bool, device=query.device)]
+        parts = [key >= 0]
         if self.alignment:
-            parts.append((key <= query)[None])
+            parts.append(key <= query)
         if self.window_size is not None:
-            parts.append(((query - key).abs() <= self.window_size)[None])
-        if self.key_lengths is not None:
-            parts.append(key < self.key_lengths.view(-1, *ones))
+            parts.append((query - key).abs() <= self.window_size)
+        if (lengths := self.key_lengths) is not None:
+            parts.append(key < lengths[row % len(lengths)])
         if (ids := self.document_ids) is not None:
-            query, key = (x.clamp(0, ids.shape[1] - 1) for x in (query, key))
-            parts.append(ids[:, query] == ids[:, key])
+            row, last = row % len(ids), ids.shape[1] - 1
+            parts.append(ids[row, query.clamp(0, last)] == ids[row, key.clamp(0, last)])
         return reduce(and_, parts)
 
 

@@ -60,33 +60,26 @@ class Tokens(NamedTuple):
 
     def padded(self, multiple: int) -> "Tokens":
         """With hidden tokens of the last document at the end, up to a multiple."""
-        query, key, value, hidden, documents = self
+        *vectors, hidden, documents = self
         more = -hidden.shape[1] % multiple
         if not more:
             return self
-        return Tokens(
-            F.pad(query, (0, 0, 0, more)),
-            F.pad(key, (0, 0, 0, more)),
-            F.pad(value, (0, 0, 0, more)),
-            F.pad(hidden, (0, more), value=True),
-            torch.cat([documents, documents[:, -1:].expand(-1, more)], 1),
-        )
+        query, key, value = (F.pad(x, (0, 0, 0, more)) for x in vectors)
+        hidden = F.pad(hidden, (0, more), value=True)
+        documents = torch.cat([documents, documents[:, -1:].expand(-1, more)], 1)
+        return Tokens(query, key, value, hidden, documents)
 
     def flipped(self) -> "Tokens":
         """The last token first."""
-        query, key, value, hidden, documents = self
-        return Tokens(query.flip(3), key.flip(2), value.flip(2), hidden.flip(1), documents.flip(1))
+        *vectors, hidden, documents = self
+        query, key, value = (x.flip(-2) for x in vectors)
+        return Tokens(query, key, value, hidden.flip(1), documents.flip(1))
 
     def part(self, start: int, stop: int) -> "Tokens":
         """Some of the tokens."""
-        query, key, value, hidden, documents = self
-        return Tokens(
-            query[:, :, :, start:stop],
-            key[:, :, start:stop],
-            value[:, :, start:stop],
-            hidden[:, start:stop],
-            documents[:, start:stop],
-        )
+        *vectors, hidden, documents = self
+        query, key, value = (x[..., start:stop, :] for x in vectors)
+        return Tokens(query, key, value, hidden[:, start:stop], documents[:, start:stop])
 
     def chunks(self, features: FeatureMap, length: int) -> Chunks:
         """Their features and values in chunks of a length that divides their number."""

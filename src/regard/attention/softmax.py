@@ -24,7 +24,9 @@ from regard.attention.base import (
     State,
     StateShape,
     Support,
+    Values,
     Weights,
+    at_least_float32,
 )
 from regard.attention.cache import KeyValueCache, Memory
 from regard.attention.cost import Cost, Shape
@@ -61,10 +63,13 @@ class ScoreAttention(Attention):
 
     supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
 
-    def __init__(self, *, scaled: bool = True) -> None:
-        """`scaled`: whether scores are divided by √d."""
+    dropout: float = 0.0
+    """The probability that a weight is set to zero in training."""
+
+    def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
+        """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
         super().__init__()
-        self.scaled = scaled
+        self.scaled, self.divisor = scaled, divisor
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -79,8 +84,8 @@ class ScoreAttention(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        at_least_float = torch.promote_types(query.dtype, torch.float32)
-        query, key = query.to(at_least_float), repeat_kv(key, query.shape[1]).to(at_least_float)
+        key = at_least_float32(repeat_kv(key, query.shape[1]))
+        query = at_least_float32(query)
         with torch.autocast(query.device.type, enabled=False):
             scores = self._scores(query, key, _positioned(bias, mask, query, key))
             return self.normalize_scores(scores, _dense(mask, query, key))
@@ -98,16 +103,29 @@ class ScoreAttention(Attention):
         bias: AnyBias | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
-        before, new = state, key.shape[2]
-        state = before.append(key, value, attention_mask)
-        if before.is_empty:
-            return self._forward(query, key, value, Mask.causal(), bias), state
-        keys, values = (x.to(query.dtype) for x in state.filled())
-        positions, slots = before.positions(new), torch.arange(keys.shape[2], device=keys.device)
-        sees_all = new == 1 and state.is_even
-        seen = None if sees_all else (slots <= positions[:, :, None])[:, None]
-        added = None if bias is None else PositionedBias(bias, state.inside(positions), slots)
-        return self._attend(query, keys, values, seen, added), state
+        positions, fresh = state.positions(key.shape[2]), state.is_empty
+        state = state.append(key, value, attention_mask)
+        if fresh:
+            mask = Mask(alignment="start", window_size=state.window_size)
+            return self._forward(query, key, value, mask, bias), state
+        return self._attend_cache(query, state, positions, bias), state
+
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+    ) -> Tensor:
+        """Attention of new tokens, at their positions, to the cache with them."""
+        keys, values = (x.to(query.dtype) for x in cache.filled())
+        slots, window = torch.arange(keys.shape[2], device=keys.device), cache.window_size
+        sees_all = query.shape[2] == 1 and cache.is_even and window is None
+        seen = None if sees_all else self._sees(query.shape[1], positions, slots)
+        if window is not None and seen is not None:
+            seen = seen & (slots >= positions[:, :, None] - window)[:, None]
+        added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
+        return self._attend(query, keys, values, seen, added)
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        """Which slots of a cache each new token looks at: (batch, heads or 1, new, slots)."""
+        return (slots <= positions[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
         return Memory(key, value, lengths)
@@ -122,13 +140,17 @@ class ScoreAttention(Attention):
         return apart
 
     def cost(self, shape: Shape) -> Cost:
-        products = 2 * shape.batch * shape.heads * shape.pairs * (shape.d + shape.e)
+        products = 2 * shape.batch * shape.heads * self._pairs(shape) * (shape.d + shape.e)
         return Cost(
-            operations=products * shape.passes,
+            operations=round(products) * shape.passes,
             bytes=shape.bytes_in_and_out,
             parameters=0,
             state_bytes=shape.cache_bytes,
         )
+
+    def _pairs(self, shape: Shape) -> float:
+        """Pairs of a query and a key whose scores are computed, per head."""
+        return shape.pairs
 
     def _attend(
         self,
@@ -141,16 +163,13 @@ class ScoreAttention(Attention):
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         with torch.autocast(query.device.type, enabled=False):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
-            weights = self._drop(weights).to(value.dtype)
+            weights = F.dropout(weights, self.dropout, self.training).to(value.dtype)
             out: Tensor = weights @ value
             return out if added is None else out + added.gather(weights)
 
-    def _drop(self, weights: Tensor) -> Tensor:
-        return weights
-
     def scale(self, d: int) -> float:
         """Return the factor of products of vectors of width d."""
-        return float(d**-0.5) if self.scaled else 1.0
+        return float(d**-0.5 if self.scaled else 1.0) / self.divisor
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         query = query * self.scale(query.shape[-1])
@@ -164,14 +183,14 @@ class Softmax(ScoreAttention):
     name = "softmax"
     supports = replace(ScoreAttention.supports, dropout=True)
 
-    def __init__(self, *, scaled: bool = True, dropout: float = 0.0) -> None:
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
-        super().__init__(scaled=scaled)
+        super().__init__(scaled=scaled, divisor=divisor)
         self.dropout = dropout
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
-        scale = 1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0
+        scale = (1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0) / self.divisor
         allowed = reference.allowed(query, key, mask)
         return reference.softmax(query, key, allowed, bias, scale=scale)
 
@@ -181,12 +200,12 @@ class Softmax(ScoreAttention):
         scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout > 0
         if query.is_cuda and not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
-        if bias is None and not dropping and _is_plain_causal(mask, query, key):
+        if mask and bias is None and not dropping and _is_plain_causal(mask, query, key):
             key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
             if not _needs_eager(query, value, None):
                 return sdpa(query, key, value, causal=True, scale=scale)
-            add = _bars(_causal(query, key), query.dtype)
-            return eager(query, key, value, add, scale=scale)
+            causal = mask.to_dense(query.shape[2], key.shape[2], query.device)
+            return eager(query, key, value, _bars(causal, query.dtype), scale=scale)
         return super()._forward(query, key, value, mask, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -203,12 +222,8 @@ class Softmax(ScoreAttention):
         vectors = added is not None and isinstance(added.bias, RelativeVectors)
         if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
             return super()._attend(query, key, value, allowed, added)
-        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         add = None if added is None else added.scores(query)
         return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))
-
-    def _drop(self, weights: Tensor) -> Tensor:
-        return F.dropout(weights, self.dropout if self.training else 0.0)
 
 
 class Argmax(ScoreAttention):
@@ -237,8 +252,7 @@ class Argmax(ScoreAttention):
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         # In bfloat16 many scores would be equal that aren't.
-        at_least_float = torch.promote_types(query.dtype, torch.float32)
-        return super()._scores(query.to(at_least_float), key.to(at_least_float), added)
+        return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         soft = softmax(scores, allowed)
@@ -262,14 +276,15 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 def masked(
     query: Queries,
-    key: Float[Tensor, "batch heads keys d"],
-    value: Float[Tensor, "batch heads keys e"],
+    key: Keys,
+    value: Values,
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
     add: Float[Tensor, "*#batch_heads queries keys"] | None,
     *,
     scale: float,
 ) -> Outputs:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     if add is not None and add.ndim == 3:
         add = add[None]
     attend = eager if _needs_eager(query, value, add) else sdpa
@@ -364,16 +379,11 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """q·k. Of a single query the keys come first: so a CPU reads them in half the time."""
-    products: Tensor = (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
-    return products
+    return (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
 
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
     return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
-
-
-def _causal(query: Tensor, key: Tensor) -> Bool[Tensor, "1 1 queries keys"]:
-    return Mask.causal().to_dense(query.shape[2], key.shape[2], query.device)
 
 
 def _positioned(
@@ -386,9 +396,7 @@ def _positioned(
     return PositionedBias(bias, positions, torch.arange(keys, device=query.device))
 
 
-def _is_plain_causal(mask: Mask | None, query: Tensor, key: Tensor) -> bool:
-    return (
-        mask is not None
-        and mask.restrictions == {"alignment"}
-        and (mask.alignment == "start" or query.shape[2] == key.shape[2])
-    )
+def _is_plain_causal(mask: Mask, query: Tensor, key: Tensor) -> bool:
+    """Whether query i looks at the keys up to i, and at nothing else."""
+    starts = mask.shift(query.shape[2], key.shape[2]) == 0
+    return starts and mask.restrictions == {"alignment"}

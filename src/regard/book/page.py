@@ -16,6 +16,7 @@ from regard.book.contents import Book
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
 from regard.courses import COURSES
+from regard.derivations import Step
 from regard.drawing import COLORS
 from regard.explorer.page import content_policy, in_notebook, inert, page_script
 from regard.files import write_file
@@ -118,6 +119,18 @@ def _screens(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     yield first, len(texts)
 
 
+def _outcome(step: Step, error: float) -> str:
+    """Return what the check of a line found, in the words of its relation."""
+    match step.relation:
+        case "=":
+            return f"relative error {error:.0e}" if error else "exact"
+        case "≈":
+            found = "difference within its bound"
+        case _:
+            found = "bound holds"
+    return f"{found}, to a relative {error:.0e}" if error else found
+
+
 def _start(slider: Slider) -> list[int]:
     """Index of each slider at first."""
     return [axis.values.index(axis.start) for axis in slider.axes]
@@ -151,6 +164,7 @@ def _environment() -> jinja2.Environment:
         "kinds": _KINDS,
         "lines_per_slide": LINES,
         "mark": lambda verdict: _MARKS[verdict],
+        "outcome": _outcome,
         "sliders": SLIDERS,
         "style": lambda name: Markup(_static(name)),
         "version": __version__,

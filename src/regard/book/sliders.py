@@ -19,8 +19,8 @@ from regard.studies.kernels.fourier_features import (
 )
 from regard.studies.positions.relative_bias import count
 from regard.studies.recurrent.vanishing import predicted
-from regard.studies.single_head.averaging import pair_weights
 from regard.studies.single_head.noisy_keys import A, B, attended, noisy_keys, toward, two_heads
+from regard.studies.single_head.one_query import pair_weights
 from regard.studies.single_head.random_heads import (
     averaged_weight,
     equal_maps,

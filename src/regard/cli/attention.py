@@ -25,37 +25,33 @@ def list_(json_file: Path | None) -> None:
 
     Costs are for n tokens and heads of width d; k, m, p, w and b are options of the mechanism.
     """
-    from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from regard.attention.registry import FEATURES, mechanisms
 
     known = list(mechanisms().values())
+    described = ("time", "state", "paper")
+    found = {
+        m.name: m.features
+        | {"summary": m.summary}
+        | {name: getattr(m.config, name) for name in described}
+        for m in known
+    }
     if json_file:
-        described = ("time", "state", "paper")
-        found = {
-            m.name: m.features
-            | {"summary": m.summary}
-            | {name: getattr(m.config, name) for name in described}
-            for m in known
-        }
         options.write_json(json_file, found)
-    table = Table(box=None, pad_edge=False)
-    for column in ("kind", "description", "time", "state"):
-        table.add_column(column, no_wrap=column != "description")
-    for column in FEATURES:
-        table.add_column(column, justify="center")
-    table.add_column("paper")
+    kind, time, state = (Column(name, no_wrap=True) for name in ("kind", "time", "state"))
+    features = (Column(feature, justify="center") for feature in FEATURES)
+    columns: list[Column | str] = [kind, "description", time, state, *features, "paper"]
+    table = Table(*columns, box=None, pad_edge=False)
     for m in known:
-        marks = ["•" if supported else "" for supported in m.features.values()]
+        marks = ["•" if feature else "" for feature in m.features.values()]
         table.add_row(m.name, m.summary, m.config.time, m.config.state, *marks, m.config.paper)
-    console = Console()
-    console.print(table) if console.is_terminal else Console(width=200).print(table)
+    options.print_wide(table)
 
 
 @attention.command()
 @click.argument("names", nargs=-1, metavar="[NAME | FILE.py:CLASS]...")
-@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
+@options.DEVICE_CPU
 @click.option(
     "--precision",
     type=options.Choice(["float64", "float32", "bfloat16"]),

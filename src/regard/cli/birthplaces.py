@@ -1,7 +1,7 @@
 """regard birthplaces"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,7 +9,6 @@ from regard.cli import options
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
-    from regard.runs.environment import Precision
     from regard.studies.birthplaces import Score
 
 
@@ -17,15 +16,14 @@ if TYPE_CHECKING:
 @click.argument("overrides", nargs=-1)
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     envvar="REGARD_BIRTHPLACES",
     help="Folder of texts and questions [$REGARD_BIRTHPLACES].",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     default=Path("runs/birthplaces"),
-    show_default=True,
     help="Folder for the runs, one subfolder per seed.",
 )
 @options.RECIPE
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--arm", "arms", multiple=True, help="Arm to train; repeatable. Default: all three.")
 @options.JSON
-@options.COMPILE
-@options.environment_options(precision="auto")
+@options.EXECUTION
 def birthplaces(
     overrides: tuple[str, ...],
     data: Path | None,
@@ -48,16 +45,15 @@ def birthplaces(
     seeds: tuple[int, ...],
     arms: tuple[str, ...],
     json_file: Path | None,
-    compile_: bool,
-    device: str,
-    precision: "Precision",
-    threads: int | None,
+    **execution: Any,
 ) -> None:
     """Measure what pretraining adds: train on sentences about people, ask for birth places.
 
     Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
     pretraining.steps=600. `regard world` writes data of this form.
     """
+    import msgspec
+
     from regard.runs.recipe import find_recipe
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
@@ -68,7 +64,7 @@ def birthplaces(
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
-    chosen = ExecutionOptions.choose(device, precision, threads, compile_)
+    chosen = ExecutionOptions.choose(**execution)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
         of_seed = find_recipe(
@@ -87,8 +83,14 @@ def birthplaces(
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
     _print_aurocs(scores)
+    facts = {
+        "recipe": recipe or "modern",
+        "overrides": list(overrides),
+        "machine": chosen.environment.describe(),
+        "scores": msgspec.to_builtins(scores),
+    }
     if json_file:
-        _write(json_file, scores, recipe or "modern", overrides, chosen.environment.describe())
+        options.write_json(json_file, facts)
 
 
 def _print_table(scores: "list[Score]") -> None:
@@ -133,17 +135,3 @@ def _print_aurocs(scores: "list[Score]") -> None:
         table.add_row(*row)
     if rows:
         Console().print(table)
-
-
-def _write(
-    json_file: Path,
-    scores: "list[Score]",
-    recipe: str,
-    overrides: tuple[str, ...],
-    environment: dict[str, str | int],
-) -> None:
-    import msgspec
-
-    results = [msgspec.to_builtins(score) for score in scores]
-    facts = {"recipe": recipe, "overrides": list(overrides), "machine": environment}
-    options.write_json(json_file, facts | {"scores": results})

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from regard.cli import options
+
 if TYPE_CHECKING:
     from regard.studies.study import Study
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
+@click.option("--out", type=options.PATH, required=True, help="Output folder.")
 @click.option("--course", metavar="NAME", help="Course to include [all]; see regard courses.")
 @click.option("--slides", is_flag=True, help="Also write slides.html: one figure per screen.")
 @click.option("--hide-answers", is_flag=True, help="Fold answers until clicked.")

@@ -1,4 +1,4 @@
-"""regard config, regard info and regard import-hf"""
+"""regard config, regard info, regard import-hf and regard export-hf"""
 
 from pathlib import Path
 
@@ -61,13 +61,13 @@ def info(run: Path, trust_code: bool) -> None:
 
 
 @click.command("import-hf")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=options.PATH)
 @options.OUT
 def import_hf(folder: Path, out: Path) -> None:
-    """Convert a Hugging Face GPT-2 or BERT in FOLDER to a run.
+    """Convert the Hugging Face model in FOLDER to a run.
 
-    FOLDER contains config.json, model.safetensors and tokenizer.json, or the older vocab.json and
-    merges.txt, or vocab.txt.
+    FOLDER contains config.json, model.safetensors and tokenizer.json. The model is a GPT-2,
+    GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, BERT, RoBERTa, DistilBERT, T5 or BART.
     """
     from regard.huggingface.folder import import_folder
     from regard.text.tokenizer import ROLES
@@ -79,4 +79,28 @@ def import_hf(folder: Path, out: Path) -> None:
     roles = {role: getattr(tokenizer.special, role) for role in ROLES}
     shown = ", ".join(f"{role} {i}" for role, i in roles.items() if i is not None)
     click.echo(f"tokenizer: {tokenizer.size:,} tokens; special ids: {shown}")
+    _show_dropped(run.origin["dropped"])
     click.echo(f"Run: {run.path}")
+
+
+@click.command("export-hf")
+@options.TRUST_CODE
+@options.RUN
+@options.OUT
+def export_hf(run: Path, out: Path, trust_code: bool) -> None:
+    """Convert RUN to a folder that Hugging Face transformers loads.
+
+    The architecture must be that of a model type which import-hf reads.
+    """
+    from regard.huggingface.export import export_run
+    from regard.runs.run import Run
+
+    exported = export_run(Run.load(run, trust_code=trust_code), out)
+    click.echo(f"model_type: {exported.model_type}")
+    _show_dropped(exported.dropped)
+    click.echo(f"Folder: {out}")
+
+
+def _show_dropped(dropped: list[str]) -> None:
+    if dropped:
+        click.echo(f"dropped: {', '.join(dropped)}")

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from regard.cli import options
+
 if TYPE_CHECKING:
     from regard.courses import Part
 
@@ -17,15 +19,13 @@ def courses(course: str | None, as_json: bool) -> None:
     A question is answered in the book (regard book), by studies (regard study run), pages of
     the documentation and commands.
     """
-    import json
-
     from regard.courses import all_parts, require_course
 
     if course is not None:
         require_course(course)
     parts = [part for part in all_parts() if course in (None, part.course)]
     if as_json:
-        click.echo(json.dumps([_described(part) for part in parts], indent=1, ensure_ascii=False))
+        click.echo(options.to_json([_described(part) for part in parts]))
     else:
         _print(parts)
 
@@ -40,15 +40,11 @@ def _described(part: "Part") -> dict[str, object]:
 
 def _print(parts: "list[Part]") -> None:
     """Print a table for each course."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from regard.courses import COURSES
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     for course in dict.fromkeys(part.course for part in parts):
         title = f"\n{course}: {COURSES[course]}"
         table = Table(box=None, pad_edge=False, title=title, title_justify="left")
@@ -59,7 +55,7 @@ def _print(parts: "list[Part]") -> None:
             if part.course == course:
                 row = (part.number, part.question, ", ".join(_answers(part)))
                 table.add_row(*map(Text, row))
-        console.print(table)
+        options.print_wide(table)
 
 
 def _answers(part: "Part") -> list[str]:

@@ -10,19 +10,17 @@ from regard.cli import options
 
 @click.command()
 @click.argument("kind", type=options.Choice(["pairs", "corruption", "masking"]))
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=options.PATH)
 @click.option(
     "--num-examples",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=4,
-    show_default=True,
     help="Number of examples.",
 )
 @click.option(
     "--context-length",
     type=click.IntRange(min=8),
     default=128,
-    show_default=True,
     help="Longest example, in tokens.",
 )
 @options.SEED_0
@@ -39,8 +37,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     from regard.data.causal import CausalExample, corrupt_span
     from regard.data.masked import mask_tokens
     from regard.data.supervised import question_answer
-    from regard.tasks.encoding import encode_pairs
-    from regard.tasks.examples import read_answered
+    from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.config import CharactersConfig
     from regard.text.corpus import read_corpus
     from regard.text.template import Template, TemplateConfig

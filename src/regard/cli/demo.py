@@ -1,33 +1,28 @@
 """regard demo"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from regard.cli import options
 
 if TYPE_CHECKING:
-    from regard.runs.environment import Precision
     from regard.studies.recall import Recall
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="New folder [runs/demo].")
+@click.option("--out", type=options.PATH, help="New folder [runs/demo].")
 @options.SEED_0
 @options.JSON
-@options.COMPILE
-@options.environment_options(precision="auto")
+@options.EXECUTION
 @click.argument("overrides", nargs=-1)
 def demo(
     out: Path | None,
     seed: int,
     json_file: Path | None,
-    compile_: bool,
-    device: str,
-    precision: "Precision",
-    threads: int | None,
     overrides: tuple[str, ...],
+    **execution: Any,
 ) -> None:
     """Pretrain on a fictional world, and separate recalled from invented answers.
 
@@ -45,7 +40,7 @@ def demo(
     of_recipe = [o for o in overrides if not o.startswith("world.")]
     recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
-    chosen = ExecutionOptions.choose(device, precision, threads, compile_)
+    chosen = ExecutionOptions.choose(**execution)
     folder = out or _unused(Path("runs/demo"))
     try:
         found = recall(folder, world, recipe, chosen)

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.TRUST_CODE
 @options.RUN
-@click.argument("pairs", type=click.Path(path_type=Path), required=False)
+@click.argument("pairs", type=options.PATH, required=False)
 @click.option("--predictions", type=options.OutputFile(), help="File to write answers to.")
 @click.option(
     "--baseline", help="Constant answer to score instead of the run; majority: the most common one."
@@ -41,10 +41,8 @@ def evaluate(
     report: Path | None,
     seed: int | None,
     json_file: Path | None,
-    device: str,
     precision: "Precision",
-    threads: int | None,
-    trust_code: bool,
+    **loading: Any,
 ) -> None:
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
@@ -58,10 +56,9 @@ def evaluate(
         return
     from regard import api
     from regard.evaluation.evaluate import Evaluation, save_predictions
-    from regard.evaluation.report import evaluation_report
 
     started = time.perf_counter()
-    loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
+    loaded = api.load(run, **loading)
     _check(loaded, pairs, bool(predictions), bool(paraphrases or report), seed)
     result = api.evaluate(
         loaded, pairs, paraphrases=paraphrases, seed=seed or 0, precision=precision
@@ -76,11 +73,13 @@ def evaluate(
     if json_file and (figures := result.figures()):
         options.write_json(json_file, figures)
     if isinstance(result, Evaluation):
-        seconds = time.perf_counter() - started
-        environment, page = api.environment_of(loaded, precision), report or run / "report.html"
-        evaluation_report(loaded, result, environment, source=str(pairs), seconds=seconds).save(
-            page
+        from regard.evaluation.report import evaluation_report
+
+        page, seconds = report or run / "report.html", time.perf_counter() - started
+        made = evaluation_report(
+            loaded, result, loaded.environment(precision), source=str(pairs), seconds=seconds
         )
+        made.save(page)
         click.echo(f"Report: {page}")
 
 

@@ -1,5 +1,6 @@
 """regard exercises"""
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.exercises.grade import Grade
 
-FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+FOLDER = click.argument("folder", metavar="DIR", type=options.PATH)
 SEED = click.option(
     "--seed",
-    type=click.IntRange(0, 2**32 - 1),
+    type=options.SEEDS,
     help="Seed of the student. Default: that of the notebooks.",
 )
 
@@ -30,12 +31,11 @@ def exercises() -> None:
 @click.option("--course", metavar="NAME", help="Course to write. Default: all five.")
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**32 - 1),
+    type=options.SEEDS,
     help="Seed of the student's random numbers. Default: drawn.",
 )
 def new(folder: Path, course: str | None, seed: int | None) -> None:
     """Write notebooks with blanks to fill and random numbers of a student."""
-    import json
     import secrets
 
     from regard.exercises.notebook import notebook
@@ -47,7 +47,7 @@ def new(folder: Path, course: str | None, seed: int | None) -> None:
     seed = secrets.randbelow(2**32) if seed is None else seed
     chosen = EXERCISES if course is None else {course: exercises_of(course)}
     files = {
-        f"{name}.ipynb": json.dumps(notebook(group, seed), indent=1, ensure_ascii=False) + "\n"
+        f"{name}.ipynb": options.to_json(notebook(group, seed)) + "\n"
         for name, group in chosen.items()
     }
     write_folder(folder, {name: text.encode() for name, text in files.items()})
@@ -67,7 +67,6 @@ def new(folder: Path, course: str | None, seed: int | None) -> None:
     "--time-limit",
     type=click.IntRange(1, 600),
     default=5,
-    show_default=True,
     help="Seconds of processor time that an exercise may take.",
 )
 @SEED
@@ -79,8 +78,6 @@ def check(
     Grading runs the student's code, in processes with limits of time and memory but with your
     rights: grade code that you don't trust in a container.
     """
-    import json
-
     from regard.exercises.grade import as_gradescope, grade_folder
     from regard.exercises.grade import as_json as described
     from regard.exercises.sandbox import Sandbox
@@ -90,7 +87,7 @@ def check(
     if results:
         write_file(results, as_gradescope(grades))
     if as_json:
-        click.echo(json.dumps(described(grades), indent=1, ensure_ascii=False))
+        click.echo(options.to_json(described(grades)))
     else:
         _print(grades)
 
@@ -112,24 +109,19 @@ def key(folder: Path, seed: int | None) -> None:
 
 def _print(grades: "list[Grade]") -> None:
     """Print a table for a terminal."""
-    from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from regard.exercises.grade import totals
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("part", "exercise", "points", "what is wrong"):
-        table.add_column(column, no_wrap=column == "part", overflow="fold")
-    shown = ""
-    for grade in grades:
-        if grade.course != shown:
-            table.add_row(f"\n[bold]{grade.course}[/bold]")
-        shown = grade.course
-        points = f"{grade.score} of {grade.max_score}"
-        table.add_row(grade.part, grade.title, points, escape(grade.hint or grade.reason))
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)
-    console.print(table)
+    names = ("part", "exercise", "points", "what is wrong")
+    columns = (Column(name, no_wrap=name == "part", overflow="fold") for name in names)
+    table = Table(*columns, box=None, pad_edge=False)
+    for course, of_course in groupby(grades, key=lambda grade: grade.course):
+        table.add_row(f"\n[bold]{course}[/bold]")
+        for grade in of_course:
+            points = f"{grade.score} of {grade.max_score}"
+            table.add_row(grade.part, grade.title, points, escape(grade.hint or grade.reason))
+    options.print_wide(table, width=160)
     score, most = totals(grades)
-    console.print(f"\n{score} of {most} points")
+    click.echo(f"\n{score} of {most} points")

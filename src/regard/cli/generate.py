@@ -25,39 +25,35 @@ if TYPE_CHECKING:
     "--temperature",
     type=float,
     default=0.0,
-    show_default=True,
     help="Sampling temperature; 0 for greedy decoding.",
 )
 @click.option("--top-k", type=int, help="Sample from the k most probable tokens.")
 @click.option(
     "--top-p", type=float, help="Sample from the smallest set of tokens with this probability."
 )
-@click.option("--num-beams", type=click.IntRange(min=1), help="Number of beams; no sampling.")
+@click.option("--num-beams", type=options.COUNT, help="Number of beams; no sampling.")
 @click.option(
     "--num-return-sequences",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=1,
-    show_default=True,
     help="Number of samples per prompt, or of the best beams.",
 )
 @click.option(
     "--length-penalty",
     type=float,
     default=1.0,
-    show_default=True,
     help="Exponent of the length that divides a beam's log-probability; higher favors long texts.",
 )
 @click.option(
     "--early-stopping",
     type=options.Choice(["true", "false", "never"]),
     default="never",
-    show_default=True,
     help="Stop of the beam search once as many continuations have ended as there are beams: true, "
     "at once; false, if no open beam scores better now; never, if none can score better.",
 )
 @click.option(
     "--max-new-tokens",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     help="Number of tokens to generate. Default: fill the context.",
 )
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")

@@ -1,7 +1,7 @@
 """regard look, regard head-scores"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from regard.runs.run import Run
 
 MODEL = click.argument("model", metavar="RUN|hf:MODEL")
-DOWNLOAD = click.option(
-    "--download", is_flag=True, help="Download an hf: model that isn't in the local cache."
+LOADING = options.together(
+    click.option("--device", help="Device: auto, cpu, cuda, … [cpu]."),
+    click.option(
+        "--download", is_flag=True, help="Download an hf: model that isn't in the local cache."
+    ),
 )
-
-DEVICE = click.option("--device", help="Device: auto, cpu, cuda, … [cpu].")
 
 
 @click.command()
@@ -27,7 +28,10 @@ DEVICE = click.option("--device", help="Device: auto, cpu, cuda, … [cpu].")
 @click.argument("text")
 @click.argument("second", required=False)
 @click.option(
-    "--out", type=options.OutputFile(), help="Page to write, or a .png or .svg [look.html]."
+    "--out",
+    type=options.OutputFile(),
+    default=Path("look.html"),
+    help="Page to write, or a .png or .svg.",
 )
 @click.option("--layers", metavar="0,2-3", help="Layers to show, from 0.")
 @click.option("--heads", metavar="0,2-3", help="Heads to show, from 0.")
@@ -38,13 +42,12 @@ DEVICE = click.option("--device", help="Device: auto, cpu, cuda, … [cpu].")
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
 @click.option("--compare-text", help="Another text side by side.")
 @click.option("--word", help="Word to compare between panels [first shared word].")
-@DEVICE
-@DOWNLOAD
+@LOADING
 def look(
     model: str,
     text: str,
     second: str | None,
-    out: Path | None,
+    out: Path,
     layers: str | None,
     heads: str | None,
     detail: tuple[str, ...],
@@ -52,9 +55,7 @@ def look(
     compare_untrained: bool,
     compare_text: str | None,
     word: str | None,
-    device: str | None,
-    download: bool,
-    trust_code: bool,
+    **loading: Any,
 ) -> None:
     """Write a page with the attention of a model to TEXT.
 
@@ -65,10 +66,10 @@ def look(
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
 
-    this = _open(model, device, download, trust_code)
+    this = _open(model, **loading)
     view = look_at(this, text, second)
     others = [(this, compare_text)] if compare_text else []
-    others += [(_open(compare, device, download, trust_code), text)] if compare else []
+    others += [(_open(compare, **loading), text)] if compare else []
     others += [(untrained(this), text)] if compare_untrained else []
     for other, its_text in others:
         view = view.beside(look_at(other, its_text, second))
@@ -82,12 +83,11 @@ def look(
         view = view.comparing(word)
     if detail:
         view = view.with_detail([_step(head, view) for head in detail])
-    place = out or Path("look.html")
-    if place.suffix in (".png", ".svg"):  # of the first layer and head
-        view.png(place)
+    if out.suffix in (".png", ".svg"):  # of the first layer and head
+        view.png(out)
     else:
-        view.save(place)
-    click.echo(f"Look: {place.resolve()}")
+        view.save(out)
+    click.echo(f"Look: {out.resolve()}")
 
 
 @click.command()
@@ -97,36 +97,30 @@ def look(
 @click.option(
     "--random",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     help="Also score a sequence of N random tokens, repeated once. Default without TEXTS: 50.",
 )
-@click.option(
-    "--gradients",
-    is_flag=True,
-    help="Also report ‖∂L/∂A‖ per head.",
-)
+@click.option("--gradients", is_flag=True, help="Also report ‖∂L/∂A‖ per head.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="Figure to write, .png or .svg [head-scores.png].",
+    type=options.PATH,
+    default=Path("head-scores.png"),
+    help="Figure to write, .png or .svg.",
 )
 @options.JSON
 @click.option("--untrained", "fresh", is_flag=True, help="Score the untrained model.")
 @options.SEED
-@DEVICE
-@DOWNLOAD
+@LOADING
 def head_scores(
     model: str,
     texts: tuple[str, ...],
     random: int | None,
     gradients: bool,
-    out: Path | None,
+    out: Path,
     json_file: Path | None,
     fresh: bool,
     seed: int | None,
-    device: str | None,
-    download: bool,
-    trust_code: bool,
+    **loading: Any,
 ) -> None:
     """Score each attention head on TEXTS, as a table and a picture.
 
@@ -134,42 +128,40 @@ def head_scores(
     is a file stands for its lines.
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from regard.errors import UserError
     from regard.explorer.head_scores import draw_head_scores, mean_entropy, sink_share
     from regard.explorer.look import untrained
     from regard.files import write_file
 
-    place = out or Path("head-scores.png")
     if gradients and not texts:
         raise UserError("--gradients: needs TEXTS for the loss")
-    named = _open(model, device, download, trust_code)
+    named = _open(model, **loading)
     adapter = untrained(named) if fresh else named
     heads = _measured(adapter, _lines(texts), random, gradients, seed or 0)
-    table = Table(box=None, pad_edge=False)
-    for column in ("head", "pattern", *heads[0].scores):
-        table.add_column(column, justify="left" if column in ("head", "pattern") else "right")
+    scores = (Column(name, justify="right") for name in heads[0].scores)
+    table = Table("head", "pattern", *scores, box=None, pad_edge=False)
     for head in heads:
-        scores = (_shown(name, score) for name, score in head.scores.items())
-        table.add_row(f"{head.layer}.{head.head}", head.pattern, *scores)
+        shown = (_shown(name, score) for name, score in head.scores.items())
+        table.add_row(f"{head.layer}.{head.head}", head.pattern, *shown)
     Console(width=200).print(table)
-    write_file(place, draw_head_scores(heads, place.suffix))
+    write_file(out, draw_head_scores(heads, out.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
     if json_file:
         options.write_json(json_file, found)
     click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
-    click.echo(f"Picture: {place.resolve()}")
+    click.echo(f"Picture: {out.resolve()}")
 
 
-def _open(name: str, device: str | None, download: bool, trust_code: bool) -> "Run | Adapter":
+def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
     from regard.explorer.look import open_model
     from regard.runs.environment import ExecutionEnvironment
 
     chosen = ExecutionEnvironment.choose(device).device if device else None
-    return open_model(name, device=chosen, download=download, trust_code=trust_code)
+    return open_model(name, device=chosen, **loading)
 
 
 def _measured(

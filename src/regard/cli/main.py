@@ -33,7 +33,8 @@ _COMMANDS = {
     "book": ("regard.cli.book", "Write the questions, answered, as one offline page."),
     "config": ("regard.cli.config", "Print a recipe as commented TOML."),
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
-    "import-hf": ("regard.cli.config", "Import a GPT-2 or BERT from Hugging Face."),
+    "import-hf": ("regard.cli.config", "Import a Hugging Face model."),
+    "export-hf": ("regard.cli.config", "Export a run for Hugging Face transformers."),
     "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
 
@@ -74,7 +75,10 @@ class _Regard(Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_Regard, context_settings={"help_option_names": ["-h", "--help"]})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=_Regard, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="regard")
 def regard() -> None:
     """Build, train, compare and look inside attention-based sequence models."""

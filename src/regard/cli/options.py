@@ -1,12 +1,17 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the forms of what they print and write."""
 
+import json
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from regard.errors import UserError, alternatives
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class OutputFile(click.Path):
@@ -31,60 +36,62 @@ class Choice(click.Choice[str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OUT = click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder to create."
-)
-JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
-RECIPE = click.option("--recipe", default=None, help="Name of a recipe, or a TOML file.")
-RESUME = click.option("--resume", is_flag=True, help="Resume the run in --out.")
+PATH = click.Path(path_type=Path)
+COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
+
+RUN = click.argument("run", type=PATH)
+OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
+JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
+RECIPE = click.option("--recipe", help="Name of a recipe, or a TOML file.")
 SEED = click.option("--seed", type=SEEDS, help="Random seed.")
-SEED_0 = click.option("--seed", type=SEEDS, default=0, show_default=True, help="Random seed.")
-
-
-RUN = click.argument("run", type=click.Path(path_type=Path))
+SEED_0 = click.option("--seed", type=SEEDS, default=0, help="Random seed.")
+DEVICE_CPU = click.option("--device", default="cpu", help="Device: auto, cpu, cuda, …")
+COMPILE = click.option("--compile", is_flag=True, help="Compile the model; slow to start.")
 TRUST_CODE = click.option(
     "--trust-code", is_flag=True, help="Run the custom code in the run folder."
 )
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine options to one decorator; the help lists them in this order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def environment_options(*, precision: str) -> Callable[[F], F]:
     """Add --device, --precision and --threads, with a default precision."""
-
-    def add(command: F) -> F:
-        for option in (
-            click.option(
-                "--threads", type=click.IntRange(min=1), default=None, help="Number of CPU threads."
-            ),
-            click.option(
-                "--precision",
-                type=Choice(["auto", "float32", "bfloat16"]),
-                default=precision,
-                show_default=True,
-                help="Precision of matrix products; auto: bfloat16 if the hardware supports it.",
-            ),
-            click.option(
-                "--device",
-                default="auto",
-                show_default=True,
-                help="Device: auto, cpu, cuda, …",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return add
+    return together(
+        click.option("--device", default="auto", help="Device: auto, cpu, cuda, …"),
+        click.option(
+            "--precision",
+            type=Choice(["auto", "float32", "bfloat16"]),
+            default=precision,
+            help="Precision of matrix products; auto: bfloat16 if the hardware supports it.",
+        ),
+        click.option("--threads", type=COUNT, help="Number of CPU threads."),
+    )
 
 
-COMPILE = click.option(
-    "--compile", "compile_", is_flag=True, help="Compile the model; slow to start."
-)
+EXECUTION = together(COMPILE, environment_options(precision="auto"))
+"""The arguments of `ExecutionOptions.choose`."""
+
+
+def print_wide(*renderables: "RenderableType", width: int = 200) -> None:
+    """Print tables; where no terminal sets the width, in lines of `width` characters."""
+    from rich.console import Console
+
+    console = Console()
+    console = console if console.is_terminal else Console(width=width)
+    console.print(*renderables)
+
+
+def to_json(values: Any) -> str:
+    """Return values as JSON for people to read."""
+    return json.dumps(values, indent=1, ensure_ascii=False)
 
 
 def write_json(path: Path, values: Any) -> None:
     """Write values to a JSON file."""
-    import json
-
     from regard.files import write_file
 
-    write_file(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
+    write_file(path, f"{to_json(values)}\n".encode())

@@ -15,10 +15,9 @@ from regard.cli import options
     "--port",
     type=click.IntRange(0, 65_535),
     default=8765,
-    show_default=True,
     help="Port; 0 for any free one.",
 )
-@click.option("--device", default="cpu", show_default=True, help="Device: auto, cpu, cuda, …")
+@options.DEVICE_CPU
 def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> None:
     """Serve a page that shows the attention of models while they read and generate.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from regard.cli import options
 from regard.cli.main import Group
 
 if TYPE_CHECKING:
@@ -24,38 +25,34 @@ def study() -> None:
 @click.option("--course", metavar="NAME", help="Course whose questions to list.")
 def list_(as_json: bool, course: str | None) -> None:
     """List studies by theme, with their questions and the courses that ask them."""
-    import json
-
-    from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from regard.courses import require_course
     from regard.studies.registry import THEMES
 
     if course is not None:
         require_course(course)
-    chosen = [
-        (theme.name, study)
+    chosen = {
+        theme.name: [
+            study
+            for study in theme.studies
+            if course is None or any(place.split()[0] == course for place in study.asked)
+        ]
         for theme in THEMES
-        for study in theme.studies
-        if course is None or any(place.split()[0] == course for place in study.asked)
-    ]
+    }
     if as_json:
-        described = [_described(theme, study) for theme, study in chosen]
-        click.echo(json.dumps(described, indent=1, ensure_ascii=False))
+        described = [_described(theme, study) for theme in chosen for study in chosen[theme]]
+        click.echo(options.to_json(described))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("study", "question", "asked in", "takes"):
-        table.add_column(column, no_wrap=column == "study")
-    shown = ""
-    for theme, study in chosen:
-        if theme != shown:
+    name = Column("study", no_wrap=True)
+    table = Table(name, "question", "asked in", "takes", box=None, pad_edge=False)
+    for theme, studies in chosen.items():
+        if studies:
             table.add_row(f"\n[bold]{theme}[/bold]")
-        shown = theme
-        takes = "minutes" if study.trains else "seconds"
-        table.add_row(study.name, study.question, study.asked_in, takes)
-    console = Console()
-    console.print(table) if console.is_terminal else Console(width=200).print(table)
+        for study in studies:
+            takes = "minutes" if study.trains else "seconds"
+            table.add_row(study.name, study.question, study.asked_in, takes)
+    options.print_wide(table)
 
 
 @study.command(add_help_option=False)
@@ -63,8 +60,9 @@ def list_(as_json: bool, course: str | None) -> None:
 @click.argument("parameters", nargs=-1, metavar="[PARAMETER=VALUE]...")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for figure and measurements [runs/studies].",
+    type=options.PATH,
+    default=Path("runs/studies"),
+    help="Folder for figure and measurements.",
 )
 @click.option(
     "-h",
@@ -78,7 +76,7 @@ def run(
     context: click.Context,
     name: str | None,
     parameters: tuple[str, ...],
-    out: Path | None,
+    out: Path,
     help_: bool,
 ) -> None:
     """Run study NAME; print and draw its measurements.
@@ -95,7 +93,7 @@ def run(
         _print_help(chosen)
         return
     finding = chosen.with_texts(parameters)
-    places = finding.save(out or Path("runs/studies"))
+    places = finding.save(out)
     _print(finding)
     files = [str(place) for place in places if place.suffix != ".html"]
     click.echo("\nFigure and measurements: " + ", ".join(files))
@@ -139,15 +137,15 @@ def _print(finding: "Finding") -> None:
     from regard.courses import COURSES
 
     console = Console(highlight=False)
-    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.claim, sep="\n")
-    console.print(f"\n    {finding.formula}\n", markup=False)
+    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.study.claim, sep="\n")
+    console.print(f"\n    {finding.study.formula}\n", markup=False)
     console.print(_measurements(finding))
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)
         for row in finding.table.rows:
             more.add_row(*row)
         console.print("", more, sep="\n")
-    console.print("", finding.explanation, sep="\n", markup=False)
+    console.print("", finding.study.explanation, sep="\n", markup=False)
     for correction in finding.study.corrections:
         console.print(
             f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",

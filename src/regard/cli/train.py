@@ -13,35 +13,26 @@ if TYPE_CHECKING:
 
 TOKENIZER = click.option(
     "--tokenizer",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="RUN",
     help="Run whose tokenizer to use, instead of a new one.",
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Build and check everything, don't train.")
-
-
-def _training_flags(command: Any) -> Any:
-    for flag in (
-        options.environment_options(precision="auto"),
-        options.COMPILE,
-        options.SEED,
-        options.JSON,
-        DRY_RUN,
-        options.RESUME,
-        options.RECIPE,
-        options.OUT,
-    ):
-        command = flag(command)
-    return command
+TRAINING = options.together(
+    options.OUT,
+    options.RECIPE,
+    click.option("--resume", is_flag=True, help="Resume the run in --out."),
+    click.option("--dry-run", is_flag=True, help="Build and check everything, don't train."),
+    options.JSON,
+    options.SEED,
+    options.EXECUTION,
+)
 
 
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
-@click.option(
-    "--questions", type=click.Path(path_type=Path), help="File of questions and answers to mix in."
-)
+@click.option("--questions", type=options.PATH, help="File of questions and answers to mix in.")
 @TOKENIZER
-@_training_flags
+@TRAINING
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
@@ -67,18 +58,18 @@ def pretrain(
 
 
 @click.command()
-@click.argument("pairs", type=click.Path(path_type=Path))
+@click.argument("pairs", type=options.PATH)
 @click.argument("settings", nargs=-1)
 @options.TRUST_CODE
 @click.option(
     "--from",
     "parent",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="RUN",
     required=True,
     help="Pretrained run.",
 )
-@_training_flags
+@TRAINING
 def finetune(
     pairs: Path,
     settings: tuple[str, ...],
@@ -102,7 +93,7 @@ def finetune(
 @click.argument("task")
 @click.argument("files", nargs=-1)
 @TOKENIZER
-@_training_flags
+@TRAINING
 def train(
     task: str,
     files: tuple[str, ...],
@@ -146,9 +137,8 @@ def _execute(
     *,
     dry_run: bool,
     json_file: Path | None,
-    compile_: bool,
     resume: bool,
-    **environment: Any,
+    **execution: Any,
 ) -> bool:
     """Print the plan and, unless it is a dry run, train; return whether it trained."""
     from regard.training.loop import ExecutionOptions
@@ -161,8 +151,7 @@ def _execute(
         if json_file:
             options.write_json(json_file, facts)
         return False
-    chosen = ExecutionOptions.choose(compile=compile_, **environment)
-    progress = plan.execute(chosen, resume=resume)
+    progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
     if json_file:
@@ -175,11 +164,11 @@ def _execute(
 
 def _print_sample(plan: "Plan") -> None:
     """Print a sample that begins with a few tokens of the training text."""
-    from regard.decoding import Sampling, generate
+    from regard.decoding import Sampling, generate_ids
 
     run, batch = plan.run, plan.sampler.batch(0)
     start = batch.input_ids[0, : run.recipe.model.context_length // 8].tolist()
-    (sample,) = generate(
+    (sample,) = generate_ids(
         run.language_model,
         [start],
         max_new_tokens=run.recipe.model.context_length - len(start),

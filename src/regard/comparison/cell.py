@@ -21,7 +21,8 @@ from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Progress, Run, load_origin, newest_checkpoint
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
-from regard.tasks.registry import Scores, TextTask, make_split
+from regard.tasks.registry import TextTask
+from regard.tasks.split import Scores
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
 from regard.training.plan_task import check_model, plan_task
@@ -162,11 +163,11 @@ def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
     Raises:
         UserError: all of those are this one's too.
     """
-    own = make_split(task, seed)
+    own = task.make(seed)
     if part == "test":
         return list(own.test)
     known = {(example.text, example.second) for example in (*own.training, *own.test)}
-    others = make_split(task, seed + VALIDATION).test
+    others = task.make(seed + VALIDATION).test
     new = [example for example in others if (example.text, example.second) not in known]
     if not new:
         raise UserError("the task has no examples left for validation; lower task.training")

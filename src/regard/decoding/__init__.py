@@ -1,6 +1,16 @@
 """Generation: how tokens are chosen, and the loops that choose them."""
 
-from regard.decoding.beam_search import Beam, EarlyStopping, beam_search
-from regard.decoding.generate import Generated, Sampling, generate, stream
+from regard.decoding.beam_search import Beam, EarlyStopping, beam_search, search_ids
+from regard.decoding.generate import Generated, Sampling, generate, generate_ids, stream
 
-__all__ = ["Beam", "EarlyStopping", "Generated", "Sampling", "beam_search", "generate", "stream"]
+__all__ = [
+    "Beam",
+    "EarlyStopping",
+    "Generated",
+    "Sampling",
+    "beam_search",
+    "generate",
+    "generate_ids",
+    "search_ids",
+    "stream",
+]

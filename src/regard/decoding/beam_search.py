@@ -16,8 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.generate import DAMAGED, Generator, prefill
+from regard.decoding.generate import DAMAGED, Generator, encode_prompts, prefill
 from regard.errors import NonFiniteError, UserError
+from regard.runs.environment import Precision
+from regard.runs.run import Run
 
 EarlyStopping: TypeAlias = bool | Literal["never"]
 """When a prompt with `beams` finished continuations needs no more.
@@ -132,7 +134,7 @@ class Beam:
 
 
 @torch.inference_mode()
-def beam_search(
+def search_ids(
     model: Generator,
     prompts: Sequence[Sequence[int]],
     *,
@@ -257,3 +259,60 @@ def _beam(ids: list[int], log_probability: float, score: float, stop_ids: Sequen
     ids = ids[: ids.index(-1)] if -1 in ids else ids
     stopped = ids[-1] in stop_ids
     return Beam(ids[:-1] if stopped else ids, log_probability, score, stopped)
+
+
+# Texts
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt with a continuation that beam search found."""
+
+    text: str
+    log_probability: float
+    """Of the continuation, what follows `stop_string` included."""
+    score: float
+    """The log-probability, over the number of new tokens to the power of the length penalty."""
+
+
+def beam_search(
+    run: Run,
+    prompts: Sequence[str],
+    *,
+    num_beams: int,
+    num_return_sequences: int = 1,
+    max_new_tokens: int | None = None,
+    length_penalty: float = 1.0,
+    early_stopping: EarlyStopping = "never",
+    stop_string: str | None = None,
+    raw: bool = False,
+    precision: Precision = "float32",
+) -> list[list[Continuation]]:
+    """The `num_return_sequences` most probable texts of each prompt, the best first.
+
+    They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
+    search. `max_new_tokens` defaults to what fits the context.
+
+    Raises:
+        UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+    """
+    with run.environment(precision).autocast():
+        encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
+        found = search_ids(
+            encoded.model,
+            encoded.starts,
+            beams=num_beams,
+            n_best=num_return_sequences,
+            max_new_tokens=encoded.max_new_tokens,
+            stop_ids=run.tokenizer.special.stop_ids,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            device=run.device,
+        )
+    return [
+        [
+            Continuation(encoded.text(row, beam.ids, stop_string), beam.log_probability, beam.score)
+            for beam in best
+        ]
+        for row, best in enumerate(found)
+    ]

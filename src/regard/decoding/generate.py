@@ -1,6 +1,7 @@
 """Generation: prompts in a run's template, sampling, and one loop for any model that keeps a state.
 
-The loop is batched and cached; each row's samples depend on the seed and the row alone.
+`generate` continues texts, `generate_ids` rows of ids. The loop is batched and cached; each row's
+samples depend on the seed and the row alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from torch import Tensor
 from regard.data.batch import lengths_of, pad_rows
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import SequenceToSequence
+from regard.runs.environment import Precision
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents
@@ -223,7 +225,7 @@ class Generated:
 
 
 @torch.inference_mode()
-def generate(
+def generate_ids(
     model: Generator,
     prompts: Sequence[Sequence[int]],
     *,
@@ -299,3 +301,75 @@ def _until_stop(ids: list[int], scores: list[float], stop_ids: Sequence[int]) ->
     if end is None:
         return Generated(ids, scores, stopped=False)
     return Generated(ids[:end], scores[: end + 1], stopped=True)
+
+
+# Texts
+
+
+def generate(
+    run: Run,
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    stop_string: str | None = None,
+    raw: bool = False,
+    precision: Precision = "float32",
+) -> list[str]:
+    """Answer each prompt if the run was trained to answer, or else continue it.
+
+    An answer stands alone, a continuation behind its prompt. With `raw`, a prompt is always
+    continued, as it stands. A sample depends only on the seed, its row and its prompt.
+    `stop_string` ends a text and is not part of it. `max_new_tokens` defaults to what fits the
+    context.
+
+    Raises:
+        UserError: a prompt is empty, too long, or can't be encoded.
+    """
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    with run.environment(precision).autocast():
+        encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
+        generated = generate_ids(
+            encoded.model,
+            encoded.starts,
+            max_new_tokens=encoded.max_new_tokens,
+            stop_ids=run.tokenizer.special.stop_ids,
+            sampling=sampling,
+            device=run.device,
+        )
+    return [encoded.text(row, new.ids, stop_string) for row, new in enumerate(generated)]
+
+
+def generate_answers(
+    run: Run, rows: Sequence[list[int]], *, max_new_tokens: int | None = None
+) -> list[Generated]:
+    """Answer prompts or sources, as rows of ids, greedily; no answer depends on the other rows.
+
+    Each goes on until it ends, fills its own context, or has `max_new_tokens`.
+
+    Raises:
+        UserError: the model doesn't generate.
+    """
+    model, starts = begin_answers(run, rows, run.device)
+    return _fill(run, model, starts, max_new_tokens or run.recipe.model.context_length)
+
+
+def _fill(
+    run: Run, model: Generator, starts: Sequence[list[int]], max_new_tokens: int
+) -> list[Generated]:
+    """Continue all rows until the longest fills its context, and then the shorter ones."""
+    longest = max(map(len, starts))
+    n = min(max_new_tokens, run.recipe.model.context_length + 1 - longest)
+    stop_ids = run.tokenizer.special.stop_ids
+    found = generate_ids(model, starts, max_new_tokens=n, stop_ids=stop_ids, device=run.device)
+    open_rows = [i for i, row in enumerate(found) if not row.stopped and len(starts[i]) < longest]
+    if n == max_new_tokens or not open_rows:
+        return found
+    begun = [[*starts[i], *found[i].ids] for i in open_rows]
+    for i, rest in zip(open_rows, _fill(run, model, begun, max_new_tokens - n), strict=True):
+        scores = [*found[i].log_probabilities, *rest.log_probabilities]
+        found[i] = Generated([*found[i].ids, *rest.ids], scores, rest.stopped)
+    return found

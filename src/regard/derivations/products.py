@@ -184,16 +184,14 @@ PRODUCT_VARIANCE = Derivation(
 )
 
 
+_STATES = ((5, 1), (4, 3), (-2, 6))
+_MATRICES = {"q": ((1, 0), (2, 9)), "k": ((0, 1), (6, 0)), "v": ((4, 3), (9, 1))}
+
+
 def _course_numbers(generator: Generator) -> Inputs:  # noqa: ARG001
     """The numbers of the course; nothing is random."""
-    return Inputs(
-        h1=_vector(5, 1),
-        h2=_vector(4, 3),
-        h3=_vector(-2, 6),
-        W_q=_matrix((1, 0), (2, 9)),
-        W_k=_matrix((0, 1), (6, 0)),
-        W_v=_matrix((4, 3), (9, 1)),
-    )
+    states = {f"h{i}": _vector(*state) for i, state in enumerate(_STATES, 1)}
+    return Inputs(states | {f"W_{name}": _matrix(*rows) for name, rows in _MATRICES.items()})
 
 
 def _vector(*entries: float) -> Float64[Tensor, " d"]:
@@ -217,6 +215,57 @@ def _softmax_output(x: Inputs) -> Float64[Tensor, "2"]:
     return torch.stack([w * (x.W_v @ h) for w, h in zip(weights, states, strict=True)]).sum(0)
 
 
+def _sum(row: tuple[int, ...], column: tuple[int, ...]) -> tuple[str, int]:
+    """A row times a column: the sum in TeX, and its value."""
+    terms = [rf"{a} \cdot {b if b >= 0 else f'({b})'}" for a, b in zip(row, column, strict=True)]
+    return " + ".join(terms), sum(a * b for a, b in zip(row, column, strict=True))
+
+
+def _in_brackets(*entries: object) -> str:
+    return r"\begin{pmatrix} " + r" \\ ".join(map(str, entries)) + r" \end{pmatrix}"
+
+
+def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple[Step, ...]:
+    """The lines of a query, key or value; with `inserted`, one where the numbers are inserted."""
+    rows, column = _MATRICES[name], _STATES[i - 1]
+    sums, values = zip(*(_sum(row, column) for row in rows), strict=True)
+    matrix = _in_brackets(*(" & ".join(map(str, row)) for row in rows))
+    insert = Step(
+        f"= {matrix} {_in_brackets(*column)}",
+        lambda x: _matrix(*rows) @ _vector(*column),
+        "Insert the numbers.",
+    )
+    return (
+        Step(f"{name}_{i} = W_{name} h_{i}", lambda x: x[f"W_{name}"] @ x[f"h{i}"], reason),
+        *((insert,) if inserted else ()),
+        Step(f"= {_in_brackets(*sums)}", lambda x: _vector(*values), "Each row times the column."),
+        Step(f"= {_in_brackets(*values)}", lambda x: _vector(*values), "Add."),
+    )
+
+
+def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
+    """The lines of the score of the second state's query and a key."""
+    query, key = (
+        tuple(_sum(row, _STATES[i - 1])[1] for row in _MATRICES[name])
+        for name, i in (("q", 2), ("k", j))
+    )
+    product, score = _sum(query, key)
+    first, second = (a * b for a, b in zip(query, key, strict=True))
+    return (
+        Step(
+            rf"\hat\alpha_{{2,{j}}} = (W_q h_2)^\top (W_k h_{j})",
+            lambda x: _score(x, x[f"h{j}"]),
+            reason,
+        ),
+        Step(f"= {product}", lambda x: torch.tensor(score), rf"$q_2^\top k_{j}$, entry by entry."),
+        Step(
+            f"= {score}",
+            lambda x: torch.tensor(score),
+            f"${first} {'-' if second < 0 else '+'} {abs(second)}$.",
+        ),
+    )
+
+
 PRODUCTS_BY_HAND = Derivation(
     name="products-by-hand",
     title="Queries, keys and values by hand",
@@ -226,112 +275,22 @@ PRODUCTS_BY_HAND = Derivation(
     "are not scaled. These are the numbers of the course, so that nothing is drawn.",
     draw=_course_numbers,
     steps=(
-        Step(r"q_2 = W_q h_2", lambda x: x.W_q @ x.h2, "The query of the second state."),
-        Step(
-            r"= \begin{pmatrix} 1 & 0 \\ 2 & 9 \end{pmatrix} \begin{pmatrix} 4 \\ 3 \end{pmatrix}",
-            lambda x: _matrix((1, 0), (2, 9)) @ _vector(4, 3),
-            "Insert the numbers.",
-        ),
-        Step(
-            r"= \begin{pmatrix} 1 \cdot 4 + 0 \cdot 3 \\ 2 \cdot 4 + 9 \cdot 3 \end{pmatrix}",
-            lambda x: _vector(1 * 4 + 0 * 3, 2 * 4 + 9 * 3),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 4 \\ 35 \end{pmatrix}", lambda x: _vector(4, 35), "Add."),
-        Step(r"k_1 = W_k h_1", lambda x: x.W_k @ x.h1, "The keys. That of the first state:"),
-        Step(
-            r"= \begin{pmatrix} 0 & 1 \\ 6 & 0 \end{pmatrix} \begin{pmatrix} 5 \\ 1 \end{pmatrix}",
-            lambda x: _matrix((0, 1), (6, 0)) @ _vector(5, 1),
-            "Insert the numbers.",
-        ),
-        Step(
-            r"= \begin{pmatrix} 0 \cdot 5 + 1 \cdot 1 \\ 6 \cdot 5 + 0 \cdot 1 \end{pmatrix}",
-            lambda x: _vector(0 * 5 + 1 * 1, 6 * 5 + 0 * 1),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 1 \\ 30 \end{pmatrix}", lambda x: _vector(1, 30), "Add."),
-        Step(r"k_2 = W_k h_2", lambda x: x.W_k @ x.h2, "That of the second:"),
-        Step(
-            r"= \begin{pmatrix} 0 \cdot 4 + 1 \cdot 3 \\ 6 \cdot 4 + 0 \cdot 3 \end{pmatrix}",
-            lambda x: _vector(0 * 4 + 1 * 3, 6 * 4 + 0 * 3),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 3 \\ 24 \end{pmatrix}", lambda x: _vector(3, 24), "Add."),
-        Step(r"k_3 = W_k h_3", lambda x: x.W_k @ x.h3, "That of the third:"),
-        Step(
-            r"= \begin{pmatrix} 0 \cdot (-2) + 1 \cdot 6 \\ 6 \cdot (-2) + 0 \cdot 6 \end{pmatrix}",
-            lambda x: _vector(0 * (-2) + 1 * 6, 6 * (-2) + 0 * 6),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 6 \\ -12 \end{pmatrix}", lambda x: _vector(6, -12), "Add."),
-        Step(
-            r"\hat\alpha_{2,1} = (W_q h_2)^\top (W_k h_1)",
-            lambda x: _score(x, x.h1),
-            "The scores: query times key.",
-        ),
-        Step(
-            r"= 4 \cdot 1 + 35 \cdot 30",
-            lambda x: torch.tensor(4 * 1 + 35 * 30),
-            r"$q_2^\top k_1$, entry by entry.",
-        ),
-        Step(r"= 1054", lambda x: torch.tensor(1054), r"$4 + 1050$."),
-        Step(
-            r"\hat\alpha_{2,2} = (W_q h_2)^\top (W_k h_2)",
-            lambda x: _score(x, x.h2),
-            "The state's score for itself:",
-        ),
-        Step(
-            r"= 4 \cdot 3 + 35 \cdot 24",
-            lambda x: torch.tensor(4 * 3 + 35 * 24),
-            r"$q_2^\top k_2$, entry by entry.",
-        ),
-        Step(r"= 852", lambda x: torch.tensor(852), r"$12 + 840$."),
-        Step(
-            r"\hat\alpha_{2,3} = (W_q h_2)^\top (W_k h_3)",
-            lambda x: _score(x, x.h3),
-            "And for the third state:",
-        ),
-        Step(
-            r"= 4 \cdot 6 + 35 \cdot (-12)",
-            lambda x: torch.tensor(4 * 6 + 35 * (-12)),
-            r"$q_2^\top k_3$, entry by entry.",
-        ),
-        Step(r"= -396", lambda x: torch.tensor(-396), r"$24 - 420$."),
-        Step(
-            r"v_1 = W_v h_1",
-            lambda x: x.W_v @ x.h1,
+        *_product("q", 2, "The query of the second state.", inserted=True),
+        *_product("k", 1, "The keys. That of the first state:", inserted=True),
+        *_product("k", 2, "That of the second:"),
+        *_product("k", 3, "That of the third:"),
+        *_score_of_key(1, "The scores: query times key."),
+        *_score_of_key(2, "The state's score for itself:"),
+        *_score_of_key(3, "And for the third state:"),
+        *_product(
+            "v",
+            1,
             r"The first score is the largest: argmax gives the weights $(1, 0, 0)$, and the output "
             r"$h_2' = v_1$.",
+            inserted=True,
         ),
-        Step(
-            r"= \begin{pmatrix} 4 & 3 \\ 9 & 1 \end{pmatrix} \begin{pmatrix} 5 \\ 1 \end{pmatrix}",
-            lambda x: _matrix((4, 3), (9, 1)) @ _vector(5, 1),
-            "Insert the numbers.",
-        ),
-        Step(
-            r"= \begin{pmatrix} 4 \cdot 5 + 3 \cdot 1 \\ 9 \cdot 5 + 1 \cdot 1 \end{pmatrix}",
-            lambda x: _vector(4 * 5 + 3 * 1, 9 * 5 + 1 * 1),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 23 \\ 46 \end{pmatrix}", lambda x: _vector(23, 46), "Add."),
-        Step(
-            r"v_2 = W_v h_2",
-            lambda x: x.W_v @ x.h2,
-            "For comparison, softmax instead of argmax. It needs the other values:",
-        ),
-        Step(
-            r"= \begin{pmatrix} 4 \cdot 4 + 3 \cdot 3 \\ 9 \cdot 4 + 1 \cdot 3 \end{pmatrix}",
-            lambda x: _vector(4 * 4 + 3 * 3, 9 * 4 + 1 * 3),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 25 \\ 39 \end{pmatrix}", lambda x: _vector(25, 39), "Add."),
-        Step(r"v_3 = W_v h_3", lambda x: x.W_v @ x.h3, "And the third:"),
-        Step(
-            r"= \begin{pmatrix} 4 \cdot (-2) + 3 \cdot 6 \\ 9 \cdot (-2) + 1 \cdot 6 \end{pmatrix}",
-            lambda x: _vector(4 * (-2) + 3 * 6, 9 * (-2) + 1 * 6),
-            "Each row times the column.",
-        ),
-        Step(r"= \begin{pmatrix} 10 \\ -12 \end{pmatrix}", lambda x: _vector(10, -12), "Add."),
+        *_product("v", 2, "For comparison, softmax instead of argmax. It needs the other values:"),
+        *_product("v", 3, "And the third:"),
         Step(
             r"h_2' = \sum_{j=1}^{3} \mathrm{softmax}_j(1054, 852, -396) \, v_j",
             _softmax_output,

@@ -1,9 +1,9 @@
-"""A run on questions: its answers, how sure it is, and its scores.
+"""A run's scores by its task, on questions or on a text; on questions, how sure its answers are.
 
 Signals of confidence may tell recall from invention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -14,15 +14,23 @@ import numpy as np
 import torch
 
 from regard.data.batch import pad_rows
-from regard.decoding import Generated, generate
-from regard.decoding.generate import begin_answers
+from regard.decoding.generate import Generated, generate_answers
 from regard.errors import UserError
+from regard.evaluation.perplexity import TextScore, text_perplexity
+from regard.evaluation.tasks import TaskScore, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.run import Run
-from regard.tasks.encoding import encode_questions
-from regard.tasks.examples import Example, subjects
+from regard.tasks.examples import (
+    Example,
+    Examples,
+    encode_questions,
+    read_questions,
+    subjects,
+)
+from regard.tasks.registry import task_examples
+from regard.text.corpus import read_corpus
 
 BATCH = 256
 """Questions that are answered together."""
@@ -47,6 +55,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def correct(self) -> bool:
         """Whether the answer is the expected one; False where none is known."""
         return self.expected is not None and exact_match(self.answered, self.expected)
+
+
+def answer(
+    run: Run,
+    questions: Iterable[str],
+    *,
+    paraphrases: Sequence[str] = (),
+    precision: Precision = "float32",
+) -> list[Answer]:
+    """What a run answers, with the signals that may tell recall from invention.
+
+    Several questions of one wording show what each is about, which some signals need.
+    """
+    asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    return answer_questions(run, asked, run.environment(precision), paraphrases=paraphrases)
 
 
 def answer_questions(
@@ -78,31 +101,29 @@ def answer_questions(
             f"{questions[0].where}: paraphrases need several questions of one wording, which show "
             "what each is about"
         )
-    answers = _greedy(run, questions, environment, max_new_tokens)
-    decoded = _decoded(run, answers)
-    familiarity = name_log_probabilities(run, about, environment)
-    others = []
-    for wording in paraphrases:
-        asked = [
+    reworded = (
+        [
             Example(text=wording.replace("{}", subject), where=question.where)
             for subject, question in zip(about, questions, strict=True)
         ]
-        others.append(_decoded(run, _greedy(run, asked, environment, max_new_tokens)))
+        for wording in paraphrases
+    )
+    answers = [_greedy(run, asked, environment, max_new_tokens) for asked in (questions, *reworded)]
+    familiarity = name_log_probabilities(run, about, environment)
+    decoded = [[run.tokenizer.decode(a.ids).strip() for a in wording] for wording in answers]
     result = []
-    for i, (question, answer) in enumerate(zip(questions, answers, strict=True)):
-        signals = {
-            "probability": exp(sum(answer.log_probabilities)),
-            "weakest token": exp(min(answer.log_probabilities)),
-        }
+    for i, question in enumerate(questions):
+        scores = answers[0][i].log_probabilities
+        signals = {"probability": exp(sum(scores)), "weakest token": exp(min(scores))}
         if about:
             signals["familiarity"] = familiarity[i]
-        if others:
-            signals["agreement"] = _agreement([decoded[i], *(other[i] for other in others)])
+        if paraphrases:
+            signals["agreement"] = _agreement([wording[i] for wording in decoded])
         result.append(
             Answer(
                 question=question.text,
                 expected=question.answer,
-                answered=decoded[i],
+                answered=decoded[0][i],
                 signals=signals,
             )
         )
@@ -131,30 +152,18 @@ def name_log_probabilities(
     return result
 
 
-def _decoded(run: Run, answers: Sequence[Generated]) -> list[str]:
-    return [run.tokenizer.decode(answer.ids).strip() for answer in answers]
-
-
 def _greedy(
     run: Run,
     questions: Sequence[Example],
     environment: ExecutionEnvironment,
     max_new_tokens: int,
 ) -> list[Generated]:
-    block = run.recipe.model.context_length
-    prompts = encode_questions(run.template, questions, block)
+    prompts = encode_questions(run.template, questions, run.recipe.model.context_length)
     answers: list[Generated] = []
-    for start in range(0, len(prompts), BATCH):
-        model, rows = begin_answers(run, prompts[start : start + BATCH], environment.device)
-        fitting = block + 1 - max(map(len, rows))
-        with environment.autocast():
-            answers += generate(
-                model,
-                rows,
-                max_new_tokens=min(max_new_tokens, fitting),
-                stop_ids=run.tokenizer.special.stop_ids,
-                device=environment.device,
-            )
+    with environment.autocast():
+        for start in range(0, len(prompts), BATCH):
+            rows = prompts[start : start + BATCH]
+            answers += generate_answers(run, rows, max_new_tokens=max_new_tokens)
     return answers
 
 
@@ -180,11 +189,7 @@ def signal_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[
     """Return the AUROC of each signal on all answers; empty if a kind has fewer than two."""
     if min(len(trusted), len(doubted)) < 2:
         return {}
-    kinds = (trusted, doubted)
-    return {
-        name: auroc_interval(*([answer.signals[name] for answer in kind] for kind in kinds))
-        for name in trusted[0].signals
-    }
+    return {name: auroc_interval(*_values(name, trusted, doubted)) for name in trusted[0].signals}
 
 
 def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed: int = 0) -> Chosen:
@@ -195,17 +200,18 @@ def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed:
     """
     if min(len(trusted), len(doubted)) < 2:
         raise ValueError("choosing a signal needs at least two answers of each kind")
-    choose_t, report_t = _halves(trusted, seed)
-    choose_d, report_d = _halves(doubted, seed + 1)
-    names = list(trusted[0].signals)
-    on_first = {name: _auroc(name, choose_t, choose_d) for name in names}
-    on_second = {name: _auroc(name, report_t, report_d) for name in names}
-    best = max(names, key=lambda name: on_first[name])
+    halves = zip(_halves(trusted, seed), _halves(doubted, seed + 1), strict=True)
+    on_first, on_second = (_aurocs(*half) for half in halves)
+    best = max(on_first, key=lambda name: on_first[name])
     return Chosen(best, on_second[best], on_second)
 
 
-def _auroc(signal: str, trusted: Sequence[Answer], doubted: Sequence[Answer]) -> float:
-    return auroc([a.signals[signal] for a in trusted], [a.signals[signal] for a in doubted])
+def _aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[str, float]:
+    return {name: auroc(*_values(name, trusted, doubted)) for name in trusted[0].signals}
+
+
+def _values(signal: str, *groups: Sequence[Answer]) -> list[list[float]]:
+    return [[answer.signals[signal] for answer in group] for group in groups]
 
 
 def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[Answer]]:
@@ -258,6 +264,35 @@ class Evaluation:
 
 
 def evaluate(
+    run: Run,
+    data: Examples | None = None,
+    *,
+    paraphrases: Sequence[str] = (),
+    seed: int = 0,
+    precision: Precision = "float32",
+) -> Evaluation | TaskScore | TextScore:
+    """Score a run: by its task, on questions, or on a .txt file by perplexity.
+
+    A run with a task is scored on `data` or on the task's own test examples. `paraphrases` are
+    other wordings of the questions, with {} for the subject. `seed` splits the answers into the
+    half that selects a signal and the half that scores it.
+
+    Raises:
+        UserError: the data don't fit the run.
+    """
+    environment = run.environment(precision)
+    if (task := run.recipe.task) is not None:
+        return score_task(run, environment, None if data is None else task_examples(task, data))
+    if data is None:
+        raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
+    if isinstance(data, str | Path) and Path(data).suffix == ".txt":
+        whole_files = run.recipe.data.documents == "files"
+        return text_perplexity(run, read_corpus([Path(data)], whole_files=whole_files), environment)
+    questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
+    return evaluate_questions(run, questions, environment, paraphrases=paraphrases, seed=seed)
+
+
+def evaluate_questions(
     run: Run,
     questions: Sequence[Example],
     environment: ExecutionEnvironment,

@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds
-from regard.decoding import Generated, generate
-from regard.decoding.generate import Generator, begin_answers
+from regard.decoding.generate import generate_answers
 from regard.errors import UserError
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
@@ -23,13 +22,14 @@ from regard.models.builders import (
     TokenClassifier,
 )
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig, probe_rows
-from regard.tasks.registry import Scores, TextTask, check_examples, make_split, task_of
+from regard.tasks.registry import TextTask, check_examples
+from regard.tasks.split import Scores
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -102,7 +102,7 @@ def score_task(
         return score_probe(run, task, environment, rows=PROBE_ROWS, seed=run.recipe.seed + 1)
     split = None
     if questions is None:
-        split = make_split(task, run.recipe.seed)
+        split = task.make(run.recipe.seed)
         questions = split.test
     if not questions:
         raise UserError(f"{run.path}: can't be scored without questions; give some")
@@ -126,18 +126,49 @@ def score_answers(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
-    seed, chosen = run.recipe.seed, task_of(task)
+    seed = run.recipe.seed
     predictions, cut = predict(run, questions, environment)
     right = [question.answer for question in questions if question.answer is not None]
     if not right:
         return TaskScore(scores={}, predictions=predictions, cut=cut)
-    guesses = chosen.baselines(task, training, questions) if training else {}
+    guesses = task.baselines(training, questions) if training else {}
     return TaskScore(
-        scores=chosen.score([p.text for p in predictions], right, seed),
-        baselines={name: chosen.score(guess, right, seed) for name, guess in guesses.items()},
+        scores=task.score([p.text for p in predictions], right, seed),
+        baselines={name: task.score(guess, right, seed) for name, guess in guesses.items()},
         predictions=predictions,
         cut=cut,
     )
+
+
+def label(
+    run: Run, texts: Sequence[str | tuple[str, str]], *, precision: Precision = "float32"
+) -> list[Prediction]:
+    """The label of each text or pair of texts, or the tags of a text's words, with probabilities.
+
+    Raises:
+        UserError: the run gives no labels; or a text is empty, too long, or can't be encoded.
+    """
+    if not isinstance(run.model, Classifier | TokenClassifier):
+        raise UserError(
+            f"{run.path}: gives no labels; take a run with head.kind=classification or "
+            "token-classification"
+        )
+    pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+    asked = [
+        Example(text=text, second=second, where=f"prompt {i}")
+        for i, (text, second) in enumerate(pairs, 1)
+    ]
+    if run.recipe.task is not None and not isinstance(run.recipe.task, ProbeConfig):
+        check_examples(run.recipe.task, asked)
+    for question in asked:
+        if "" in (question.text.strip(), question.second and question.second.strip()):
+            raise UserError(f"{question.where}: is empty; a model needs something to read")
+    found, cut = predict(run, asked, run.environment(precision))
+    if cut:
+        raise UserError(
+            f"{cut} prompts take more than the model's {run.max_text_tokens} tokens; shorten them"
+        )
+    return found
 
 
 def predict(
@@ -151,78 +182,47 @@ def predict(
     affixes, longest = run.text_affixes, run.max_source_tokens
     if isinstance(run.model, LanguageModel):
         affixes, longest = run.template.prompt, max_prompt_length(longest, run.template)
-    if isinstance(run.model, TokenClassifier):
-        words = encode_words(run.template, affixes, questions, longest)
-        rows, cut = list(zip(words.rows, words.ends, strict=True)), words.cut
-    else:
-        texts = encode_texts(run.template, affixes, questions, longest)
-        rows, cut = list(zip(texts.rows, texts.segments, strict=True)), texts.cut
+    encode = encode_words if isinstance(run.model, TokenClassifier) else encode_texts
+    encoded = encode(run.template, affixes, questions, longest)
     predictions: list[Prediction] = []
-    for start in range(0, len(rows), BATCH):
+    for start in range(0, len(questions), BATCH):
+        part = slice(start, start + BATCH)
         with environment.autocast():
-            predictions += _answer(run, rows[start : start + BATCH], environment.device)
-    return predictions, cut
+            predictions += _answer(run, encoded.rows[part], encoded.marks[part], environment.device)
+    return predictions, encoded.cut
 
 
-Row: TypeAlias = tuple[list[int], list[int]]
-"""A text, and which of two texts each id is of; for tags, where its words end."""
+Rows: TypeAlias = Sequence[list[int]]
 
 
 @torch.inference_mode()
-def _answer(run: Run, rows: Sequence[Row], device: torch.device) -> list[Prediction]:
-    texts = [text for text, _ in rows]
+def _answer(run: Run, rows: Rows, marks: Rows, device: torch.device) -> list[Prediction]:
     match run.model:
         case LanguageModel() | SequenceToSequence():
-            return _decoded(run, _greedy(run, *begin_answers(run, texts, device), device))
+            return [
+                Prediction(
+                    text=run.tokenizer.decode(answer.ids).strip(),
+                    probability=exp(sum(answer.log_probabilities)),
+                )
+                for answer in generate_answers(run, rows)
+            ]
         case Classifier():
-            return _labels(run, run.model, rows, device)
+            return _labels(run, run.model, rows, marks, device)
         case TokenClassifier():
-            return _tags(run, run.model, rows, device)
+            return _tags(run, run.model, rows, marks, device)
     kind = run.recipe.head.__struct_config__.tag
     raise UserError(f"{run.path}: a model with a head for {kind} gives no answers")
 
 
-def _greedy(
-    run: Run, model: Generator, starts: Sequence[Sequence[int]], device: torch.device
-) -> list[Generated]:
-    """Each row goes on until it ends or fills its own context, whatever stands beside it."""
-    longest = max(map(len, starts))
-    max_new_tokens = run.recipe.model.context_length + 1 - longest
-    stop_ids = run.tokenizer.special.stop_ids
-    found = generate(model, starts, max_new_tokens=max_new_tokens, stop_ids=stop_ids, device=device)
-    short = [i for i, row in enumerate(found) if not row.stopped and len(starts[i]) < longest]
-    if short:
-        begun = [[*starts[i], *found[i].ids] for i in short]
-        for i, rest in zip(short, _greedy(run, model, begun, device), strict=True):
-            found[i] = _joined(found[i], rest)
-    return found
-
-
-def _joined(begun: Generated, rest: Generated) -> Generated:
-    scores = [*begun.log_probabilities, *rest.log_probabilities]
-    return Generated([*begun.ids, *rest.ids], scores, rest.stopped)
-
-
-def _decoded(run: Run, answers: Sequence[Generated]) -> list[Prediction]:
-    return [
-        Prediction(
-            text=run.tokenizer.decode(answer.ids).strip(),
-            probability=exp(sum(answer.log_probabilities)),
-        )
-        for answer in answers
-    ]
-
-
-def _padded(run: Run, rows: Sequence[list[int]], device: torch.device) -> PaddedIds:
+def _padded(run: Run, rows: Rows, device: torch.device) -> PaddedIds:
     return run.row_format.whole_rows.input_ids(rows).to(device)
 
 
 def _labels(
-    run: Run, model: Classifier, rows: Sequence[Row], device: torch.device
+    run: Run, model: Classifier, rows: Rows, segments: Rows, device: torch.device
 ) -> list[Prediction]:
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
-    ids, segments = zip(*rows, strict=True)
-    padded, format = _padded(run, ids, device), run.row_format.whole_rows
+    padded, format = _padded(run, rows, device), run.row_format.whole_rows
     types = [format.aligned(segments, 0).ids.to(device)] if run.recipe.uses_token_types else []
     logits = model(padded.ids, padded.lengths, *types)
     best, label = logits.float().softmax(-1).max(-1)
@@ -234,20 +234,20 @@ def _labels(
 
 
 def _tags(
-    run: Run, model: TokenClassifier, rows: Sequence[Row], device: torch.device
+    run: Run, model: TokenClassifier, rows: Rows, ends: Rows, device: torch.device
 ) -> list[Prediction]:
     """A tag for each word, by its last token; all of them are as probable as their product."""
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
-    padded = _padded(run, [text for text, _ in rows], device)
+    padded = _padded(run, rows, device)
     logits = model(padded.ids, padded.lengths)
     best, label = logits.float().log_softmax(-1).max(-1)
     names = run.recipe.head.labels
     return [
         Prediction(
-            text=" ".join(names[of_row[end]] for end in ends),
-            probability=exp(sum(scores[end] for end in ends)),
+            text=" ".join(names[tags[end]] for end in of_row),
+            probability=exp(sum(scores[end] for end in of_row)),
         )
-        for of_row, scores, (_, ends) in zip(label.tolist(), best.tolist(), rows, strict=True)
+        for tags, scores, of_row in zip(label.tolist(), best.tolist(), ends, strict=True)
     ]
 
 

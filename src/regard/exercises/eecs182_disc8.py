@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import Argmax, Softmax
+from regard.attention import Argmax, Attention, Softmax
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 from regard.positions import Sinusoidal
 
@@ -28,6 +28,12 @@ def _projections(
     return [h @ (w if transpose else w.T) for w in (w_q, w_k, w_v)]
 
 
+def _outputs(attend: Attention, projected: list[Tensor]) -> Tensor:
+    """Return the outputs of one head, one a row."""
+    outputs: Tensor = attend(*(x[None, None] for x in projected))
+    return outputs[0, 0]
+
+
 def _by_hand(
     *, transpose: bool = False, axis: int = 1, scale: float = 1.0
 ) -> Callable[..., Tensor]:
@@ -38,6 +44,7 @@ def _by_hand(
     return program
 
 
+_TRANSPOSED = "The matrices are transposed: with states in rows, W h is h Wᵀ."
 _HEAD = r"""States $h_1, \dots, h_n$ are columns: $q_i = W_q h_i$, $k_i = W_k h_i$,
 $v_i = W_v h_i$. The score of query $i$ and key $j$ is $q_i \cdot k_j$, without a scale."""
 
@@ -52,10 +59,7 @@ $v_i = W_v h_i$. The score of query $i$ and key $j$ is $q_i \cdot k_j$, without 
     " the keys.",
     draw=_states_and_matrices,
     mistakes=[
-        Mistake(
-            "The matrices are transposed: with states in rows, W h is h Wᵀ.",
-            _by_hand(transpose=True),
-        ),
+        Mistake(_TRANSPOSED, _by_hand(transpose=True)),
         Mistake(
             "The softmax runs over queries: a query's weights over the keys sum to 1.",
             _by_hand(axis=0),
@@ -73,9 +77,7 @@ def self_attention(
 
     h: states, one a row.
     """
-    projected = _projections(h, w_q, w_k, w_v)
-    out: Tensor = Softmax(scaled=False)(*(x[None, None] for x in projected))
-    return out[0, 0]
+    return _outputs(Softmax(scaled=False), _projections(h, w_q, w_k, w_v))
 
 
 def _hard(*, transpose: bool = False, axis: int = 1) -> Callable[..., Tensor]:
@@ -109,9 +111,7 @@ key with the largest score.""",
     mistakes=[
         Mistake("The weights are those of softmax.", _by_hand()),
         Mistake("The argmax runs over queries, not over keys.", _hard(axis=0)),
-        Mistake(
-            "The matrices are transposed: with states in rows, W h is h Wᵀ.", _hard(transpose=True)
-        ),
+        Mistake(_TRANSPOSED, _hard(transpose=True)),
     ],
 )
 def argmax_attention(
@@ -124,9 +124,7 @@ def argmax_attention(
 
     h: states, one a row.
     """
-    projected = _projections(h, w_q, w_k, w_v)
-    out: Tensor = Argmax(scaled=False)(*(x[None, None] for x in projected))
-    return out[0, 0]
+    return _outputs(Argmax(scaled=False), _projections(h, w_q, w_k, w_v))
 
 
 def _encoder_and_decoder(rng: torch.Generator) -> Inputs:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.attention.feature_maps import Fourier
-from regard.decoding import beam_search
+from regard.decoding import search_ids
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 from regard.positions import shift_matrix
 
@@ -244,7 +244,7 @@ def best_continuation(
 
     log_p: log-probability of the next token (column) after the last (row), at each step.
     """
-    ((best,),) = beam_search(
+    ((best,),) = search_ids(
         _Chain(log_p),
         [[start]],
         beams=beams,

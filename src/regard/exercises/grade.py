@@ -54,8 +54,10 @@ def notebooks(folder: Path) -> dict[str, Path]:
     """Return the notebooks of a folder by course.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such folder, or no notebook in it.
     """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; write one with `regard exercises new`")
     paths = {course: folder / f"{course}.ipynb" for course in EXERCISES}
     found = {course: path for course, path in paths.items() if path.exists()}
     if not found:

@@ -19,47 +19,38 @@ class Adapter(Protocol):
     @property
     def name(self) -> str:
         """Name on pages."""
-        ...
 
     @property
     def max_tokens(self) -> int | None:
         """Longest text, without the special tokens around each; None if there is no limit."""
-        ...
 
     @property
     def regular_token_ids(self) -> Sequence[int]:
         """Ids of all tokens except the special ones."""
-        ...
 
     def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
         """Return the attention of all layers to one text or two."""
-        ...
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one."""
-        ...
 
     def gradients(self, text: str) -> Sequence[Gradient]:
         """Return ∂L/∂A of the loss of a text for each layer of the first stack."""
-        ...
 
     def untrained(self) -> "Adapter":
         """Return the same model before its training."""
-        ...
 
 
-class EmptyTextError(UserError):
-    """A text has no characters."""
+def require_characters(*texts: str | None) -> None:
+    """Raise for a text that is empty."""
+    if "" in texts:
+        raise UserError("a text is empty; attention needs at least one token")
 
-    def __init__(self) -> None:
-        super().__init__("a text is empty; attention needs at least one token")
 
-
-class TextTooLongError(UserError):
-    """A text has more tokens than the model's context."""
-
-    def __init__(self, what: str, tokens: int, context_length: int) -> None:
-        super().__init__(
+def require_fit(tokens: int, context_length: int | None, what: str) -> None:
+    """Raise for a text with more tokens than the model's context."""
+    if context_length is not None and tokens > context_length:
+        raise UserError(
             f"{what} has {tokens} tokens, more than the model's context length of "
             f"{context_length}; shorten it"
         )

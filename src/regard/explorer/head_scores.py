@@ -7,6 +7,7 @@ the matrices of any number of heads, whose rows sum to 1, and return one number 
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -63,33 +64,32 @@ def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
     """
     if not maps:
         raise ValueError("head scores need at least one text")
-    texts = [_scores_of(one) for one in maps]
-    return [
-        Head(
-            one.layer,
-            one.head,
-            {name: _mean([text[place].scores[name] for text in texts]) for name in one.scores},
-        )
-        for place, one in enumerate(texts[0])
-    ]
+    return [_mean_of(same) for same in zip(*map(_scores_of, maps), strict=True)]
+
+
+def _mean_of(same: Sequence[Head]) -> Head:
+    """One head with the means of its scores on several texts."""
+    head = same[0]
+    means = {name: fmean(one.scores[name] for one in same) for name in head.scores}
+    return head._replace(scores=means)
 
 
 def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"]]) -> list[Head]:
     """Return the heads with further scores, given in the same order."""
     return [
-        Head(one.layer, one.head, one.scores | {name: float(of[i]) for name, of in more.items()})
-        for i, one in enumerate(heads)
+        head._replace(scores=head.scores | {name: float(of[i]) for name, of in more.items()})
+        for i, head in enumerate(heads)
     ]
 
 
 def sink_share(heads: Sequence[Head]) -> float:
     """Return the share of heads that use the first token as a sink."""
-    return _mean([head.scores["sink"] > SINK for head in heads])
+    return fmean([head.scores["sink"] > SINK for head in heads])
 
 
 def mean_entropy(heads: Sequence[Head]) -> float:
     """Return the mean entropy of the heads, as a share of uniform attention's."""
-    return _mean([head.scores["entropy"] for head in heads])
+    return fmean([head.scores["entropy"] for head in heads])
 
 
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
@@ -235,7 +235,3 @@ def _scores_of(one: AttentionMap) -> list[Head]:
 def _is_punctuation(token: str) -> bool:
     text = "" if token in SEPARATORS else token.strip()
     return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -19,9 +19,10 @@ from regard.attention.base import (
     QueryPositions,
     Values,
     Weights,
+    at_least_float32,
 )
 from regard.attention.block_sparse import BlockSparse
-from regard.attention.softmax import ScoreAttention, repeat_kv
+from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
 from regard.errors import RegardError
 
 
@@ -29,7 +30,7 @@ class MismatchError(RegardError):
     """The weights recomputed from queries and keys don't give the output of the kernel."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class AttentionRecord:
     """One call of an attention mechanism."""
 
@@ -53,6 +54,11 @@ class AttentionRecord:
         return queries, torch.arange(keys, device=device)
 
     @property
+    def added(self) -> PositionedBias | None:
+        """The bias at these positions."""
+        return None if self.bias is None else PositionedBias(self.bias, *self.positions)
+
+    @property
     def kv_heads(self) -> list[int]:
         """The key/value head of each query head."""
         heads = self.query.shape[1]
@@ -61,16 +67,12 @@ class AttentionRecord:
     def output_from(self, weights: Weights) -> Outputs:
         """Σ_j A_ij (v_j + a^V_ij), with a^V only where the bias adds vectors to the values."""
         out = weights @ repeat_kv(self.value, weights.shape[1]).to(weights.dtype)
-        if isinstance(self.bias, RelativeVectors):
-            out = out + self.bias.gather(weights, *self.positions)
-        return out
+        return out if self.added is None else out + self.added.gather(weights)
 
     @property
     def score_attention(self) -> ScoreAttention | None:
-        """The part of the mechanism that turns scores into weights, if there are scores."""
-        mechanism = self.mechanism
-        inner = mechanism.exact if isinstance(mechanism, BlockSparse) else mechanism
-        return inner if isinstance(inner, ScoreAttention) else None
+        """The mechanism, if its weights are made of scores."""
+        return self.mechanism if isinstance(self.mechanism, ScoreAttention) else None
 
 
 def make_record(
@@ -89,17 +91,8 @@ def make_record(
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
-    record = AttentionRecord(
-        layer=layer,
-        mechanism=mechanism,
-        query=query,
-        key=key,
-        value=value,
-        out=out,
-        mask=mask,
-        bias=bias,
-        weights=mechanism.weights(query, key, mask=mask, bias=bias),
-    )
+    weights = mechanism.weights(query, key, mask=mask, bias=bias)
+    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights)
     with torch.no_grad():
         _check(record)
     return record
@@ -112,46 +105,33 @@ def score_steps(
 
     A mechanism without scores has only products and weights.
     """
-    query, key = _query_and_key(record, row, head)
-    scores = query @ key.mT
+    query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
+    scores = query[row, head] @ at_least_float32(key).mT
     steps = [("q·k", scores)]
     mechanism, d = record.score_attention, query.shape[-1]
     if mechanism is not None:
         if (scale := mechanism.scale(d)) != 1:
             scores = scores * scale
             steps.append(("÷ √d" if isclose(scale, d**-0.5) else f"× {scale:.4g}", scores))
-        if record.bias is not None:
-            scores = scores + _position_scores(record, mechanism)[row, head]
+        if record.added is not None:
+            added = record.added.scores(query * scale)
+            scores = scores + added.expand(record.weights.shape)[row, head]
             steps.append(("+ position", scores))
-        hidden = ~_allowed(record)[row, head]
-        if hidden.any():
+        allowed = _allowed(record)
+        if allowed is not None and not allowed[row, head].all():
+            hidden = ~allowed[row, head]
             steps.append(("masked", scores.masked_fill(hidden, float("-inf"))))
     return [*steps, ("weight", record.weights[row, head])]
 
 
-def _query_and_key(record: AttentionRecord, row: int, head: int) -> tuple[Tensor, Tensor]:
-    dtype = torch.promote_types(record.query.dtype, torch.float32)
-    return record.query[row, head].to(dtype), record.key[row, record.kv_heads[head]].to(dtype)
-
-
-def _position_scores(record: AttentionRecord, mechanism: ScoreAttention) -> Weights:
-    """The part of the scores that depends on positions."""
-    query, bias = record.query, record.bias
-    if isinstance(bias, RelativeVectors):
-        return bias.scores(query * mechanism.scale(query.shape[-1]), *record.positions)
-    assert bias is not None
-    return bias.dense(*record.positions).expand(record.weights.shape)
-
-
-def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"]:
-    """The keys that each query may attend to."""
-    mechanism, mask = record.mechanism, record.mask or Mask()
-    heads, n = record.query.shape[1:3]
-    allowed = mask.to_dense(n, record.key.shape[2], record.query.device)
-    if isinstance(mechanism, BlockSparse):
-        causal = mask.alignment is not None
-        pattern = mechanism.pattern(heads, n, causal=causal, device=record.query.device)
-        allowed = allowed & pattern.to_dense(n, n, record.query.device)
+def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"] | None:
+    """The keys that each query may attend to; None without a mask."""
+    query, mask = record.query, record.mask
+    if isinstance(record.mechanism, BlockSparse):
+        mask = record.mechanism.restrict(mask or Mask(), query)
+    if mask is None:
+        return None
+    allowed = mask.to_dense(query.shape[2], record.key.shape[2], query.device)
     return allowed.expand(record.weights.shape)
 
 

@@ -10,6 +10,7 @@ from itertools import combinations, pairwise, product
 from string import Template
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
@@ -24,7 +25,7 @@ from regard.explorer.attention_maps import (
 )
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import score_steps
-from regard.explorer.token_comparison import TokenComparison, compare_tokens
+from regard.explorer.token_comparison import compare_tokens
 
 
 def page(data: dict[str, Any]) -> str:
@@ -159,7 +160,7 @@ def serialize(
                 "they are shown); choose another"
             )
     written = [_panel(panel, detail) for panel in panels]
-    exact = sum(_letters(panel["details"]) for panel in written)
+    exact = sum(len(msgspec.json.encode(panel["details"])) for panel in written)
     if exact > LARGEST_STEPS:
         raise TooLargeError(
             f"exact scores of {exact / 1e6:.0f} MB are more than a page can show smoothly "
@@ -167,13 +168,6 @@ def serialize(
             "choose fewer --detail, or a shorter text",
         )
     return {"title": title, "panels": written, "words": list(_words(panels, word))}
-
-
-def _letters(value: Any) -> int:
-    """Characters of all strings in a plain value."""
-    if isinstance(value, dict | list):
-        return sum(map(_letters, value.values() if isinstance(value, dict) else value))
-    return len(value) if isinstance(value, str) else 0
 
 
 def _bytes(one: AttentionMap) -> int:
@@ -229,15 +223,9 @@ def _heads(layer: Layer, second: int | None) -> list[dict[str, Any]]:
 
 def _picture(picture: PositionPicture) -> dict[str, Any]:
     matrices = {name: _array(matrix) for name, matrix in picture.matrices.items()}
-    rows, columns = next(iter(matrices.values())).shape
-    return {
-        "name": picture.name,
-        "rows": picture.rows,
-        "columns": picture.columns,
-        "first": picture.first,
-        "shape": [rows, columns],
-        "matrices": [{"name": name} | pack(matrix) for name, matrix in matrices.items()],
-    }
+    packed = [{"name": name} | pack(matrix) for name, matrix in matrices.items()]
+    shape = [*next(iter(matrices.values())).shape]
+    return vars(picture) | {"shape": shape, "matrices": packed}
 
 
 def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]]:
@@ -248,16 +236,8 @@ def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]
         ):
             compared = compare_tokens(one, other, word)
             if compared is not None:
-                yield {"panels": [first, second], "kinds": [i, j]} | _comparison(compared)
-
-
-def _comparison(compared: TokenComparison) -> dict[str, Any]:
-    return {
-        "pairs": compared.pairs,
-        "cosines": _base64(_array(compared.cosines)),
-        "distances": _base64(_array(compared.distances)),
-        "vectors": [[_base64(_array(part)) for part in panel] for panel in compared.vectors],
-    }
+                numbers = msgspec.to_builtins(compared, enc_hook=lambda x: _base64(_array(x)))
+                yield {"panels": [first, second], "kinds": [i, j]} | numbers
 
 
 def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.decoding import generate
+from regard.decoding import generate_ids
 from regard.errors import UserError
-from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
+from regard.explorer.adapters import MAX_GENERATED, require_characters, require_fit
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
@@ -51,7 +51,7 @@ class RunAdapter:
         Raises:
             UserError: a text can't be encoded or is too long, or the model has no attention.
         """
-        return self.maps_of_inputs(*self._encode(text, second))
+        return self._maps(*self._encode(text, second))
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one.
@@ -61,21 +61,26 @@ class RunAdapter:
         """
         affixes = self.run.text_affixes
         source, target = affixes.around(ids), self._target([]) if self._has_target else []
-        inputs = [*self._padded(source), *([self._tensor(target)] if target else [])]
-        return self.maps_of_inputs(inputs, source, target)[0], len(affixes.prefix)
+        return self.maps_of_rows(source, target)[0], len(affixes.prefix)
 
-    def maps_of_inputs(
+    def maps_of_rows(
+        self, source: Sequence[int], target: Sequence[int]
+    ) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to tokens, those of the target empty without one.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        return self._maps(self._inputs(source, target), source, target)
+
+    def _maps(
         self,
         inputs: Sequence[Tensor],
         source: Sequence[int],
         target: Sequence[int],
         second: int | None = None,
     ) -> tuple[AttentionMap, ...]:
-        """Return the attention of all layers to a model's inputs, made of these ids.
-
-        Raises:
-            UserError: the model has no attention.
-        """
+        """The attention of all layers to a model's inputs, made of these ids."""
         body, decode = self.run.model.body, self.run.tokenizer.decode
         records = capture_attention(body, *inputs)
         if not records:
@@ -106,16 +111,15 @@ class RunAdapter:
         return isinstance(self.run.model, SequenceToSequence)
 
     def _encode(self, text: str, second: str | None = None) -> ModelInputs:
-        if "" in (text, second):
-            raise EmptyTextError
+        require_characters(text, second)
         return (self._encode_pair if self._has_target else self._encode_text)(text, second)
 
     def _encode_text(self, text: str, second: str | None) -> ModelInputs:
         """One sequence, of one text or of two."""
         run = self.run
         ids, types = run.encode(text, second)
-        _require_fit(ids, run.recipe.model.context_length, "the text")
-        inputs = self._padded(ids)
+        require_fit(len(ids), run.recipe.model.context_length, "the text")
+        inputs = self._inputs(ids)
         if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
             inputs.append(self._tensor(types))
         return inputs, ids, [], types.index(1) if second else None
@@ -125,31 +129,30 @@ class RunAdapter:
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
         source, _ = self.run.encode(text)
-        _require_fit(source, self.run.max_source_tokens, "the text")
-        rows, lengths = self._padded(source)
+        require_fit(len(source), self.run.max_source_tokens, "the text")
         if second is None:
-            (found,) = generate(
-                model.condition(rows, lengths),
+            (found,) = generate_ids(
+                model.condition(*self._inputs(source)),
                 [self._target([])],
                 max_new_tokens=min(MAX_GENERATED, context_length - 1),
                 stop_ids=self.run.tokenizer.special.stop_ids,
-                device=rows.device,
+                device=self.run.device,
             )
             target = self._target(found.ids)
         else:
             target = self._target(self.run.tokenizer.encode(second))
-            _require_fit(target, context_length, "the second text")
-        return (rows, lengths, self._tensor(target)), source, target, None
+            require_fit(len(target), context_length, "the second text")
+        return self._inputs(source, target), source, target, None
 
     def _target(self, ids: Sequence[int]) -> list[int]:
         """The ids of a target that may continue."""
         start = self.run.tokenizer.special.require("decoder_start_id")
         return [start, *self.run.template.target.prefix, *ids]
 
-    def _padded(self, ids: list[int]) -> list[Tensor]:
-        """One row and its length."""
-        rows = self._tensor(ids)
-        return [rows, torch.tensor([len(ids)], device=rows.device)]
+    def _inputs(self, source: Sequence[int], target: Sequence[int] = ()) -> list[Tensor]:
+        """One row and its length, and the row of a target."""
+        length = torch.tensor([len(source)], device=self.run.device)
+        return [self._tensor(source), length, *([self._tensor(target)] if target else [])]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], device=self.run.device)
@@ -191,8 +194,3 @@ def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
         cos, signed_sin = stack.rotary(places[None], torch.float32)
         rotation = (cos[0, 0], signed_sin[0, 0])
     return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)
-
-
-def _require_fit(ids: Sequence[int], context_length: int, what: str) -> None:
-    if len(ids) > context_length:
-        raise TextTooLongError(what, len(ids), context_length)

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.base import at_least_float32
 from regard.errors import UserError
-from regard.explorer.attention_maps import AttentionMap, Layer
+from regard.explorer.attention_maps import AttentionMap
 
 LARGEST = 400_000
 """Bytes of cosines and distances for two texts on a page; further shared words are left out."""
@@ -30,8 +31,8 @@ class TokenComparison:
     """Of queries, of keys and of values."""
     distances: Float[Tensor, "pairs layers heads 3"]
     """Norms of the differences."""
-    vectors: tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    """Queries, keys and values of the chosen word in both texts, each (layers, heads, width)."""
+    vectors: tuple[tuple[Float[Tensor, "layers heads width"], ...], ...]
+    """Queries, keys and values of the chosen word, in each of both texts."""
 
 
 def compare_tokens(
@@ -49,18 +50,18 @@ def compare_tokens(
     pairs = shared_tokens(first.queries, second.queries, word)
     if not pairs:
         return None
-    kept = pairs[: max(LARGEST // (32 * _heads(first)), 1)]
-    cosines, distances = [], []
-    for one, other in zip(first.layers, second.layers, strict=True):
-        alike, apart = _compared(one, other, kept)
-        cosines.append(alike)
-        distances.append(apart)
-    (i, j), *_ = kept
+    here, there = _vectors(first), _vectors(second)
+    layers, heads, *_ = here[0].shape
+    kept = pairs[: max(LARGEST // (32 * layers * heads), 1)]
+    rows, columns = (list(places) for places in zip(*kept, strict=True))
+    both = [(x[:, :, rows], y[:, :, columns]) for x, y in zip(here, there, strict=True)]
+    cosines = [F.cosine_similarity(x, y, dim=-1) for x, y in both]
+    distances = [(x - y).norm(dim=-1) for x, y in both]
     return TokenComparison(
         tuple(kept),
-        torch.stack(cosines, 1),
-        torch.stack(distances, 1),
-        (_of_word(first, i), _of_word(second, j)),
+        torch.stack(cosines, -1).permute(2, 0, 1, 3),
+        torch.stack(distances, -1).permute(2, 0, 1, 3),
+        tuple(tuple(x[:, :, 0] for x in side) for side in zip(*both, strict=True)),
     )
 
 
@@ -119,35 +120,12 @@ def _shape(one: AttentionMap) -> tuple[object, ...] | None:
     return (one.name, len(one.layers), *layers) if len(layers) == 1 else None
 
 
-def _heads(one: AttentionMap) -> int:
-    return sum(len(layer.heads) for layer in one.layers)
-
-
-def _compared(one: Layer, other: Layer, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
-    """Cosines and distances, each (pairs, heads, 3)."""
-    here, there = (list(places) for places in zip(*pairs, strict=True))
-    both = [
-        (mine[:, here].transpose(0, 1), its[:, there].transpose(0, 1))
-        for mine, its in zip(_parts(one), _parts(other), strict=True)
-    ]
-    cosines = [F.cosine_similarity(mine, its, dim=-1) for mine, its in both]
-    distances = [(mine - its).norm(dim=-1) for mine, its in both]
-    return torch.stack(cosines, -1), torch.stack(distances, -1)
-
-
-def _of_word(one: AttentionMap, place: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Its query, key and value in each layer and head."""
-    of_layers = [_parts(layer) for layer in one.layers]
-    query, key, value = (
-        torch.stack([part[:, place] for part in parts]) for parts in zip(*of_layers, strict=True)
-    )
-    return query, key, value
-
-
-def _parts(layer: Layer) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of the heads that are shown, each (heads, n, width)."""
-    record, heads = layer.record, list(layer.heads)
-    kv_heads = [record.kv_heads[head] for head in heads]
-    dtype = torch.promote_types(record.query.dtype, torch.float32)
-    query, key, value = record.query[0, heads], record.key[0, kv_heads], record.value[0, kv_heads]
-    return query.to(dtype), key.to(dtype), value.to(dtype)
+def _vectors(one: AttentionMap) -> list[Float[Tensor, "layers heads n width"]]:
+    """Queries, keys and values of the heads that are shown, in float32 at least."""
+    parts = []
+    for layer in one.layers:
+        record, heads = layer.record, list(layer.heads)
+        kv_heads = [record.kv_heads[head] for head in heads]
+        parts.append((record.query[0, heads], record.key[0, kv_heads], record.value[0, kv_heads]))
+    stacked = (torch.stack(layers) for layers in zip(*parts, strict=True))
+    return [at_least_float32(x) for x in stacked]

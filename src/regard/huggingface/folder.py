@@ -1,11 +1,8 @@
-"""Import of a Hugging Face folder with a GPT-2 or a BERT.
-
-Nothing is unpickled, and nothing is fetched.
-"""
+"""Import of a Hugging Face folder. Nothing is unpickled, and nothing is fetched."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,8 @@ from torch import Tensor
 
 import regard
 from regard.errors import UserError
+from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
-from regard.huggingface.weights import bert_config, bert_weights, gpt2_config, gpt2_weights
-from regard.models.config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig, ModelConfig
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, read_table, read_tensors
 from regard.text.config import HuggingFaceConfig
@@ -24,6 +20,9 @@ from regard.text.config import HuggingFaceConfig
 def import_folder(folder: Path, out: Path) -> Run:
     """Save the model and tokenizer of a folder as a run, and return it in evaluation mode.
 
+    What has no place in a run is listed in the origin, under "dropped". An encoder without a head
+    gets one that makes vectors, drawn by the recipe's seed.
+
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
             together; or `out` exists.
@@ -31,22 +30,24 @@ def import_folder(folder: Path, out: Path) -> Run:
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
     hf = read_config(folder)
-    family = _FAMILIES.get(str(hf.get("model_type")))
+    family = FAMILIES.get(str(hf.get("model_type")))
     if family is None:
+        *others, last = FAMILIES
         raise UserError(
             f"{folder / 'config.json'}: model_type is {hf.get('model_type')}; what can be imported "
-            f"is {' and '.join(_FAMILIES)}"
+            f"is {', '.join(others)} and {last}"
         )
-    tokenizer = read_tokenizer(folder, hf)
+    generation = read_generation_config(folder)
+    tokenizer = read_tokenizer(folder, hf, generation)
     files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
     try:
-        config = family.config(hf)
-        weights = family.weights(tensors, config)
-        template = template_of(tokenizer, hf["model_type"])
+        config = family.read_config(family.amend(hf, tensors))
+        weights, unused = family.load_weights(tensors, config)
+        template = template_of(tokenizer, hf, generation)
     except UserError as error:
         raise UserError(f"{folder}: {error}") from None
-    rows = len(weights["body.embedding.weight"])
+    rows = family.vocabulary(weights)
     if rows < tokenizer.size:
         raise UserError(
             f"{folder}: its tokenizer has {tokenizer.size} tokens, but its model has embeddings of "
@@ -58,11 +59,17 @@ def import_folder(folder: Path, out: Path) -> Run:
         tokenizer=HuggingFaceConfig(vocab_size=None if rows == tokenizer.size else rows),
         template=template,
         model=config,
-        head=family.head,
+        head=family.head_of(tensors),
         finetuning=_FINETUNING,
     )
-    run = Run.new(out, recipe, tokenizer, _origin(folder, files))
-    run.model.load_state_dict(weights)
+    origin = _origin(folder, files) | {
+        "model_type": family.model_type,
+        "dtype": _dtype(tensors),
+        "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
+    }
+    run = Run.new(out, recipe, tokenizer, origin)
+    # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
+    run.model.load_state_dict(weights, strict=False)
     out.mkdir(parents=True)
     run.save_weights()  # first: without config.toml, a killed import isn't a run
     run.save_description()
@@ -70,22 +77,57 @@ def import_folder(folder: Path, out: Path) -> Run:
     return run
 
 
-@dataclass(frozen=True)
-class _Family:
-    """How models of one type are read."""
-
-    config: Callable[[Mapping[str, Any]], ModelConfig]
-    weights: Callable[[Mapping[str, Tensor], Any], dict[str, Tensor]]
-    head: HeadConfig
-
-
-_FAMILIES = {
-    "gpt2": _Family(gpt2_config, gpt2_weights, LMHeadConfig()),
-    "bert": _Family(bert_config, bert_weights, MaskedLMHeadConfig()),
-}
-
 _FINETUNING = TrainingConfig(epochs=3, batch=16, lr=5e-5)
 """Devlin et al., 2019, appendix A.3: 2 to 4 epochs, batches of 16 or 32, rates of 2e-5 to 5e-5."""
+
+_GENERATION = (
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "repetition_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+)
+"""Options of generation that older files keep in config.json."""
+
+_KEPT = re.compile(
+    r"_from_model_config|transformers_version|use_cache|output_.*|decoder_start_token_id|"
+    r"forced_bos_token_id|(pad|bos|eos|sep|cls|mask|unk)_token_id"
+)
+"""Fields of generation_config.json that are kept, or concern transformers alone."""
+
+
+def _dropped_options(hf: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
+    """Options of generation, which are given to `generate` here."""
+    old = {name: hf[name] for name in _GENERATION if name in hf}
+    found = old | {name: x for name, x in generation.items() if not _KEPT.fullmatch(name)}
+    return [f"{name} = {value}" for name, value in found.items() if value is not None]
+
+
+def _dropped_template(folder: Path) -> list[str]:
+    """The template of chats."""
+    path = folder / "tokenizer_config.json"
+    settings = read_table(path) if path.is_file() else {}
+    found = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
+    return ["chat_template"] if found else []
+
+
+def _dtype(tensors: Mapping[str, Tensor]) -> str:
+    """The type that all tensors have, or float32."""
+    found = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    return found.pop() if len(found) == 1 else "float32"
+
+
+def read_generation_config(folder: Path) -> dict[str, Any]:
+    """The generation_config.json of a folder, if there is one."""
+    path = folder / "generation_config.json"
+    return read_table(path) if path.is_file() else {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -15,29 +15,44 @@ from regard.runs.run import read_table
 from regard.text.template import TemplateConfig
 from regard.text.tokenizer import ROLES, OutOfVocabularyError, Tokenizer
 
+_BERT = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_ROBERTA = {
+    **{"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>"},
+    **{"unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+}
 _USUAL = {
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
-    "bert": {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+    "gpt_neox": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
+    "bert": _BERT,
+    "distilbert": _BERT,
+    "roberta": _ROBERTA,
+    "bart": _ROBERTA,
+    "t5": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
 }
 """The special tokens of each type of model where its files don't name others."""
 
 
-def read_tokenizer(folder: Path, hf: Mapping[str, Any]) -> Tokenizer:
+def read_tokenizer(folder: Path, hf: Mapping[str, Any], generation: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer of a folder with the special tokens of its files.
 
     `hf` is the folder's config.json, whose special ids are used only where the tokenizer's files
-    name no token; a warning says where they disagree.
+    name no token; a warning says where they disagree. `generation` is its generation_config.json,
+    whose stop ids and decoder start prevail.
 
     Raises:
         UserError: files are missing or damaged, or the vocabulary lacks a special token.
     """
     settings = _read_settings(folder)
     native, file = _read_native(folder, hf["model_type"], settings)
-    usual = _USUAL[hf["model_type"]].items()
+    usual = _USUAL.get(hf["model_type"], {}).items()
     names = {role: name for role, name in usual if native.token_to_id(name) is not None}
     names |= _named(settings)
-    stops = hf.get("eos_token_id")
-    more = {"stop_ids": tuple(stops)} if isinstance(stops, list) else {}
+    ends = (table.get("eos_token_id") for table in (generation, hf))
+    stops = next((found for found in ends if isinstance(found, list)), None)
+    more: dict[str, Any] = {} if stops is None else {"stop_ids": tuple(stops)}
+    start = generation.get("decoder_start_token_id", hf.get("decoder_start_token_id"))
+    if start is not None:
+        more["decoder_start_id"] = start
     try:
         return Tokenizer(native, _agree(names, hf, native), unknown="unk", file=file, **more)
     except ValueError as error:
@@ -46,8 +61,12 @@ def read_tokenizer(folder: Path, hf: Mapping[str, Any]) -> Tokenizer:
         ) from None
 
 
-def template_of(tokenizer: Tokenizer, model_type: str) -> TemplateConfig:
+def template_of(
+    tokenizer: Tokenizer, hf: Mapping[str, Any], generation: Mapping[str, Any]
+) -> TemplateConfig:
     """Return the template that puts around texts what the tokenizer's post-processor does.
+
+    `hf` and `generation` are config.json and generation_config.json.
 
     Raises:
         UserError: that is a token without a role.
@@ -57,17 +76,26 @@ def template_of(tokenizer: Tokenizer, model_type: str) -> TemplateConfig:
     start = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
     before = _roles(tokenizer, whole[:start], ("bos", "cls"))
     after = _roles(tokenizer, whole[start + len(text) :], ("eos", "sep"))
-    if model_type == "bert":  # Devlin et al., 2019, §3
+    model_type = hf["model_type"]
+    if model_type in _PAIRS:  # Devlin et al., 2019, §3
         before, after = before or "{cls}", after or "{sep}"
     separator = "{sep}" if tokenizer.special.sep is not None else "{eos}"
     end = "{eos}" if tokenizer.special.eos is not None else "{sep}"
-    first, second = (separator, "") if model_type == "bert" else ("", separator)
+    first, second = (_PAIRS[model_type], "") if model_type in _PAIRS else ("", separator)
+    forced = generation.get("forced_bos_token_id", hf.get("forced_bos_token_id"))
+    begin = "" if forced is None else _roles(tokenizer, [forced], ("bos",))
     return TemplateConfig(
         document=f"{before}{{document}}{after}",
         prompt=f"{before}{{question}}{after}",
         completion=f"{separator}{{answer}}{end}",
         pair=(f"{{first}}{first}", f"{second}{{second}}"),
+        source=f"{before}{{source}}{after}",
+        target=f"{begin}{{target}}{end}",
     )
+
+
+_PAIRS = {"bert": "{sep}", "distilbert": "{sep}", "roberta": "{sep}{sep}"}
+"""Between two texts; Liu et al. (2019) have two."""
 
 
 def _sample(tokenizer: Tokenizer) -> tuple[str, list[int]]:
@@ -142,15 +170,13 @@ def _read_native(
 ) -> tuple[tokenizers.Tokenizer, str | None]:
     """The tokenizer and the text of its tokenizer.json; it may lie in older files instead."""
     whole = folder / "tokenizer.json"
-    names, build = _OLDER[model_type]
+    names, build = _OLDER.get(model_type, ((), None))
     paths = [folder / name for name in names]
-    if not whole.is_file() and not all(path.is_file() for path in paths):
-        raise UserError(
-            f"{folder}: has no tokenizer, neither tokenizer.json nor {' and '.join(names)}; "
-            "save the tokenizer beside the model"
-        )
+    older = build is not None and all(path.is_file() for path in paths)
+    if not whole.is_file() and not older:
+        raise _no_tokenizer(folder, names)
     try:
-        if not whole.is_file():
+        if not whole.is_file() and build is not None:
             return build(paths, settings), None
         native = tokenizers.Tokenizer.from_str(read_text(whole))
         return native, whole.read_bytes().decode()  # kept as it is, line ends too
@@ -159,6 +185,18 @@ def _read_native(
     except Exception as error:  # the tokenizers package raises bare exceptions
         damaged = whole if whole.is_file() else paths[0]
         raise UserError(f"{damaged}: is no tokenizer ({error}); restore it from a copy") from None
+
+
+def _no_tokenizer(folder: Path, names: Sequence[str]) -> UserError:
+    """The error for a folder without a tokenizer that can be read."""
+    for pieces in folder.glob("*.model"):
+        return UserError(
+            f"{pieces}: is a SentencePiece model, which isn't read; convert it: python -c \"from "
+            f"transformers import AutoTokenizer as T; T.from_pretrained('{folder}')"
+            f".save_pretrained('{folder}')\""
+        )
+    neither = f"neither tokenizer.json nor {' and '.join(names)}" if names else "no tokenizer.json"
+    return UserError(f"{folder}: has no tokenizer, {neither}; save the tokenizer beside the model")
 
 
 def _byte_pairs(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -194,6 +232,17 @@ def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenize
     return native
 
 
+def _byte_pairs_with_ends(
+    paths: Sequence[Path], settings: Mapping[str, Any]
+) -> tokenizers.Tokenizer:
+    """Byte pairs of RoBERTa and BART, which put <s> and </s> around a text."""
+    native = _with_specials(_byte_pairs(paths, settings), _ROBERTA | _named(settings))
+    sep, cls = ((name, native.token_to_id(name) or 0) for name in ("</s>", "<s>"))
+    spaced = bool(settings.get("add_prefix_space", False))
+    native.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=spaced)
+    return native
+
+
 def _with_specials(native: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
     """Mark the special tokens of the vocabulary; none is added to it."""
     known = [t for t in dict.fromkeys(names.values()) if native.token_to_id(t) is not None]
@@ -204,5 +253,8 @@ def _with_specials(native: tokenizers.Tokenizer, names: Mapping[str, str]) -> to
 _OLDER: dict[str, tuple[tuple[str, ...], _Build]] = {
     "gpt2": (("vocab.json", "merges.txt"), _byte_pairs),
     "bert": (("vocab.txt",), _word_pieces),
+    "distilbert": (("vocab.txt",), _word_pieces),
+    "roberta": (("vocab.json", "merges.txt"), _byte_pairs_with_ends),
+    "bart": (("vocab.json", "merges.txt"), _byte_pairs_with_ends),
 }
 """The older files of a tokenizer, and what makes it of them."""

@@ -32,7 +32,7 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
 )
 from regard.models.fixed_window import FixedWindowDecoder
-from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead
+from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead, ScaledHead
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
@@ -91,8 +91,12 @@ class SequenceToSequence(nn.Module):
             if isinstance(config, EncoderDecoderConfig)
             else RecurrentEncoderDecoder(config, vocabulary)
         )
-        self.head = nn.Linear(self.body.width, vocabulary, bias=False)
+        transformer = config if isinstance(config, EncoderDecoderConfig) else EncoderDecoderConfig()
+        kind = ScaledHead if transformer.scale_head else nn.Linear
+        self.head = kind(self.body.width, vocabulary, bias=transformer.head_bias)
         initialize(self)
+        if transformer.tie_head and isinstance(self.body, EncoderDecoder):
+            self.head.weight = self.body.decoder.embedding.weight
 
     def forward(
         self, source: SourceIds, lengths: Lengths, input_ids: TokenIds

@@ -34,6 +34,9 @@ class AbsoluteConfig(InputPositionsConfig, frozen=True):
 class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"):
     """One learned vector per position."""
 
+    offset: Count = 0
+    """Unused vectors before that of the first position: 2 in BART, pad + 1 in RoBERTa."""
+
 
 class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinusoidal"):
     """Sines and cosines of the position."""
@@ -44,6 +47,9 @@ class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinus
 
 class OneHotConfig(InputPositionsConfig, frozen=True, tag_field="kind", tag="one-hot"):
     """One unit vector per position."""
+
+
+ScalingFactor: TypeAlias = Annotated[float, Meta(ge=1)]
 
 
 class RelativeBiasConfig(Config, frozen=True, tag_field="kind", tag="relative-bias"):
@@ -67,12 +73,20 @@ class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
     """Number of buckets; the first half holds one distance each, the others increasingly many."""
     max_distance: Annotated[int, Meta(ge=2)] = 128
     """Distances from here on share the last bucket."""
+    bidirectional: bool = False
+    """Whether half of the buckets are for keys after the query, as in T5's encoder."""
 
     def __post_init__(self) -> None:
-        if self.max_distance <= self.buckets // 2:
+        if self.bidirectional and (self.buckets % 2 or self.buckets < 4):
             raise ValueError(
-                f"max_distance = {self.max_distance} is among the {self.buckets // 2} distances "
-                f"with a bucket of their own: choose more than {self.buckets // 2}"
+                f"buckets = {self.buckets} can't be halved between two directions: choose an even "
+                "number of at least 4"
+            )
+        exact = self.buckets // (4 if self.bidirectional else 2)
+        if self.max_distance <= exact:
+            raise ValueError(
+                f"max_distance = {self.max_distance} is among the {exact} distances "
+                f"with a bucket of their own: choose more than {exact}"
             )
 
 
@@ -80,11 +94,54 @@ class AlibiConfig(Config, frozen=True, tag_field="kind", tag="alibi"):
     """Scores decrease linearly with distance, with a slope per head."""
 
 
+class LinearScalingConfig(Config, frozen=True, tag_field="kind", tag="linear"):
+    """Positions divided by a factor (Chen et al., 2023)."""
+
+    factor: ScalingFactor = 2.0
+    """Ratio of the new to the original context length."""
+
+
+class DynamicScalingConfig(Config, frozen=True, tag_field="kind", tag="dynamic"):
+    """A base that grows with the text, once that is longer than the original context."""
+
+    factor: ScalingFactor = 2.0
+    """Growth of the base with the length of the text."""
+    original_context_length: Positive = 2048
+    """Context length of the training; shorter texts are not scaled."""
+
+
+class Llama3ScalingConfig(Config, frozen=True, tag_field="kind", tag="llama3"):
+    """Low frequencies divided by a factor, high ones kept (Llama 3.1)."""
+
+    factor: ScalingFactor = 8.0
+    """Divides the frequencies of long wavelengths."""
+    low_freq_factor: Annotated[float, Meta(gt=0)] = 1.0
+    """Wavelengths above the original context length divided by this are scaled in full."""
+    high_freq_factor: Annotated[float, Meta(gt=0)] = 4.0
+    """Wavelengths below the original context length divided by this are kept."""
+    original_context_length: Positive = 8192
+    """Context length of the training."""
+
+    def __post_init__(self) -> None:
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor = {self.high_freq_factor} must be greater than "
+                f"low_freq_factor = {self.low_freq_factor}"
+            )
+
+
+RotaryScalingConfig: TypeAlias = LinearScalingConfig | DynamicScalingConfig | Llama3ScalingConfig
+
+
 class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
     """Queries and keys rotated by their positions."""
 
     base: Annotated[float, Meta(gt=1)] = 10_000.0
     """The longest wavelength is about 2π times this."""
+    dim: Positive | None = None
+    """Number of rotated dimensions of each head, the first ones. Default: all."""
+    scaling: RotaryScalingConfig | None = None
+    """Change of the frequencies for texts longer than those of the training. Default: none."""
 
 
 class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
@@ -120,40 +177,80 @@ class TransformerConfig(Config, frozen=True):
     """Number of key/value heads, shared by consecutive heads. Default: n_heads."""
     d_model: Positive = 256
     """Width of the residual stream."""
+    head_dim: Positive | None = None
+    """Width of a head. Default: d_model / n_heads."""
+    qkv_bias: bool = True
+    """Whether the projections to queries, keys and values have a bias."""
+    o_bias: bool = True
+    """Whether the output projection of attention has a bias."""
+    qk_norm: bool = False
+    """RMS norm of each head's queries and keys, before rotary positions (Qwen3)."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer. Default: four times d_model."""
-    activation: Literal["gelu", "gelu-tanh", "relu", "relu2"] = "gelu"
+    activation: Literal["gelu", "gelu-tanh", "relu", "relu2", "silu"] = "gelu"
     """Activation of the feed-forward layer; gelu-tanh is GPT-2's approximation of gelu, relu2 is
     relu squared."""
+    gated: bool = False
+    """Whether a second projection multiplies the activation: SwiGLU with silu, GeGLU with gelu."""
+    ff_bias: bool = True
+    """Whether the feed-forward layer has biases."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each branch, or after each residual sum."""
+    """Norm before each branch, or after each residual sum."""
+    norm_type: Literal["layer-norm", "rms-norm"] = "layer-norm"
+    """Layer norm, or RMS norm (no mean, no bias)."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
-    """Added to the variance in layer norms."""
+    """Added to the variance in norms."""
+    parallel_residual: bool = False
+    """Whether attention and feed-forward layer read the same input (GPT-NeoX)."""
+    scale_embeddings: bool = False
+    """Whether token embeddings are multiplied by √d_model."""
     dropout: Probability = 0.1
     """Dropout of embeddings, residual branches and attention weights (softmax only)."""
+    attention_dropout: Probability | None = None
+    """Dropout of attention weights. Default: dropout."""
     attention: AttentionConfig = SoftmaxConfig()
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
+    windows: tuple[Count, ...] = ()
+    """Tokens that a query attends to, itself included, one number per layer; 0: all. Default: all.
+    An encoder's window has as many on the other side."""
     short_conv: Annotated[int, Meta(ge=0, le=16)] = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
 
     def __post_init__(self) -> None:
-        if self.d_model % self.n_heads:
+        if self.head_dim is None and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads = {self.n_heads} doesn't divide d_model = {self.d_model}: "
-                "choose a divisor of d_model"
+                "choose a divisor of d_model, or set head_dim"
             )
         if self.n_heads % self.kv_heads:
             raise ValueError(
                 f"n_kv_heads = {self.kv_heads} doesn't divide n_heads = {self.n_heads}: "
                 "choose a divisor of n_heads"
             )
-        if isinstance(self.positions, RotaryConfig) and self.d_head % 2:
+        if self.windows and len(self.windows) != self.n_layers:
             raise ValueError(
-                f"rotary positions need an even head width, and d_model / n_heads = {self.d_head}"
+                f"windows has {len(self.windows)} numbers, and n_layers = {self.n_layers}: "
+                "give one per layer"
             )
+        if self.parallel_residual and self.norm == "post":
+            raise ValueError("parallel_residual = true needs norm = pre")
+        self._check_rotary_positions()
         self._check_absolute_positions()
+
+    def _check_rotary_positions(self) -> None:
+        if not isinstance(self.positions, RotaryConfig):
+            return
+        if self.positions.dim is None and self.d_head % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
+        dim = self.positions.dim or self.d_head
+        if dim % 2 or dim > self.d_head:
+            raise ValueError(
+                f"positions.dim = {dim}: choose an even number up to the head width {self.d_head}"
+            )
+        if isinstance(self.positions.scaling, DynamicScalingConfig) and dim < 4:
+            raise ValueError("dynamic scaling needs at least four rotated dimensions")
 
     def _check_absolute_positions(self) -> None:
         width = self.d_positions
@@ -182,11 +279,16 @@ class TransformerConfig(Config, frozen=True):
 
     @property
     def d_head(self) -> int:
-        return self.d_model // self.n_heads
+        return self.head_dim or self.d_model // self.n_heads
 
     @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    def window_size(self, layer: int) -> int | None:
+        """Return the farthest token that queries of a layer attend to, in positions, if limited."""
+        tokens = self.windows[layer] if self.windows else 0
+        return tokens - 1 if tokens else None
 
     @property
     def d_positions(self) -> int:
@@ -232,6 +334,29 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
     """The encoder."""
     decoder: TransformerConfig = TransformerConfig()
     """The decoder."""
+    share_embeddings: bool = False
+    """Whether encoder and decoder have one embedding matrix."""
+    tie_head: bool = False
+    """Whether the output head uses the decoder's embedding matrix."""
+    scale_head: bool = False
+    """Whether the input of the output head is divided by √d_model (T5 with a tied head)."""
+    head_bias: bool = False
+    """Whether the output head has a bias (BART)."""
+
+    def __post_init__(self) -> None:
+        if self.decoder.parallel_residual:
+            raise ValueError("decoder.parallel_residual: a decoder with cross-attention has none")
+        widths = [part.d_model - part.d_positions for part in (self.encoder, self.decoder)]
+        if self.share_embeddings and widths[0] != widths[1]:
+            raise ValueError(
+                f"share_embeddings = true needs embeddings of one width, not {widths[0]} and "
+                f"{widths[1]}"
+            )
+        if self.tie_head and self.decoder.d_positions:
+            raise ValueError(
+                "tie_head = true needs embeddings of width d_model: add the positions instead of "
+                "concatenating them"
+            )
 
     @property
     def context_length(self) -> int:

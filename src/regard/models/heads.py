@@ -26,6 +26,13 @@ class MaskedLMHead(nn.Module):
         return scores
 
 
+class ScaledHead(nn.Linear):
+    """Scores of tokens from hidden states divided by √d, as in T5 where the head is tied."""
+
+    def forward(self, hidden: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows vocabulary"]:
+        return super().forward(hidden * self.in_features**-0.5)
+
+
 class ClassificationHead(nn.Module):
     """Scores for the labels of whole texts."""
 

@@ -31,7 +31,7 @@ def build_attention(config: TransformerConfig, layer: int) -> Attention:
         context_length=config.context_length,
         layer=layer,
         seed=torch.initial_seed(),
-        dropout=config.dropout,
+        dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
     )
     return config.attention.build(shape)
 
@@ -42,17 +42,28 @@ class SelfAttention(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
+        self.window_size = config.window_size(layer)
         self.qkv_proj = nn.Linear(
-            config.d_model, (config.n_heads + 2 * config.kv_heads) * config.d_head
+            config.d_model,
+            (config.n_heads + 2 * config.kv_heads) * config.d_head,
+            bias=config.qkv_bias,
+        )
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
+            for _ in range(2)
         )
         self.attention = build_attention(config, layer)
-        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
+        if self.window_size is not None:
+            self.attention.require_support("window_size")
+        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model, bias=config.o_bias)
 
     def forward(
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
     ) -> Hidden:
         """Attention of whole rows to themselves."""
         query, key, value = self._split(self._project(x), rope)
+        if self.window_size is not None:
+            mask = (mask or Mask()) & Mask.window(self.window_size)
         return _join(self.attention(query, key, value, mask=mask, bias=bias), self.o_proj)
 
     def init_state(self, batch: int, capacity: int) -> State:
@@ -60,7 +71,14 @@ class SelfAttention(nn.Module):
         weight = self.qkv_proj.weight
         d = self.d_head
         return self.attention.init_state(
-            batch, self.kv_heads, d, d, capacity=capacity, device=weight.device, dtype=weight.dtype
+            batch,
+            self.kv_heads,
+            d,
+            d,
+            capacity=capacity,
+            device=weight.device,
+            dtype=weight.dtype,
+            window_size=self.window_size,
         )
 
     def extend(
@@ -96,6 +114,9 @@ class SelfAttention(nn.Module):
     def _split(self, projected: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor, Tensor]:
         heads = _heads(projected, self.d_head)
         query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
+            query_key = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
         if rope is not None:
             query_key = rotate(query_key, rope)
         query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
@@ -195,11 +216,12 @@ class CrossAttention(nn.Module):
         """
         super().__init__()
         self.kv_heads, self.d_head = config.kv_heads, config.d_head
-        self.q_proj = nn.Linear(config.d_model, config.n_heads * config.d_head)
-        self.kv_proj = nn.Linear(d_source, 2 * config.kv_heads * config.d_head)
+        heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
+        self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
+        self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
         self.attention = build_attention(config, layer)
         self.attention.require_support("cross", "key_lengths")
-        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model)
+        self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
     def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
@@ -216,17 +238,26 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with an activation between them."""
+    """Two linear layers with an activation between them, W₂ f(W₁ x).
+
+    With a gate, W₂ (f(W_g x) ⊙ W₁ x) (Shazeer, 2020, eq. 5 and 6).
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         d_ff = config.d_ff or 4 * config.d_model
-        self.up_proj = nn.Linear(config.d_model, d_ff)
+        self.up_proj = nn.Linear(config.d_model, d_ff, bias=config.ff_bias)
         self.activation = _ACTIVATIONS[config.activation]
-        self.down_proj = nn.Linear(d_ff, config.d_model)
+        self.gate_proj = (
+            nn.Linear(config.d_model, d_ff, bias=config.ff_bias) if config.gated else None
+        )
+        self.down_proj = nn.Linear(d_ff, config.d_model, bias=config.ff_bias)
 
     def forward(self, x: Hidden) -> Hidden:
-        narrowed: Tensor = self.down_proj(self.activation(self.up_proj(x)))
+        up: Tensor = self.up_proj(x)
+        gate = self.gate_proj
+        inner = self.activation(up) if gate is None else self.activation(gate(x)) * up
+        narrowed: Tensor = self.down_proj(inner)
         return narrowed
 
 
@@ -245,6 +276,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": _gelu_tanh,
     "relu": F.relu,
     "relu2": _squared_relu,
+    "silu": F.silu,
 }
 
 
@@ -252,19 +284,20 @@ class Layer(nn.Module):
     """Self-attention, attention to a source if there is one, and feed-forward: each a branch.
 
     The norm of a branch comes before it, x + f(norm(x)) (Radford et al., 2019), or after the sum,
-    norm(x + f(x)) (Vaswani et al., 2017).
+    norm(x + f(x)) (Vaswani et al., 2017). In parallel, both branches read the same x,
+    x + f(norm(x)) + g(norm'(x)) (Black et al., 2022, §2.1).
     """
 
     def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
         super().__init__()
-        self.norm_first = config.norm == "pre"
-        self.norm_attention = _norm(config)
+        self.norm_first, self.parallel = config.norm == "pre", config.parallel_residual
+        self.norm_attention = make_norm(config)
         kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
-            self.norm_cross = _norm(config)
+            self.norm_cross = make_norm(config)
             self.cross_attention = CrossAttention(config, layer, d_source)
-        self.norm_feed_forward = _norm(config)
+        self.norm_feed_forward = make_norm(config)
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -278,7 +311,7 @@ class Layer(nn.Module):
     ) -> Hidden:
         """Whole rows; `memory` is what the layer's cross-attention looks at."""
         attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
-        return self._rest(self._add(self.norm_attention, x, attended), memory)
+        return self._rest(x, attended, memory)
 
     def extend(
         self,
@@ -293,13 +326,16 @@ class Layer(nn.Module):
         attended, state = self.self_attention.extend(
             self._before(self.norm_attention, x), rope, bias, state, attention_mask
         )
-        return self._rest(self._add(self.norm_attention, x, attended), memory), state
+        return self._rest(x, attended, memory), state
 
-    def _rest(self, x: Tensor, memory: State | None) -> Tensor:
+    def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
+        """The stream after self-attention and all that follows it."""
+        before, x = x, self._add(self.norm_attention, x, attended)
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
             x = self._add(self.norm_cross, x, read)
-        fed = self.feed_forward(self._before(self.norm_feed_forward, x))
+        source = before if self.parallel else x
+        fed = self.feed_forward(self._before(self.norm_feed_forward, source))
         return self._add(self.norm_feed_forward, x, fed)
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -318,8 +354,10 @@ def length_mask(lengths: Lengths | None) -> Mask | None:
     return None if lengths is None else Mask.lengths(lengths)
 
 
-def _norm(config: TransformerConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.d_model, eps=config.norm_eps)
+def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """A norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
+    kind = nn.LayerNorm if config.norm_type == "layer-norm" else nn.RMSNorm
+    return kind(config.d_model, eps=config.norm_eps)
 
 
 def _heads(x: Tensor, d_head: int) -> Float[Tensor, "b heads n d_head"]:

@@ -31,6 +31,8 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.encoder = Encoder(config.encoder, vocabulary)
         self.decoder = Decoder(config.decoder, vocabulary, d_source=config.encoder.d_model)
+        if config.share_embeddings:
+            self.encoder.embedding.weight = self.decoder.embedding.weight
         self.context_length, self.width = config.context_length, config.decoder.d_model
 
     def forward(self, source: SourceIds, lengths: Lengths | None, input_ids: TokenIds) -> Hidden:

@@ -15,8 +15,11 @@ from regard.attention import Bias, Mask, RelativeVectors, State
 from regard.attention.base import RowState
 from regard.models.config import (
     AlibiConfig,
+    DynamicScalingConfig,
     EncoderConfig,
     LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
     OneHotConfig,
     RelativeBiasConfig,
     RotaryConfig,
@@ -25,10 +28,11 @@ from regard.models.config import (
     T5BiasConfig,
     TransformerConfig,
 )
-from regard.models.layers import Layer, Rope, length_mask
+from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 from regard.positions import (
     Alibi,
+    DynamicRotary,
     Learned,
     OneHot,
     RelativeBias,
@@ -36,6 +40,8 @@ from regard.positions import (
     ShawVectors,
     Sinusoidal,
     T5Bias,
+    frequencies,
+    llama3_frequencies,
 )
 
 Memories: TypeAlias = Sequence[State]
@@ -73,13 +79,14 @@ class Transformer(nn.Module):
         self.context_length, self.width = config.context_length, config.d_model
         self.norm_first = config.norm == "pre"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
+        self.embedding_scale = config.d_model**0.5 if config.scale_embeddings else None
         self.concatenated = config.d_positions > 0
         self.absolute = _make_absolute(config)
         self.rotary = _make_rotary(config)
         self.bias = _make_bias(config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.norm = make_norm(config)
         if self.bias is not None:
             self._require("vectors" if isinstance(self.bias, RelativeVectors) else "bias")
 
@@ -94,6 +101,8 @@ class Transformer(nn.Module):
         self, input_ids: Tensor, positions: Tensor, added: Tensor | None = None
     ) -> tuple[Tensor, Rope | None]:
         x = self.embedding(input_ids)
+        if self.embedding_scale is not None:
+            x = x * self.embedding_scale
         if self.absolute is not None:
             vectors = self.absolute(positions)
             x = _concatenated(x, vectors) if self.concatenated else x + vectors
@@ -229,8 +238,8 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
     """Return the position vectors of the input, if any."""
     d = config.d_positions or config.d_model
     match config.positions:
-        case LearnedConfig():
-            return Learned(length=config.context_length, d=d)
+        case LearnedConfig(offset=offset):
+            return Learned(length=config.context_length, d=d, offset=offset)
         case SinusoidalConfig(base=base):
             return Sinusoidal(length=config.context_length, d=d, base=base)
         case OneHotConfig():
@@ -238,10 +247,26 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
     return None
 
 
-def _make_rotary(config: TransformerConfig) -> Rotary | None:
+def _make_rotary(config: TransformerConfig) -> Rotary | DynamicRotary | None:
     """Return the rotary positions, if any."""
-    if isinstance(config.positions, RotaryConfig):
-        return Rotary(length=config.context_length, d=config.d_head, base=config.positions.base)
+    match config.positions:
+        case RotaryConfig(base=base, dim=dim, scaling=scaling):
+            d, length = dim or config.d_head, config.context_length
+            match scaling:
+                case DynamicScalingConfig(factor=factor, original_context_length=original):
+                    return DynamicRotary(d=d, base=base, factor=factor, original_length=original)
+                case LinearScalingConfig(factor=factor):
+                    return Rotary(frequencies(d, base) / factor, length=length)
+                case Llama3ScalingConfig():
+                    scaled = llama3_frequencies(
+                        frequencies(d, base),
+                        factor=scaling.factor,
+                        low_freq_factor=scaling.low_freq_factor,
+                        high_freq_factor=scaling.high_freq_factor,
+                        original_length=scaling.original_context_length,
+                    )
+                    return Rotary(scaled, length=length)
+            return Rotary(frequencies(d, base), length=length)
     return None
 
 
@@ -254,8 +279,13 @@ def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:
             return RelativeBias(heads=config.n_heads, clip=clip)
         case ShawVectorsConfig(clip=clip):
             return ShawVectors(d=config.d_head, clip=clip)
-        case T5BiasConfig(buckets=buckets, max_distance=farthest):
-            return T5Bias(heads=config.n_heads, buckets=buckets, max_distance=farthest)
+        case T5BiasConfig(buckets=buckets, max_distance=farthest, bidirectional=both_ways):
+            return T5Bias(
+                heads=config.n_heads,
+                buckets=buckets,
+                max_distance=farthest,
+                bidirectional=both_ways,
+            )
         case AlibiConfig():
             return Alibi(heads=config.n_heads)
     return None

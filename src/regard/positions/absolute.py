@@ -10,14 +10,15 @@ from regard.positions.rotary import frequencies
 class Learned(nn.Module):
     """One learned vector a position (Gehring et al., 2017), zero at first."""
 
-    def __init__(self, *, length: int, d: int) -> None:
-        """`length` positions of width `d`."""
+    def __init__(self, *, length: int, d: int, offset: int = 0) -> None:
+        """`length` positions of width `d`, after `offset` vectors that no position has."""
         super().__init__()
-        self.vectors = nn.Parameter(torch.zeros(length, d))
+        self.offset = offset
+        self.vectors = nn.Parameter(torch.zeros(offset + length, d))
 
     def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
         """The vectors of the given positions, each below `length`."""
-        return self.vectors[positions]
+        return self.vectors[positions + self.offset if self.offset else positions]
 
 
 class _Fixed(nn.Module):

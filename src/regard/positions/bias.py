@@ -8,9 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.base import KeyPositions, QueryPositions, ScoreMod
+from regard.attention.base import AddedScores, KeyPositions, QueryPositions, ScoreMod
 
 Distances: TypeAlias = Int[Tensor, "*shape"]
+Indices: TypeAlias = Int[Tensor, "*#shape"]
+"""Heads or distances that broadcast against one another."""
+Numbers: TypeAlias = Float[Tensor, "*#shape"]
 
 
 class DistanceBias(nn.Module, ABC):
@@ -23,14 +26,10 @@ class DistanceBias(nn.Module, ABC):
         self.heads = heads
 
     @abstractmethod
-    def at(
-        self, head: Int[Tensor, "*#shape"], distance: Int[Tensor, "*#shape"]
-    ) -> Float[Tensor, "*#shape"]:
+    def at(self, head: Indices, distance: Indices) -> Numbers:
         """Return the number that a head adds at a distance."""
 
-    def dense(
-        self, query_positions: QueryPositions, key_positions: KeyPositions
-    ) -> Float[Tensor, "*rows heads queries keys"]:
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
         """Return the number that each head adds for each query and key."""
         distance = distances(query_positions, key_positions)
         head = torch.arange(self.heads, device=distance.device)[:, None, None]
@@ -56,14 +55,10 @@ class _BucketBias(DistanceBias):
     def bucket(self, distance: Distances) -> Distances:
         """The bucket of a distance."""
 
-    def at(
-        self, head: Int[Tensor, "*#shape"], distance: Int[Tensor, "*#shape"]
-    ) -> Float[Tensor, "*#shape"]:
+    def at(self, head: Indices, distance: Indices) -> Numbers:
         return self.values[head, self.bucket(distance)]
 
-    def dense(
-        self, query_positions: QueryPositions, key_positions: KeyPositions
-    ) -> Float[Tensor, "*rows heads queries keys"]:
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
         bucket = self.bucket(distances(query_positions, key_positions))
         # On a CPU, forward and backward take a fifth of the time that two index tensors would.
         values = self.values.index_select(1, bucket.flatten())
@@ -86,9 +81,7 @@ class RelativeBias(_BucketBias):
     def bucket(self, distance: Distances) -> Distances:
         return clipped(distance, self.reach)
 
-    def dense(
-        self, query_positions: QueryPositions, key_positions: KeyPositions
-    ) -> Float[Tensor, "*rows heads queries keys"]:
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
         """Return the number that each head adds for each query and key.
 
         Raises:
@@ -192,9 +185,7 @@ class Alibi(DistanceBias):
         super().__init__(heads=heads)
         self.register_buffer("slopes", torch.tensor(_slopes(heads)), persistent=False)
 
-    def at(
-        self, head: Int[Tensor, "*#shape"], distance: Int[Tensor, "*#shape"]
-    ) -> Float[Tensor, "*#shape"]:
+    def at(self, head: Indices, distance: Indices) -> Numbers:
         return -self.slopes[head] * distance.abs()
 
 

@@ -1,42 +1,78 @@
 """Rotary positions: queries and keys are rotated, so that q·k depends on the distance alone."""
 
+import math
+from typing import TypeAlias
+
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
+Rotation: TypeAlias = tuple[Float[Tensor, "rows 1 n r"], Float[Tensor, "rows 1 n r"]]
+"""Cosines and signed sines for `rotate`, one row for all or one for each."""
+
 
 class Rotary(nn.Module):
-    """Rotate coordinates i and i + d/2 by position · base^(-2i/d) (Su et al., 2021, eq. 15)."""
+    """Rotate coordinates i and i + r/2 by position · frequency i (Su et al., 2021, eq. 15)."""
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, *, length: int, d: int, base: float = 10_000.0) -> None:
-        """For `length` positions and heads of even width `d`.
-
-        Raises:
-            ValueError: `d` is odd.
-        """
+    def __init__(self, frequencies: Float64[Tensor, " half"], *, length: int) -> None:
+        """For `length` positions, and r = 2 · half coordinates."""
         super().__init__()
-        times = torch.arange(length, dtype=torch.float64)
-        angles = torch.outer(times, frequencies(d, base))
-        self.register_buffer("cos", torch.cat([angles.cos()] * 2, -1), persistent=False)
-        self.register_buffer("sin", torch.cat([-angles.sin(), angles.sin()], -1), persistent=False)
+        angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+        cos, signed_sin = _cos_sin(angles)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", signed_sin, persistent=False)
 
-    def forward(
-        self, positions: Int[Tensor, "rows n"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "rows 1 n d"], Float[Tensor, "rows 1 n d"]]:
-        """Cosines and signed sines for `rotate`, one row for all or one for each."""
+    def forward(self, positions: Int[Tensor, "rows n"], dtype: torch.dtype) -> Rotation:
+        """Return the rotation of each position, which is below `length`."""
         return self.cos[positions][:, None].to(dtype), self.sin[positions][:, None].to(dtype)
 
 
-def rotate(
-    x: Float[Tensor, "batch heads n d"],
-    turn: tuple[Float[Tensor, "rows 1 n d"], Float[Tensor, "rows 1 n d"]],
-) -> Float[Tensor, "batch heads n d"]:
-    """Rotate queries or keys to their positions, in the precision of the cosines."""
+class DynamicRotary(nn.Module):
+    """Rotary positions whose base grows with the longest text of a call ("dynamic NTK").
+
+    Beyond the original length L, base · (factor · n / L - (factor - 1))^(d / (d - 2)) for n tokens,
+    as in transformers 5.23, `modeling_rope_utils.py`. Keys in a decoding state keep the rotation
+    that they had, there as here.
+    """
+
+    def __init__(self, *, d: int, base: float, factor: float, original_length: int) -> None:
+        """For `d` coordinates.
+
+        Raises:
+            ValueError: `d` is odd or below 4.
+        """
+        super().__init__()
+        if d < 4 or d % 2:
+            raise ValueError(f"dynamic scaling needs an even d of at least 4, not {d}")
+        self.d, self.base, self.factor, self.original_length = d, base, factor, original_length
+
+    def forward(self, positions: Int[Tensor, "rows n"], dtype: torch.dtype) -> Rotation:
+        """Return the rotation of each position."""
+        length = max(int(positions.max()) + 1, self.original_length)
+        growth = self.factor * length / self.original_length - (self.factor - 1)
+        base = self.base * growth ** (self.d / (self.d - 2))
+        angles = positions[:, None, :, None] * frequencies(self.d, base).to(positions.device)
+        cos, signed_sin = _cos_sin(angles)
+        return cos.to(dtype), signed_sin.to(dtype)
+
+
+def _cos_sin(
+    angles: Float64[Tensor, "*shape half"],
+) -> tuple[Float64[Tensor, "*shape r"], Float64[Tensor, "*shape r"]]:
+    sin = angles.sin()
+    return torch.cat([angles.cos()] * 2, -1), torch.cat([-sin, sin], -1)
+
+
+def rotate(x: Float[Tensor, "batch heads n d"], turn: Rotation) -> Float[Tensor, "batch heads n d"]:
+    """Rotate the first r ≤ d coordinates of queries or keys, in the precision of the cosines."""
     cos, signed_sin = turn
-    turned = torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
+    r = cos.shape[-1]
+    if r < x.shape[-1]:
+        return torch.cat([rotate(x[..., :r], turn), x[..., r:]], -1)
+    turned = torch.addcmul(x * cos, x.roll(r // 2, -1), signed_sin)
     return turned.to(x.dtype)
 
 
@@ -49,3 +85,21 @@ def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
     if d < 2 or d % 2:
         raise ValueError(f"sines and cosines come in pairs: d must be even and positive, not {d}")
     return base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+
+
+def llama3_frequencies(
+    frequencies: Float64[Tensor, " half"],
+    *,
+    factor: float,
+    low_freq_factor: float,
+    high_freq_factor: float,
+    original_length: int,
+) -> Float64[Tensor, " half"]:
+    """Frequencies for longer texts, as in Llama 3.1 (transformers 5.23, `modeling_rope_utils.py`).
+
+    With t turns within the original length, they are divided by the factor where
+    t < low_freq_factor, kept where t > high_freq_factor, and interpolated between.
+    """
+    turns = original_length * frequencies / (2 * math.pi)
+    kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    return (1 - kept) * frequencies / factor + kept * frequencies

@@ -36,6 +36,7 @@ from regard.files import read_text, write_file, write_folder
 from regard.models.builders import LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import code_hashes, copy_code
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
@@ -170,10 +171,26 @@ class Run:
         """The device of the model."""
         return next(self.model.parameters()).device
 
+    def environment(self, precision: Precision = "float32") -> ExecutionEnvironment:
+        """Return the device of the model, with a precision."""
+        return ExecutionEnvironment.choose(str(self.device), precision)
+
     @property
     def n_parameters(self) -> int:
         """Number of trained numbers."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere."""
+    environment = ExecutionEnvironment.choose(device, threads=threads)
+    return Run.load(Path(path), device=environment.device, trust_code=trust_code)
 
 
 def pack_weights(run: Run) -> bytes:
@@ -290,10 +307,15 @@ def _made_for(run: Run) -> dict[str, Any]:
     code = run.origin.get("code")
     return {
         "tokenizer": run.tokenizer.fingerprint,
-        "template": msgspec.json.decode(msgspec.json.encode(run.recipe.template)),
-        "model": map_kinds(msgspec.to_builtins(model), file_name),
-        "head": msgspec.json.decode(msgspec.json.encode(head)),
+        "template": _plain(run.recipe.template),
+        "model": map_kinds(_plain(msgspec.to_builtins(model)), file_name),
+        "head": _plain(head),
     } | ({"code": code} if code else {})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _metadata(path: Path) -> dict[str, Any]:

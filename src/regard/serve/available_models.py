@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,5 @@ def _hugging_face(name: str) -> tuple[str, Path]:
 
 def _unique(name: str, taken: set[str]) -> str:
     """Return the name, or the first free one of "name (2)", "name (3)", …"""
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name} ({number})"
-    return candidate
+    names = chain([name], (f"{name} ({number})" for number in count(2)))
+    return next(one for one in names if one not in taken)

@@ -5,9 +5,6 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
-import torch
-
-from regard.data.batch import lengths_of
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
@@ -133,7 +130,5 @@ def view_generated(run: Run, text: str, generated: list[int]) -> View:
     ids = [*start, *generated][: run.recipe.model.context_length]
     seq2seq = isinstance(run.model, SequenceToSequence)
     source, target = (run.encode(text)[0], ids) if seq2seq else (ids, [])
-    rows = [torch.tensor([part], device=run.device) for part in (source, target) if part]
-    inputs = [rows[0], lengths_of([source]).to(run.device), *rows[1:]]
-    maps = RunAdapter(run).maps_of_inputs(inputs, source, target)
+    maps = RunAdapter(run).maps_of_rows(source, target)
     return View(f"{run.path.name}: {text}", (Panel(run.path.name, maps, text),))

@@ -1,10 +1,10 @@
 """Models in memory: each loaded once, the least recently used evicted."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,8 +37,8 @@ class ModelCache:
     def __init__(
         self, available: Sequence[AvailableModel], device: torch.device, size: int = CACHED
     ) -> None:
-        self._available, self._device, self._size = available, device, size
-        self._loaded: OrderedDict[ModelKey, Run | Adapter] = OrderedDict()
+        self._available, self._device = available, device
+        self._get = lru_cache(size)(self._load)
 
     def use(self, key: ModelKey, job: Callable[[Run | Adapter], T]) -> T:
         """Call a function with a model.
@@ -70,23 +70,13 @@ class ModelCache:
             message = public_message(error, model)
             raise ModelFailedError(f"{model.name} failed: {message}") from None
 
-    def _get(self, key: ModelKey) -> Run | Adapter:
-        if key not in self._loaded:
-            self._loaded[key] = (
-                untrained(self._get(ModelKey(key.index)))
-                if key.untrained
-                else _load(self._available[key.index], self._device)
-            )
-        self._loaded.move_to_end(key)
-        while len(self._loaded) > self._size:
-            self._loaded.popitem(last=False)
-        return self._loaded[key]
+    def _load(self, key: ModelKey) -> Run | Adapter:
+        """Load a model under its name, so that no title or message shows its path."""
+        if key.untrained:
+            return untrained(self._get(ModelKey(key.index)))
+        model, device = self._available[key.index], self._device
+        if not isinstance(model, AvailableHuggingFaceModel):
+            return replace(Run.load(model.path, device=device), path=Path(model.name))
+        from regard.explorer.huggingface.adapter import HuggingFaceModel
 
-
-def _load(model: AvailableModel, device: torch.device) -> Run | Adapter:
-    """Load a model under its name, so that no title or message shows its path."""
-    if not isinstance(model, AvailableHuggingFaceModel):
-        return replace(Run.load(model.path, device=device), path=Path(model.name))
-    from regard.explorer.huggingface.adapter import HuggingFaceModel
-
-    return replace(HuggingFaceModel.load(model.path, device=device), name=model.name)
+        return replace(HuggingFaceModel.load(model.path, device=device), name=model.name)

@@ -23,16 +23,17 @@ from regard.evaluation.evaluate import (
     Answer,
     Evaluation,
     answer_questions,
-    evaluate,
+    evaluate_questions,
     save_predictions,
     signal_aurocs,
 )
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.run import Progress, Run
-from regard.tasks.encoding import encode_pairs, encode_questions
 from regard.tasks.examples import (
     Example,
+    encode_pairs,
+    encode_questions,
     majority_answer,
     read_answered,
     read_questions,
@@ -281,7 +282,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
     """Answer all questions, keep the answers, and score those that can be."""
     runs, progress = [run for run, _ in stages], [progress for _, progress in stages]
     run, started = runs[-1], time.perf_counter()
-    evaluation = evaluate(run, data.text_only, options.environment, seed=run.recipe.seed)
+    evaluation = evaluate_questions(run, data.text_only, options.environment, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
     save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
     unknown = answer_questions(run, data.unknown, options.environment)

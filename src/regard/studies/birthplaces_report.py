@@ -14,7 +14,7 @@ from regard.evaluation.report import (
 from regard.metrics import Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data
-from regard.studies.loss_curves import loss_curves
+from regard.studies.report_figures import accuracies, confidence, loss_curves
 
 
 def birthplaces_report(
@@ -82,28 +82,16 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
         "wrong": [answer for answer in answers if not answer.correct],
         "absent": first.absent,
     }
-    confidence = {
-        kind: [answer.signals[signal] for answer in group] for kind, group in groups.items()
-    }
     aurocs = _aurocs(first)
     return [
-        Figure(
-            svg=figures.interval_chart(
-                {name: _interval(arm) for name, arm in arms.items()},
-                x="accuracy on people in the text only",
-                title="Accuracy",
-            ),
-            caption="Who knows where people were born? Lines are 95 % intervals.",
-        ),
+        accuracies({name: _interval(arm) for name, arm in arms.items()}),
         loss_curves({run.path.name: run for arm in arms.values() for run in arm.stages}),
         risk_coverage_figure({f"by {name}": (answers, name) for name in answers[0].signals}),
         *([_auroc_figure(aurocs, first.score.arm)] if aurocs else []),
-        Figure(
-            svg=figures.histogram(
-                {kind: values for kind, values in confidence.items() if values},
-                x=signal,
-                title="Confidence of right and wrong answers",
-            ),
+        confidence(
+            groups,
+            signal,
+            title="Confidence of right and wrong answers",
             caption="Confidence of right answers, wrong answers, and answers about absent people.",
         ),
     ]

@@ -1,7 +1,7 @@
 """Figures of studies as data: charts, heat maps and graphs, drawn by `regard.studies.render`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, SupportsFloat, TypeAlias
 
 import msgspec
@@ -28,30 +28,30 @@ _DIGITS = 5
 """Significant digits of stored values; more can't be seen."""
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What series and bars share."""
+
+    label: str = ""
+    color: int | None = None
+    """Index of a palette; by default the next color of the chart."""
+    low: Values = msgspec.field(default_factory=list)
+    """Lower ends of a band around a line, or of intervals at dots and bars; if any."""
+    high: Values = msgspec.field(default_factory=list)
+
+
+class Series(_Marks, frozen=True, kw_only=True, omit_defaults=True):
     """Points of a chart. Made by `series` or `histogram`."""
 
     x: Values
     """Places; with style "steps" the edges, one more than `y` has values."""
     y: Values
-    label: str = ""
     style: Style = "line"
-    color: int | None = None
-    """Index of a palette; by default the next color of the chart."""
-    low: Values = msgspec.field(default_factory=list)
-    """Lower ends of a band around a line, or of intervals at dots."""
-    high: Values = msgspec.field(default_factory=list)
 
 
-class Bars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Bars(_Marks, frozen=True, kw_only=True, omit_defaults=True):
     """Bars at 0, 1, 2, …; several in one chart stand side by side. Made by `bars`."""
 
     values: Values
-    label: str = ""
-    color: int | None = None
-    low: Values = msgspec.field(default_factory=list)
-    """Lower ends of the bars' intervals, if any."""
-    high: Values = msgspec.field(default_factory=list)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +161,17 @@ def series(
         low=_values(low),
         high=_values(high),
     )
+
+
+def log_chart(
+    places: Sequence[float], curves: Mapping[str, Iterable[SupportsFloat]], **labels: Any
+) -> Chart:
+    """Return a chart of named values at some places of x, on logarithmic axes.
+
+    A line with dots for each name, and a tick at each place; `labels` are fields of `Chart`.
+    """
+    lines = [series(places, y, name, "line with dots") for name, y in curves.items()]
+    return Chart(series=lines, x_ticks=list(places), x_scale="log", **{"y_scale": "log"} | labels)
 
 
 def histogram(

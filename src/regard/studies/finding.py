@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import msgspec
+from torch import Tensor
 
+from regard.attention import Attention
 from regard.errors import UserError
-from regard.explorer.look import View
+from regard.explorer.look import look_at_attention
 from regard.explorer.page import page
 from regard.files import write_file
 from regard.runs.run import Run
@@ -108,49 +110,48 @@ def _shown(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a study measured."""
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements of one run of a study."""
 
     numbers: tuple[Measurement, ...]
     """Measurements that the claim depends on."""
-    figure: Figure
-    table: Table | None = None
-    condition: str = ""
-    """Condition of the claim, if any; `numbers` are measured under it."""
     outside_condition: tuple[Measurement, ...] = ()
-    """Measurements where the condition isn't met."""
-    explorer_view: dict[str, Any] | None = None
-    """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
+    """Measurements where the claim's condition isn't met."""
 
     @property
     def verdict(self) -> Verdict:
         """Verdict on the claim, from the measurements."""
-        return _verdict(self.numbers, self.outside_condition)
+        if not all(number.holds for number in self.numbers):
+            return Verdict.FAILS
+        met = all(number.holds for number in self.outside_condition)
+        return Verdict.HOLDS if met else Verdict.CONDITIONAL
 
 
-class Replication(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(Measured, frozen=True, kw_only=True):
+    """Everything that a study measured."""
+
+    condition: str = ""
+    """Condition of the claim, if any; `numbers` are measured under it."""
+    table: Table | None = None
+    figure: Figure
+    explorer_view: dict[str, Any] | None = None
+    """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
+
+
+class Replication(Measured, frozen=True, kw_only=True):
     """Measurements with one of several seeds."""
 
     seed: int
-    numbers: tuple[Measurement, ...]
-    outside_condition: tuple[Measurement, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """Verdict on the claim for this seed."""
-        return _verdict(self.numbers, self.outside_condition)
 
 
-def _verdict(numbers: Sequence[Measurement], outside: Sequence[Measurement]) -> Verdict:
-    if not all(number.holds for number in numbers):
-        return Verdict.FAILS
-    return Verdict.HOLDS if all(number.holds for number in outside) else Verdict.CONDITIONAL
+def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, Any] | None:
+    """Return the data of an explorer page of attention to tensors.
 
-
-def if_readable(view: View) -> dict[str, Any] | None:
-    """Return the data of an explorer page, or None if the view has more than `MAX_KEYS` keys."""
-    most = max(len(one.keys) for panel in view.panels for one in panel.maps)
-    return view.data if most <= MAX_KEYS else None
+    `inputs` are query, key and value; `labels` are those of `explorer.look.look_at_attention`.
+    None if there are more than `MAX_KEYS` keys.
+    """
+    keys = inputs[1].shape[2]
+    return look_at_attention(attend, *inputs, **labels).data if keys <= MAX_KEYS else None
 
 
 def named(run: Run, name: str) -> Run:
@@ -204,18 +205,11 @@ def _rows(replications: Sequence[Sequence[Measurement]]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as JSON."""
+class _Run(msgspec.Struct, frozen=True):
+    """What a finding on disk holds beside its evidence."""
 
-    study: str
     parameters: dict[str, Any]
     seconds: float
-    condition: str
-    numbers: tuple[Measurement, ...]
-    outside_condition: tuple[Measurement, ...]
-    table: Table | None
-    figure: Figure
-    explorer_view: dict[str, Any] | None = None
     replications: tuple[Replication, ...] = ()
 
 
@@ -243,37 +237,10 @@ class Finding:
         place = folder / f"{study.name}.json"
         if not place.is_file():
             raise UserError(f"{place}: no such file; make it with `regard study run {study.name}`")
-        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
-        evidence = Evidence(
-            numbers=stored.numbers,
-            figure=stored.figure,
-            table=stored.table,
-            condition=stored.condition,
-            outside_condition=stored.outside_condition,
-            explorer_view=stored.explorer_view,
-        )
-        return cls(
-            study=study,
-            parameters=stored.parameters,
-            evidence=evidence,
-            seconds=stored.seconds,
-            replications=stored.replications,
-        )
-
-    @property
-    def claim(self) -> str:
-        """The claim that was tested."""
-        return self.study.claim
-
-    @property
-    def formula(self) -> str:
-        """The claim's formula, in TeX."""
-        return self.study.formula
-
-    @property
-    def explanation(self) -> str:
-        """Explanation in plain words."""
-        return self.study.explanation
+        stored = place.read_bytes()
+        run = msgspec.json.decode(stored, type=_Run)
+        evidence = msgspec.json.decode(stored, type=Evidence)
+        return cls(study=study, evidence=evidence, **msgspec.structs.asdict(run))
 
     @property
     def command(self) -> str:
@@ -303,7 +270,7 @@ class Finding:
         return _rows([one.outside_condition for one in self._runs])
 
     @property
-    def _runs(self) -> Sequence[Evidence | Replication]:
+    def _runs(self) -> Sequence[Measured]:
         return self.replications or (self.evidence,)
 
     @property
@@ -338,60 +305,47 @@ class Finding:
         return self.evidence.explorer_view
 
     @property
-    def figure(self) -> Figure:
-        """The figure as data."""
-        return self.evidence.figure
-
-    @property
     def caption(self) -> str:
         """Caption of the figure; also its text alternative."""
-        return self.figure.caption
+        return self.evidence.figure.caption
 
     def svg(self) -> str:
         """Draw the figure as an SVG element for light and dark pages."""
         from regard.studies.render import to_svg
 
-        return to_svg(self.figure, self.study.name)
+        return to_svg(self.evidence.figure, self.study.name)
 
     def png(self) -> bytes:
         """Draw the figure as PNG on a white background."""
         from regard.studies.render import to_png
 
-        return to_png(self.figure)
+        return to_png(self.evidence.figure)
 
     def json(self) -> bytes:
         """Return the finding as JSON, one field per line; `load` reads it."""
-        found = self.evidence
-        stored = _Stored(
-            study=self.study.name,
-            parameters=dict(self.parameters),
-            seconds=round(self.seconds, 1),
-            condition=found.condition,
-            numbers=found.numbers,
-            outside_condition=found.outside_condition,
-            table=found.table,
-            figure=found.figure,
-            explorer_view=found.explorer_view,
-            replications=self.replications,
-        )
-        fields = msgspec.structs.asdict(stored).items()
-        lines = [f'"{name}": '.encode() + msgspec.json.encode(value) for name, value in fields]
+        fields = {
+            "study": self.study.name,
+            "parameters": self.parameters,
+            "seconds": round(self.seconds, 1),
+            **msgspec.structs.asdict(self.evidence),
+            "replications": self.replications,
+        }
+        lines = [
+            f'"{name}": '.encode() + msgspec.json.encode(value) for name, value in fields.items()
+        ]
         return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
     def csv(self) -> str:
         """Return all measurements as CSV, one per line, with their seeds."""
         file = io.StringIO()
-        fields = ("name", "measured", "predicted", "low", "high", "holds")
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("seed", "under", *fields))
+        writer.writerow(("seed", "under", *Measurement.__struct_fields__, "holds"))
         for seed, run in zip(self.seeds or (self.parameters.get("seed"),), self._runs, strict=True):
-            for under, numbers in (
-                ("condition", run.numbers),
-                ("outside condition", run.outside_condition),
-            ):
+            groups = {"condition": run.numbers, "outside condition": run.outside_condition}
+            for under, numbers in groups.items():
                 for number in numbers:
-                    values = (getattr(number, field) for field in fields)
-                    writer.writerow((seed, under, *values))
+                    values = msgspec.structs.astuple(number)
+                    writer.writerow((seed, under, *values, number.holds))
         return file.getvalue()
 
     def save(self, folder: Path) -> list[Path]:

@@ -25,7 +25,6 @@ from regard.runs.run import Run
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
-from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 
@@ -105,7 +104,7 @@ def _train_arms(
     out: Path, world: World, recipe: Recipe, options: ExecutionOptions
 ) -> dict[str, Run]:
     """Train the models that are compared; all are asked the same questions."""
-    corpus, qa_train = _corpus(world), world.questions("qa_train", QUESTIONS)
+    corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
@@ -133,7 +132,3 @@ def _text_only(recipe: Recipe, steps: int) -> Recipe:
     share = 1 - objective.questions / objective.total
     settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]
     return override(recipe, settings)
-
-
-def _corpus(world: World) -> list[Document]:
-    return [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]

@@ -1,7 +1,6 @@
 """The report of the study "recalled or made up?"."""
 
 from regard.config import to_toml
-from regard.evaluation import figures
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
     SHOWN,
@@ -15,8 +14,8 @@ from regard.evaluation.report import (
 )
 from regard.metrics import accuracy
 from regard.runs.environment import ExecutionEnvironment
-from regard.studies.loss_curves import loss_curves
 from regard.studies.recall import PRETRAINED, Recall
+from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer
 
 
@@ -49,7 +48,7 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
 
 
 def _results(found: Recall) -> dict[str, str]:
-    accuracies = {
+    shares = {
         f"accuracy on people in the text only, {name}": interval.percent()
         for name, interval in found.accuracies.items()
     }
@@ -62,7 +61,7 @@ def _results(found: Recall) -> dict[str, str]:
         f"AUROC right / wrong, {name}": str(area)
         for name, area in signal_aurocs(right, wrong).items()
     }
-    return accuracies | absence | wrongness
+    return shares | absence | wrongness
 
 
 def _fallbacks(found: Recall) -> dict[str, str]:
@@ -94,17 +93,8 @@ def _namesakes(found: Recall, part: int) -> str:
 
 def _figures(found: Recall) -> list[Figure]:
     signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
-    confidence = {
-        name: [answer.signals[signal] for answer in answers]
-        for name, answers in (("text only", text_only), ("absent", absent))
-    }
     return [
-        Figure(
-            svg=figures.interval_chart(
-                found.accuracies, x="accuracy on people in the text only", title="Accuracy"
-            ),
-            caption="Who knows where people were born? Lines are 95 % intervals.",
-        ),
+        accuracies(found.accuracies),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
             {
@@ -112,8 +102,10 @@ def _figures(found: Recall) -> list[Figure]:
                 "text only": (text_only, signal),
             }
         ),
-        Figure(
-            svg=figures.histogram(confidence, x=signal, title="Confidence of both groups"),
+        confidence(
+            {"text only": text_only, "absent": absent},
+            signal,
+            title="Confidence of both groups",
             caption="Confidence about people in the text only and about absent people.",
         ),
     ]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 import msgspec
 
 from regard.config import Config, convert, override
-from regard.courses import COURSES
+from regard.courses import COURSES, all_parts
 from regard.errors import UserError
 from regard.studies.finding import Evidence, Finding, Replication
 
@@ -56,15 +56,14 @@ class Study(Generic[P]):
     """
 
     name: str
-    asked: tuple[str, ...]
-    """Courses and parts that ask the question, such as "practical-4 2.b"; see `regard courses`."""
     question: str
     claim: str
     formula: str
     """In TeX, without dollar signs."""
     corrections: tuple[Correction, ...]
     trains: bool
-    """Whether the study trains models, which takes minutes the first time."""
+    """Whether it works on trained models: its own, which takes minutes the first time, or one that
+    has to be installed. The book shows its stored result."""
     function: Callable[P, Evidence]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding:
@@ -145,6 +144,11 @@ class Study(Generic[P]):
         return Finding.load(self, folder or files("regard.studies") / "findings")
 
     @property
+    def asked(self) -> tuple[str, ...]:
+        """Courses and parts that the study answers, such as "practical-4 2.b"."""
+        return tuple(part.place for part in all_parts() if self.name in part.studies)
+
+    @property
     def asked_in(self) -> str:
         """The courses that ask the question, by title and part."""
         parts: dict[str, list[str]] = {}
@@ -208,7 +212,6 @@ def study(
     question: str,
     claim: str,
     formula: str,
-    asked: Sequence[str] = (),
     corrections: Sequence[Correction] = (),
     trains: bool = False,
 ) -> Callable[[Callable[P, Evidence]], Study[P]]:
@@ -221,7 +224,6 @@ def study(
     def made(function: Callable[P, Evidence]) -> Study[P]:
         return Study(
             name=function.__name__.replace("_", "-"),
-            asked=tuple(asked),
             question=question,
             claim=claim,
             formula=formula,

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.tasks import names
 from regard.tasks.examples import Example
 from regard.tasks.rng import between, choice, generator, index
-from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
+from regard.tasks.split import Answers, Split, TextTaskConfig, cut, draw_distinct
 from regard.text.corpus import Document, read_corpus
 
 Place = Literal["first", "last"]
@@ -52,21 +52,31 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
                 f"shortest = {self.shortest} is more than longest = {self.longest}: swap them"
             )
 
+    def make(self, seed: int) -> Split:
+        """Texts of known words and of letters that make none, in mixed case.
 
-def make_casing(config: CasingConfig, seed: int) -> Split:
-    """Texts of known words and of letters that make none, in mixed case.
+        Raises:
+            UserError: there aren't so many texts.
+        """
 
-    Raises:
-        UserError: there aren't so many texts.
-    """
+        def pair(draw: Random) -> tuple[str, str]:
+            token = choice(draw, list(CASES))
+            return _pair(token, _text(draw, self.shortest, self.longest), self.place)
 
-    def make(draw: Random) -> tuple[str, str]:
-        token = choice(draw, list(CASES))
-        return _pair(token, _text(draw, config.shortest, config.longest), config.place)
+        draw = generator(self.seed, seed, "casing")
+        pairs = draw_distinct("casing", pair, draw, self.training + self.test)
+        return cut("casing", pairs, self.training)
 
-    draw = generator(config.seed, seed, "casing")
-    pairs = draw_distinct("casing", make, draw, config.training + config.test)
-    return cut("casing", pairs, config.training)
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        def copied(text: str) -> str:
+            for token in CASES:
+                text = text.removeprefix(f"{token} ").removesuffix(f" {token}")
+            return text
+
+        return {"the text as it is": [copied(q.text) for q in test]}
+
+    def read(self, path: Path) -> list[Example]:
+        return read_cases(path, self.place) if path.suffix == ".txt" else super().read(path)
 
 
 def read_cases(path: Path, place: Place = "first") -> list[Example]:

@@ -8,11 +8,14 @@ half of the test (`naive_bayes`). Nor does it help to look only at the first cla
 last: either counts half the time. And half the clauses deny: «the room was not bad» is praise.
 """
 
+from pathlib import Path
 from random import Random
 from typing import Literal
 
+from regard.tasks.examples import Example
+from regard.tasks.labels import LabelTaskConfig, read_labeled
 from regard.tasks.rng import choice, generator, index, sample, shuffled
-from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
+from regard.tasks.split import Split, cut, draw_distinct
 
 Label = Literal["positive", "negative"]
 
@@ -39,7 +42,7 @@ _VERBS = {
 _OPPOSITE: dict[Label, Label] = {"positive": "negative", "negative": "positive"}
 
 
-class ClassificationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="classification"):
+class ClassificationConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="classification"):
     """«The food was good but the service was bad» → «negative»."""
 
     def __post_init__(self) -> None:
@@ -50,22 +53,24 @@ class ClassificationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="c
                     "of the same words and the other label: choose an even number"
                 )
 
+    def make(self, seed: int) -> Split:
+        """Sentences labeled "positive" or "negative"; half and half, in training and test.
 
-def make_classification(config: ClassificationConfig, seed: int) -> Split:
-    """Sentences and their labels, "positive" or "negative"; half and half, in training and test.
+        Raises:
+            UserError: there aren't so many sentences.
+        """
+        draw = generator(self.seed, seed, "classification")
+        n = (self.training + self.test) // 2
+        contrasts = draw_distinct("classification", _draw_contrast, draw, n)
+        training, test = contrasts[: self.training // 2], contrasts[self.training // 2 :]
+        pairs = [
+            *shuffled(draw, [pair for contrast in training for pair in _both_ways(*contrast)]),
+            *shuffled(draw, [pair for contrast in test for pair in _both_ways(*contrast)]),
+        ]
+        return cut("classification", pairs, self.training)
 
-    Raises:
-        UserError: there aren't so many sentences.
-    """
-    draw = generator(config.seed, seed, "classification")
-    n = (config.training + config.test) // 2
-    contrasts = draw_distinct("classification", _draw_contrast, draw, n)
-    training, test = contrasts[: config.training // 2], contrasts[config.training // 2 :]
-    pairs = [
-        *shuffled(draw, [pair for contrast in training for pair in _both_ways(*contrast)]),
-        *shuffled(draw, [pair for contrast in test for pair in _both_ways(*contrast)]),
-    ]
-    return cut("classification", pairs, config.training)
+    def read(self, path: Path) -> list[Example]:
+        return read_labeled(path)
 
 
 def _draw_contrast(draw: Random) -> tuple[str, str, str]:

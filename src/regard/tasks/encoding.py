@@ -12,20 +12,11 @@ from regard.text.tokenizer import Tokenizer, encode_documents, locate_unknown
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of ids, the segment of each id, and how many rows were cut."""
+    """Rows of ids, and how many of them were cut."""
 
     rows: list[list[int]]
-    segments: list[list[int]]
-    cut: int = 0
-
-
-@dataclass(frozen=True)
-class EncodedWords:
-    """Rows of ids, where in them words end, and how many rows were cut."""
-
-    rows: list[list[int]]
-    ends: list[list[int]]
-    """The place of each word's last token, as far as the words fit."""
+    marks: list[list[int]]
+    """Of texts, the segment of each id; of words, the place of each one's last token that fits."""
     cut: int = 0
 
 
@@ -65,7 +56,7 @@ def encode_texts(
 
 def encode_words(
     template: Template, affixes: Affixes, examples: Sequence[Example], longest: int
-) -> EncodedWords:
+) -> Encoded:
     """Texts of examples in rows of at most `longest` ids, word by word.
 
     Raises:
@@ -87,7 +78,7 @@ def encode_words(
         ends.append(
             [begin + place for word, place in last.items() if word >= 0 and place < max_tokens]
         )
-    return EncodedWords(rows, ends, cut)
+    return Encoded(rows, ends, cut)
 
 
 def encode_answers(
@@ -126,48 +117,6 @@ def encode_joined(
     rows = [row for prompt in prompts for row in prompt.rows]
     completions = map(template.completion.around, answers)
     return EncodedPairs(list(zip(rows, completions, strict=True)), sum(p.cut for p in prompts))
-
-
-def encode_pairs(
-    template: Template, questions: Sequence[Example], context_length: int
-) -> list[tuple[list[int], list[int]]]:
-    """Prompts and completions of questions, uncut.
-
-    Raises:
-        UserError: a question and its answer don't fit the context, or can't be encoded.
-    """
-    prompts = encode_questions(template, questions, context_length)
-    documents = [Document(q.answer or "", q.where) for q in questions]
-    answers = encode_documents(template.tokenizer, documents)
-    pairs = list(zip(prompts, map(template.completion.around, answers), strict=True))
-    for question, (prompt, completion) in zip(questions, pairs, strict=True):
-        # The last token is never read.
-        _require_fit(question, len(prompt) + len(completion) - 1, context_length)
-    return pairs
-
-
-def encode_questions(
-    template: Template, questions: Sequence[Example], context_length: int
-) -> list[list[int]]:
-    """Prompts of questions, uncut.
-
-    Raises:
-        UserError: a question doesn't fit the context together with an answer, or can't be encoded.
-    """
-    encoded = encode_documents(template.tokenizer, [Document(q.text, q.where) for q in questions])
-    prompts = [template.prompt.around(ids) for ids in encoded]
-    for question, prompt in zip(questions, prompts, strict=True):
-        _require_fit(question, len(prompt) + len(template.completion.prefix) + 1, context_length)
-    return prompts
-
-
-def _require_fit(question: Example, taken: int, context_length: int) -> None:
-    if taken > context_length:
-        raise UserError(
-            f"{question.where}: the question takes {taken} tokens with its answer's, but the "
-            f"model's context length is {context_length}; shorten it, or train with a larger "
-            "model.context_length"
-        )
 
 
 def _fit(

@@ -10,12 +10,14 @@ heart. Nobody of the test is in training.
 
 from itertools import product
 from math import ceil
+from pathlib import Path
 from random import Random
 
 from regard.tasks import names
 from regard.tasks.examples import Example
+from regard.tasks.labels import LabelTaskConfig, read_text_pairs, require_second
 from regard.tasks.rng import between, choice, generator, index, sample, shuffled
-from regard.tasks.split import Split, TextTaskConfig, numbered
+from regard.tasks.split import Split, numbered
 from regard.tasks.world import tell
 
 VALUES = {
@@ -30,19 +32,26 @@ Few values, so that each pair of them, whether they agree or not, is met often.
 """
 
 
-class EntailmentConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="entailment"):
+class EntailmentConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="entailment"):
     """A text and a statement → «follows», «contradicts» or «unknown»."""
 
+    def make(self, seed: int) -> Split:
+        """Texts of one to three sentences with statements; each label for a third of them."""
+        everyone = [
+            f"{first} {last}" for first, last in product(names.FIRST_NAMES, names.LAST_NAMES)
+        ]
+        people = shuffled(generator(self.seed, "entailment"), everyone)
+        new = len(people) // 8
+        draw = generator(self.seed, seed, "entailment")
+        training = _examples(draw, people[new:], self.training)
+        test = _examples(draw, people[:new], self.test)
+        return numbered("entailment", [*training, *test], self.training)
 
-def make_entailment(config: EntailmentConfig, seed: int) -> Split:
-    """Texts of one to three sentences with statements; each label for a third of them."""
-    everyone = [f"{first} {last}" for first, last in product(names.FIRST_NAMES, names.LAST_NAMES)]
-    people = shuffled(generator(config.seed, "entailment"), everyone)
-    new = len(people) // 8
-    draw = generator(config.seed, seed, "entailment")
-    training = _examples(draw, people[new:], config.training)
-    test = _examples(draw, people[:new], config.test)
-    return numbered("entailment", [*training, *test], config.training)
+    def read(self, path: Path) -> list[Example]:
+        return read_text_pairs(path)
+
+    def check(self, example: Example) -> None:
+        require_second(example)
 
 
 def _examples(draw: Random, people: list[str], n: int) -> list[Example]:

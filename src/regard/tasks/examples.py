@@ -1,4 +1,4 @@
-"""Questions and answers: reading and encoding them, and what they have in common."""
+"""Questions and answers: reading them, what they have in common, and encoding them uncut."""
 
 import re
 from collections import Counter
@@ -10,6 +10,8 @@ import msgspec
 
 from regard.errors import UserError
 from regard.text.corpus import Document, read_lines
+from regard.text.template import Template
+from regard.text.tokenizer import encode_documents
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,3 +190,45 @@ def _common(rows: Sequence[Sequence[str]], most: int) -> int:
     while n < most and len({row[n] for row in rows}) == 1:
         n += 1
     return n
+
+
+def encode_pairs(
+    template: Template, questions: Sequence[Example], context_length: int
+) -> list[tuple[list[int], list[int]]]:
+    """Prompts and completions of questions, uncut.
+
+    Raises:
+        UserError: a question and its answer don't fit the context, or can't be encoded.
+    """
+    prompts = encode_questions(template, questions, context_length)
+    documents = [Document(q.answer or "", q.where) for q in questions]
+    answers = encode_documents(template.tokenizer, documents)
+    pairs = list(zip(prompts, map(template.completion.around, answers), strict=True))
+    for question, (prompt, completion) in zip(questions, pairs, strict=True):
+        # The last token is never read.
+        _require_fit(question, len(prompt) + len(completion) - 1, context_length)
+    return pairs
+
+
+def encode_questions(
+    template: Template, questions: Sequence[Example], context_length: int
+) -> list[list[int]]:
+    """Prompts of questions, uncut.
+
+    Raises:
+        UserError: a question doesn't fit the context together with an answer, or can't be encoded.
+    """
+    encoded = encode_documents(template.tokenizer, [Document(q.text, q.where) for q in questions])
+    prompts = [template.prompt.around(ids) for ids in encoded]
+    for question, prompt in zip(questions, prompts, strict=True):
+        _require_fit(question, len(prompt) + len(template.completion.prefix) + 1, context_length)
+    return prompts
+
+
+def _require_fit(question: Example, taken: int, context_length: int) -> None:
+    if taken > context_length:
+        raise UserError(
+            f"{question.where}: the question takes {taken} tokens with its answer's, but the "
+            f"model's context length is {context_length}; shorten it, or train with a larger "
+            "model.context_length"
+        )

@@ -1,8 +1,12 @@
 """People of the fictional world, unique by place and profession."""
 
+from collections.abc import Callable
+from random import Random
+
 from regard.config import Positive
 from regard.tasks import names
-from regard.tasks.split import TextTaskConfig
+from regard.tasks.rng import generator
+from regard.tasks.split import Split, TextTaskConfig, cut
 from regard.tasks.world import Person, WorldConfig, make_world
 
 MOST_PEOPLE = 2000
@@ -48,3 +52,21 @@ def distinct_people(seed: int, n: int) -> list[Person]:
         if "profession" in person.facts:
             found.setdefault((person.place, person.facts["profession"]), person)
     return list(found.values())[:n]
+
+
+def split_by_people(
+    config: PeopleTaskConfig,
+    seed: int,
+    example: Callable[[Random, list[Person], int], tuple[str, str]],
+) -> Split:
+    """Make examples about people: in training, each of them in turn; in the test, others.
+
+    `example` draws text and answer about one of some people, given by its index.
+    """
+    task = str(config.__struct_config__.tag)
+    people = distinct_people(config.seed, config.people + config.test)
+    known, new = people[: config.people], people[config.people :]
+    draw = generator(config.seed, seed, task)
+    pairs = [example(draw, known, i % len(known)) for i in range(config.training)]
+    pairs += [example(draw, new, i) for i in range(config.test)]
+    return cut(task, pairs, config.training)

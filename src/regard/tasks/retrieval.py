@@ -7,11 +7,12 @@ place and must guess among those born there; what a baker does can be learned in
 other people. Those of the test are in no question and no biography of training.
 """
 
+from collections.abc import Sequence
 from random import Random
 
-from regard.tasks.people import PeopleTaskConfig, distinct_people
-from regard.tasks.rng import choice, generator
-from regard.tasks.split import Split, cut
+from regard.tasks.people import PeopleTaskConfig, split_by_people
+from regard.tasks.rng import choice
+from regard.tasks.split import Split
 from regard.tasks.world import Person, tell
 
 WORDINGS = (
@@ -54,24 +55,22 @@ TRADES = {
 
 
 class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retrieval"):
-    """«Who comes from Leeds and bakes bread?» → the biography of that person."""
+    """«Who comes from Leeds and bakes bread?» → the biography of that person.
 
-
-def make_retrieval(config: RetrievalConfig, seed: int) -> Split:
-    """Questions and the biographies that answer them; in training, each person in turn.
-
-    A person's biographies differ in their order and words; in the test everyone has one.
+    Scored by ranks where documents are embedded, or else by exact match.
     """
-    people = distinct_people(config.seed, config.people + config.test)
-    known, new = people[: config.people], people[config.people :]
-    draw = generator(config.seed, seed, "retrieval")
-    pairs = [_example(draw, known[i % len(known)]) for i in range(config.training)]
-    pairs += [_example(draw, person) for person in new]
-    return cut("retrieval", pairs, config.training)
+
+    def make(self, seed: int) -> Split:
+        """Questions and the biographies that answer them; in training, each person in turn.
+
+        A person's biographies differ in their order and words; in the test everyone has one.
+        """
+        return split_by_people(self, seed, _example)
 
 
-def _example(draw: Random, person: Person) -> tuple[str, str]:
-    """A question about a person, and a biography."""
+def _example(draw: Random, people: Sequence[Person], subject: int) -> tuple[str, str]:
+    """A question about one of some people, and a biography."""
+    person = people[subject]
     trade = TRADES[person.facts["profession"]]
     question = choice(draw, WORDINGS).format(place=person.place, trade=trade)
     return question, f"{person.name}. {' '.join(tell(draw, person.name, person.facts).values())}"

@@ -1,19 +1,33 @@
-"""Examples for training and for testing, with none in both."""
+"""Tasks of texts: their base, and examples for training and for testing, with none in both."""
 
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from regard.config import Config, Positive, Seed
 from regard.errors import UserError
-from regard.tasks.examples import Example
+from regard.metrics import Interval, accuracy, exact_match
+from regard.tasks.examples import Example, read_questions
 from regard.tasks.rng import shuffled
+
+Scores: TypeAlias = dict[str, Interval]
+"""A score by its name."""
+Answers: TypeAlias = dict[str, list[str]]
+"""Answers to test examples, by the name of the baseline that gives them."""
 
 _T = TypeVar("_T", bound=Hashable)
 _PATIENCE = 1000
 """Draws in a row without a new example after which there are taken to be no more."""
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A task's examples; no text of the test stands in training."""
+
+    training: tuple[Example, ...]
+    test: tuple[Example, ...]
 
 
 class TextTaskConfig(Config, frozen=True):
@@ -26,12 +40,42 @@ class TextTaskConfig(Config, frozen=True):
     seed: Seed = 0
     """Seed of the task's people or language; its examples also depend on the run's seed."""
 
+    def make(self, seed: int) -> Split:
+        """Make the examples, from this configuration and the run's seed.
 
-class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """A task's examples; no text of the test stands in training."""
+        Raises:
+            UserError: the task has fewer different examples.
+        """
+        raise NotImplementedError
 
-    training: tuple[Example, ...]
-    test: tuple[Example, ...]
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        """Score answers against the right ones; `seed` is that of the intervals."""
+        return exact_matches(answered, right)
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        """Answer test examples without a model, given those for training."""
+        return {}
+
+    def read(self, path: Path) -> list[Example]:
+        """Read a user's examples.
+
+        Raises:
+            UserError: a line is malformed, or there is no example.
+        """
+        return read_questions(path)
+
+    def check(self, example: Example) -> None:
+        """Raise for an example of another task.
+
+        Raises:
+            UserError: names its place.
+        """
+
+
+def exact_matches(answered: Sequence[str], right: Sequence[str]) -> Scores:
+    """Return the share of answers that are the right ones."""
+    pairs = zip(answered, right, strict=True)
+    return {"exact match": accuracy([exact_match(a, r) for a, r in pairs])}
 
 
 def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int) -> list[_T]:

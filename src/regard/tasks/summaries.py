@@ -8,15 +8,18 @@ are in no article of training.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Annotated
 
 from msgspec import Meta
 
 from regard.config import Count, Positive
-from regard.tasks.people import PeopleTaskConfig, distinct_people
-from regard.tasks.rng import choice, generator, sample, shuffled
-from regard.tasks.split import Split, cut
+from regard.metrics import rouge
+from regard.tasks.examples import Example
+from regard.tasks.people import PeopleTaskConfig, split_by_people
+from regard.tasks.rng import choice, sample, shuffled
+from regard.tasks.split import Answers, Scores, Split, exact_matches
 from regard.tasks.world import Person, tell
 
 FILLER = (
@@ -55,15 +58,15 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
                 f"person, and people or test is only {fewest}: choose fewer others"
             )
 
+    def make(self, seed: int) -> Split:
+        """Articles and their summaries; in training, each person in turn."""
+        return split_by_people(self, seed, partial(_example, self))
 
-def make_summaries(config: SummariesConfig, seed: int) -> Split:
-    """Articles and their summaries; in training, each person in turn."""
-    people = distinct_people(config.seed, config.people + config.test)
-    known, new = people[: config.people], people[config.people :]
-    draw = generator(config.seed, seed, "summaries")
-    pairs = [_example(draw, config, known, i % len(known)) for i in range(config.training)]
-    pairs += [_example(draw, config, new, i) for i in range(config.test)]
-    return cut("summaries", pairs, config.training)
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        return rouge(answered, right, seed=seed) | exact_matches(answered, right)
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        return {f"lead-{k}": [lead(q.text, k) for q in test] for k in (1, 2, 3)}
 
 
 def lead(text: str, k: int) -> str:
@@ -72,7 +75,7 @@ def lead(text: str, k: int) -> str:
 
 
 def _example(
-    draw: Random, config: SummariesConfig, people: Sequence[Person], subject: int
+    config: SummariesConfig, draw: Random, people: Sequence[Person], subject: int
 ) -> tuple[str, str]:
     """An article about one of some people, and its summary."""
     person = people[subject]

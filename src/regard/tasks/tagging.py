@@ -13,10 +13,19 @@ from random import Random
 from typing import NamedTuple
 
 from regard.errors import UserError
+from regard.metrics import tag_accuracy, tag_macro_f1
 from regard.tasks import names
 from regard.tasks.examples import Example
 from regard.tasks.rng import choice, generator, index, sample, shuffled
-from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
+from regard.tasks.split import (
+    Answers,
+    Scores,
+    Split,
+    TextTaskConfig,
+    cut,
+    draw_distinct,
+    exact_matches,
+)
 from regard.tasks.world import tell
 
 MENTIONS = {
@@ -39,6 +48,45 @@ MENTIONS = {
 class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"):
     """«Ada Marlow comes from Rigby.» → «person person other other place»"""
 
+    def make(self, seed: int) -> Split:
+        """Texts of two or three sentences, and a tag for each of their words."""
+        stock = generator(self.seed, "tagging")
+        first, either = shuffled(stock, names.FIRST_NAMES), shuffled(stock, _STOCK)
+        known = _Names(first[len(first) // 5 :], either[len(either) // 5 :])
+        new = _Names(first[: len(first) // 5], either[: len(either) // 5])
+        draw = generator(self.seed, seed, "tagging")
+        training = draw_distinct("tagging", lambda d: _example(d, known), draw, self.training)
+        test = draw_distinct("tagging", lambda d: _example(d, new), draw, self.test)
+        return cut("tagging", [*training, *test], self.training)
+
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        said, true = ([text.split() for text in texts] for texts in (answered, right))
+        return {
+            "accuracy": tag_accuracy(said, true, seed=seed),
+            "macro F1": tag_macro_f1(said, true, seed=seed),
+            **exact_matches([" ".join(tags) for tags in said], [" ".join(tags) for tags in true]),
+        }
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        """Two guesses that see no context: the commonest tag of all, and that of each word.
+
+        A word that training doesn't have is given the commonest of all.
+        """
+        of_word = defaultdict[str, Counter[str]](Counter)
+        for question in training:
+            for word, tag in zip(question.text.split(), tags_of(question), strict=True):
+                of_word[bare(word)][tag] += 1
+        majority = _commonest(sum(of_word.values(), Counter()))
+        guess = {word: _commonest(tags) for word, tags in of_word.items()}
+        return {
+            "majority": _tagged(test, {}, majority),
+            "each word's commonest": _tagged(test, guess, majority),
+        }
+
+    def check(self, example: Example) -> None:
+        if example.answer is not None:
+            tags_of(example)
+
 
 class _Names(NamedTuple):
     """Names of people and places."""
@@ -46,18 +94,6 @@ class _Names(NamedTuple):
     first: list[str]
     either: list[str]
     """Surnames and places alike."""
-
-
-def make_tagging(config: TaggingConfig, seed: int) -> Split:
-    """Texts of two or three sentences, and a tag for each of their words."""
-    stock = generator(config.seed, "tagging")
-    first, either = shuffled(stock, names.FIRST_NAMES), shuffled(stock, _STOCK)
-    known = _Names(first[len(first) // 5 :], either[len(either) // 5 :])
-    new = _Names(first[: len(first) // 5], either[: len(either) // 5])
-    draw = generator(config.seed, seed, "tagging")
-    training = draw_distinct("tagging", lambda d: _example(d, known), draw, config.training)
-    test = draw_distinct("tagging", lambda d: _example(d, new), draw, config.test)
-    return cut("tagging", [*training, *test], config.training)
 
 
 _STOCK = [*names.LAST_NAMES, *names.PLACES]
@@ -99,33 +135,6 @@ def tags_of(question: Example) -> list[str]:
             "behind the tab as there are words, parted by spaces"
         )
     return tags
-
-
-def require_tags(question: Example) -> None:
-    """Raise for a text whose number of tags isn't its number of words, unless it has none.
-
-    Raises:
-        UserError: names its place.
-    """
-    if question.answer is not None:
-        tags_of(question)
-
-
-def commonest_tags(training: Sequence[Example], test: Sequence[Example]) -> dict[str, list[str]]:
-    """Two guesses that see no context: the commonest tag of all, and that of each word.
-
-    A word that training doesn't have is given the commonest of all.
-    """
-    of_word = defaultdict[str, Counter[str]](Counter)
-    for question in training:
-        for word, tag in zip(question.text.split(), tags_of(question), strict=True):
-            of_word[bare(word)][tag] += 1
-    majority = _commonest(sum(of_word.values(), Counter()))
-    guess = {word: _commonest(tags) for word, tags in of_word.items()}
-    return {
-        "majority": _tagged(test, {}, majority),
-        "each word's commonest": _tagged(test, guess, majority),
-    }
 
 
 def _tagged(questions: Sequence[Example], guess: Mapping[str, str], otherwise: str) -> list[str]:

@@ -7,15 +7,25 @@ English doesn't show, and an adjective agrees with its noun in gender and number
 subject in number. So no word can be translated alone, nor in its place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from random import Random
 from typing import Literal, get_args
 
 import msgspec
 
+from regard.metrics import bleu, chrf
+from regard.tasks.examples import Example
 from regard.tasks.rng import choice, generator, index, shuffled
-from regard.tasks.split import Split, TextTaskConfig, cut, draw_distinct
+from regard.tasks.split import (
+    Answers,
+    Scores,
+    Split,
+    TextTaskConfig,
+    cut,
+    draw_distinct,
+    exact_matches,
+)
 
 Tense = Literal["past", "present", "future"]
 
@@ -37,6 +47,32 @@ _VOWELS, _CONSONANTS = "aeiou", "bdfgklmnprstvz"
 
 class TranslationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="translation"):
     """English → an invented language, determined by the seed."""
+
+    def make(self, seed: int) -> Split:
+        """Sentences and their translations. The config's own seed invents the language.
+
+        Raises:
+            UserError: there aren't so many sentences.
+        """
+        language = make_language(self.seed)
+
+        def pair(draw: Random) -> tuple[str, str]:
+            sentence = draw_sentence(draw)
+            return english(sentence), translate(language, sentence)
+
+        draw = generator(self.seed, seed, "translation")
+        pairs = draw_distinct("translation", pair, draw, self.training + self.test)
+        return cut("translation", pairs, self.training)
+
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        return exact_matches(answered, right) | {
+            "BLEU": bleu(answered, right, seed=seed).interval,
+            "chrF": chrf(answered, right, seed=seed).interval,
+        }
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        language = make_language(self.seed)
+        return {"word by word": [word_by_word(language, q.text) for q in test]}
 
 
 class NounPhrase(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,23 +113,6 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     """Suffix of a verb whose subject is in the plural, after the tense's."""
     negation: str
     """The word before a verb that is denied."""
-
-
-def make_translation(config: TranslationConfig, seed: int) -> Split:
-    """Sentences and their translations. The config's own seed invents the language.
-
-    Raises:
-        UserError: there aren't so many sentences.
-    """
-    language = make_language(config.seed)
-
-    def make(draw: Random) -> tuple[str, str]:
-        sentence = draw_sentence(draw)
-        return english(sentence), translate(language, sentence)
-
-    draw = generator(config.seed, seed, "translation")
-    pairs = draw_distinct("translation", make, draw, config.training + config.test)
-    return cut("translation", pairs, config.training)
 
 
 def make_language(seed: int) -> Language:

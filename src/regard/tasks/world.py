@@ -16,7 +16,7 @@ import msgspec
 from regard.config import Config
 from regard.tasks import names
 from regard.tasks.examples import Example
-from regard.tasks.rng import index, shuffled
+from regard.tasks.rng import choice, index, shuffled
 
 Group = Literal["qa_train", "text_only", "absent"]
 
@@ -153,7 +153,7 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
 
 def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
     """A sentence that states each fact about a person, in an order of chance."""
-    return _tell(draw, name, facts, lambda kind: _one_of(draw, _SENTENCES[kind]))
+    return _tell(draw, name, facts, lambda kind: choice(draw, _SENTENCES[kind]))
 
 
 def _tell(
@@ -164,10 +164,6 @@ def _tell(
         sentence = _write(template(kind), name, facts[kind])
         sentences[kind] = sentence[0].upper() + sentence[1:]
     return sentences
-
-
-def _one_of(draw: Random, templates: Sequence[str]) -> str:
-    return templates[index(draw, len(templates))]
 
 
 def _in_turn(draw: Random, templates: Sequence[str]) -> Iterator[str]:
@@ -213,7 +209,7 @@ def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
 def _draw_other_facts(draw: Random) -> dict[str, str]:
     """Two or three facts beside the place of birth."""
     kinds = shuffled(draw, list(_OTHER_FACTS))[: 2 + index(draw, 2)]
-    return {kind: _OTHER_FACTS[kind][index(draw, len(_OTHER_FACTS[kind]))] for kind in kinds}
+    return {kind: choice(draw, _OTHER_FACTS[kind]) for kind in kinds}
 
 
 def _write_biographies(

@@ -30,8 +30,7 @@ from regard.runs.recipe import (
 )
 from regard.runs.recipes import TASKS
 from regard.runs.run import Progress, Run, describe_origin, pack_weights
-from regard.tasks.encoding import encode_pairs
-from regard.tasks.examples import Example, Examples, answered_examples
+from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES

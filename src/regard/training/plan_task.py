@@ -47,7 +47,7 @@ from regard.tasks.encoding import (
 )
 from regard.tasks.examples import Example, Examples, require_answers
 from regard.tasks.probes import ProbeConfig, draw_probe, probe_rows
-from regard.tasks.registry import TaskConfig, TextTask, check_examples, make_split, read_examples
+from regard.tasks.registry import TaskConfig, TextTask, check_examples, task_examples
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
@@ -86,8 +86,7 @@ def plan_named_task(
     known_tokens = None if tokenizer is None else Tokenizer.load(tokenizer)
     if data is None:
         return plan_task(Path(out), chosen, tokenizer=known_tokens)
-    examples = read_examples(chosen.task, Path(data)) if isinstance(data, str | Path) else data
-    answered = require_answers(list(cast("Sequence[Example]", examples)))
+    answered = require_answers(task_examples(chosen.task, cast("Examples", data)))
     return plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
 
 
@@ -116,7 +115,7 @@ def plan_task(
         check_model(recipe, task)
         return _plan_probe(out, recipe, task)
     check_model(recipe, task)
-    chosen = make_split(task, recipe.seed).training if examples is None else examples
+    chosen = task.make(recipe.seed).training if examples is None else examples
     return _plan_examples(out, recipe, task, chosen, tokenizer)
 
 
@@ -166,12 +165,12 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
             texts = encode_texts(template, affixes, examples, longest)
             _warn_truncated(texts.cut, len(examples), longest)
             labels = label_ids(run, examples)
-            types = [texts.segments] if run.recipe.uses_token_types else []
+            types = [texts.marks] if run.recipe.uses_token_types else []
             return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
             words = encode_words(template, affixes, examples, longest)
             _warn_truncated(words.cut, len(examples), longest)
-            asked = zip(examples, words.rows, words.ends, strict=True)
+            asked = zip(examples, words.rows, words.marks, strict=True)
             tagged = [(row, _tag_row(run, e, row, ends)) for e, row, ends in asked]
             return LabeledTokens(tagged, format)
         case Embedder():

@@ -14,7 +14,6 @@ from regard.studies.kernels.causal_sums import (
     causal_sums,
     draw_row,
     in_chunks,
-    power,
     rounding,
     token_by_token,
 )
@@ -36,10 +35,6 @@ def test_all_ways_are_the_sums_of_the_formula(features: Map, d: int, n: int, chu
     for way in (by_matrix, in_chunks, token_by_token):
         off = (way(attend, row)[0, 0] - expected).abs().max()
         assert off <= 10 * rounding(attend, row)
-
-
-def test_a_power_is_found() -> None:
-    assert power([2, 4, 8], [12, 48, 192]) == pytest.approx(2, abs=1e-12)
 
 
 @pytest.mark.parametrize("features", sorted(MAPS))

@@ -52,8 +52,7 @@ def test_bigbird_looks_at_as_many_keys_as_it_is_told() -> None:
 def test_growth_is_judged() -> None:
     def row(operations: int, memory: int) -> list[Measured]:
         return [
-            Measured(error=0.0, operations=n**operations, milliseconds=1.0, bytes=n**memory)
-            for n in LENGTHS
+            Measured(operations=n**operations, milliseconds=1.0, bytes=n**memory) for n in LENGTHS
         ]
 
     linear = {name: row(1, 1) for name in MECHANISMS}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from regard.attention import Mask
 from regard.studies.finding import Verdict
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.low_rank.furthest import (
-    blocks,
     by_chance,
     found_share,
     furthest,
@@ -33,7 +33,8 @@ def test_full_attention_finds_the_furthest(n: int, d: int, seed: int) -> None:
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 1000))
 def test_a_layer_shows_the_share_that_the_formula_says(count: int, random: int, seed: int) -> None:
     n = 8 * count
-    pattern = blocks(random, n, seed).pattern(1, n, causal=False, device=torch.device("cpu"))
+    blocks = big_bird(n, block=8, random=random, seed=seed)
+    pattern = blocks.pattern(1, n, causal=False, device=torch.device("cpu"))
     dense = pattern.to_dense(n, n, torch.device("cpu"))[0, 0]
     others = int(dense.sum()) - n
     assert by_chance(n, random, 1) == pytest.approx(others / (n * (n - 1)), rel=1e-12)

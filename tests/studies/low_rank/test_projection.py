@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.projection import drawn_heads, off, projected, projection
+from regard.studies.low_rank.projection import drawn_heads, projected, projection
+from regard.studies.tensors import relative_error
 
 
 @settings(max_examples=30)
@@ -25,7 +26,7 @@ def test_projection_loses_the_smallest_singular_values_and_nothing_else(
     identity = torch.eye(n, dtype=torch.float64)
     found = projected(query, key, identity, right[:rows], right[:rows] / math.sqrt(h))
     expected = float(values[rows:].norm() / values.norm())
-    assert off(found, scores) == pytest.approx(expected, abs=1e-12)
+    assert relative_error(found, scores) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_numbers() -> None:

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from regard.explorer.intercept import capture_attention
+from regard.models.config import LearnedConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.equal_heads import WIDTH, begin_equal, drawn, equal_heads, trained
-from regard.studies.quiz.looking_back import LENGTH, ROWS, TOKENS, rows, train
+from regard.studies.quiz.looking_back import LENGTH, ROWS, TOKENS, config, rows, train
 from regard.studies.quiz.span_corruption import span_corruption
-from regard.studies.quiz.trained_embeddings import config, terms, trained_embeddings
+from regard.studies.quiz.trained_embeddings import CROSS, terms, trained_embeddings
 
 
 @pytest.mark.parametrize("seed", range(10, 20))
@@ -54,10 +55,10 @@ def test_narrow_embeddings_have_large_cross_terms() -> None:
 
 
 def test_terms_are_those_of_the_embeddings() -> None:
-    model = Draw(0, 0.1).model(config(16), tokens=TOKENS)
+    model = Draw(0, 0.1).model(config(16, LearnedConfig()), tokens=TOKENS)
     x, p = model.body.embedding.weight.detach(), model.body.absolute.vectors.detach()
     cross = torch.stack([word @ position for word in x for position in p])
-    assert terms(model).cross == pytest.approx(float(cross.square().mean().sqrt()))
+    assert terms(model)[CROSS] == pytest.approx(float(cross.square().mean().sqrt()))
 
 
 def test_labels_are_the_tokens_back() -> None:

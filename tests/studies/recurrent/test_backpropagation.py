@@ -67,6 +67,15 @@ def test_the_verdict() -> None:
     assert study(y=unnormalized).verdict is Verdict.FAILS, "y sums to 1.3"
 
 
+def test_what_the_document_leaves_out_changes_the_gradients() -> None:
+    """Labels that sum to 1 and h₀ = 0: without either, the formulas are wrong by far."""
+    labels, first_state = study().numbers[-2:]
+    assert labels.holds
+    assert first_state.holds
+    assert min(labels.measured, first_state.measured) > 0.5
+    assert len(study.corrections) == 2
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

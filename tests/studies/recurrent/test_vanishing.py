@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.overflow import gradient, loss_of, overflow
+from regard.studies.recurrent.overflow import backward, gradient, overflow
 from regard.studies.recurrent.vanishing import length, predicted, transition
 from regard.studies.recurrent.vanishing import vanishing_and_exploding as study
 
@@ -28,9 +28,10 @@ def test_the_formula_is_what_autograd_finds(radius: float, stretch: float, steps
 
 @pytest.mark.parametrize("steps", [2, 5, 20])
 def test_the_gradient_of_a_power(steps: int) -> None:
-    assert float(gradient(loss_of(1.5, steps))[1]) == pytest.approx(
-        (steps - 1) * 1.5 ** (steps - 2), rel=1e-5
-    )
+    network, loss = backward(1.5, steps)
+    assert loss == pytest.approx(1.5 ** (steps - 1), rel=1e-5)
+    slope = (steps - 1) * 1.5 ** (steps - 2)
+    assert float(gradient(network)[0]) == pytest.approx(slope, rel=1e-5)
 
 
 def test_every_step_of_the_overflow_is_as_told() -> None:

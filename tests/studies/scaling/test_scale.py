@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Softmax
 from regard.studies.finding import Verdict
-from regard.studies.scaling.scale import WIDTHS, Draw, moments, scale, spread
+from regard.studies.scaling.scale import Draw, moments, scale, spread
 
 
 @settings(max_examples=10)
@@ -54,10 +54,7 @@ def test_moments_can_fail() -> None:
 
 
 def test_the_verdict() -> None:
-    found = scale()
-    assert found.verdict is Verdict.HOLDS
-    assert found.table is not None
-    assert [row[0] for row in found.table.rows] == [str(width) for width in WIDTHS]
+    assert scale().verdict is Verdict.HOLDS
 
 
 @pytest.mark.parametrize(

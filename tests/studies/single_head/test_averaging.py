@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.averaging import averaging, pair_weight, pair_weights
+from regard.studies.single_head.one_query import averaging, pair_weight, pair_weights
 
 
 @settings(max_examples=30)

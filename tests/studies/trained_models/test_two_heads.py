@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from regard.data import IGNORE
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.two_heads import (
-    judged_argmax,
-    judged_softmax,
+    judged,
     most_of_one,
     rows_of,
     two_heads,
@@ -42,10 +41,10 @@ def test_what_the_claim_wants() -> None:
     shares = {
         ("argmax", 1): 0.2, ("argmax", 2): 1.0, ("softmax", 1): 1.0, ("softmax", 2): 1.0
     }  # fmt: skip
-    assert all(number.holds for number in judged_argmax(shares, 8, 5000))
-    assert not all(number.holds for number in judged_softmax(shares, 8, 5000))
-    assert not all(n.holds for n in judged_argmax(shares | {("argmax", 2): 0.3}, 8, 5000))
-    assert not all(n.holds for n in judged_argmax(shares | {("argmax", 1): 0.3}, 8, 5000))
+    assert all(number.holds for number in judged("argmax", shares, 8, 5000))
+    assert not all(number.holds for number in judged("softmax", shares, 8, 5000))
+    assert not all(n.holds for n in judged("argmax", shares | {("argmax", 2): 0.3}, 8, 5000))
+    assert not all(n.holds for n in judged("argmax", shares | {("argmax", 1): 0.3}, 8, 5000))
 
 
 @pytest.mark.slow

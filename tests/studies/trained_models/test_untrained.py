@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention import Attention
 from regard.models.builders import Model
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import WIDTH, plan_reader
-from regard.studies.trained_models.untrained import kept_weights, measure, rescale, untrained
+from regard.studies.trained_models.reading import HEADS, WIDTH, plan_reader
+from regard.studies.trained_models.untrained import (
+    layer_gradients,
+    masked_loss,
+    measure,
+    rescale,
+    untrained,
+)
 
 IDS, PLACE, OTHER, TARGET = [3, 4, 1, 5, 6, 7], 2, 4, 9
 
@@ -22,15 +27,13 @@ def model() -> Model:
     return plan_reader(1, 0).run.model.double().eval()
 
 
-def loss(model: Any) -> Tensor:
-    return F.cross_entropy(model(torch.tensor([IDS]))[0, PLACE], torch.tensor(TARGET))
+def loss(model: Model) -> Tensor:
+    return masked_loss(model, IDS, PLACE, TARGET)
 
 
 def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
     attention = next(module for module in model.modules() if isinstance(module, Attention))
-    with kept_weights(model) as layers:
-        loss(model).backward()
-    _, gradient, _ = layers[0].found()
+    gradient = layer_gradients(model, lambda: loss(model))[0].gradient
 
     def moved(step: float) -> float:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
@@ -50,11 +53,18 @@ def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
     assert gradient[0, 1, PLACE, OTHER] == pytest.approx(slope, rel=1e-5, abs=1e-10)
 
 
-def test_keeping_weights_changes_no_output(model: Model) -> None:
-    before = loss(model)
-    with kept_weights(model) as layers:
-        assert loss(model).item() == pytest.approx(before.item(), abs=1e-12)
+def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
+    losses = [loss(model)]
+
+    def kept() -> Tensor:
+        losses.append(loss(model))
+        return losses[-1]
+
+    layers = layer_gradients(model, kept)
+    assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-12)
     assert len(layers) == 2
+    for layer in layers:
+        assert layer.weights.shape == layer.gradient.shape == (1, HEADS, len(IDS), len(IDS))
 
 
 def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.explorer.adapters import MAX_GENERATED, EmptyTextError, TextTooLongError
+from regard.explorer.adapters import MAX_GENERATED, require_characters, require_fit
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.gradients import Gradient
 from regard.explorer.huggingface.loading import (
@@ -139,8 +139,7 @@ class HuggingFaceModel:
 
     def _inputs(self, text: str, second: str | None = None) -> tuple[dict[str, Tensor], int | None]:
         """The model's inputs, and where the second of two texts begins."""
-        if "" in (text, second):
-            raise EmptyTextError
+        require_characters(text, second)
         if not self._has_target:
             return self._encode(text, second, "the text")
         source, _ = self._encode(text, None, "the text")
@@ -179,8 +178,7 @@ class HuggingFaceModel:
     def _require(self, ids: Tensor, what: str) -> None:
         if not ids.numel():
             raise UserError(f"{what} has no tokens in the model's vocabulary")
-        if self.context_length is not None and ids.numel() > self.context_length:
-            raise TextTooLongError(what, ids.numel(), self.context_length)
+        require_fit(ids.numel(), self.context_length, what)
 
     def _generated(self, source: Mapping[str, Tensor]) -> Tensor:
         """The target that the model generates greedily for a source."""

@@ -7,7 +7,6 @@ transformers looks up a model's attention by name and accepts registered functio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from regard.explorer.intercept import Handler, make_record
 NAME = "sdpa_intercepted"
 """With "sdpa" in the name, transformers refuses it for models that don't support that kernel."""
 _HANDLER = "_regard_handler"
-"""The attribute of an intercepted layer that is called with its inputs and its output."""
+"""The attribute of an intercepted layer: its name, and the handler of its record."""
 _UNSUPPORTED = ("softcap", "s_aux")
 """Changes to the scores that "sdpa" doesn't support."""
 
@@ -40,7 +39,7 @@ def intercept_huggingface(model: PreTrainedModel, handler: Handler) -> Iterator[
     """
     with _registered(model):
         for name, module in model.named_modules():
-            vars(module)[_HANDLER] = partial(_handle, name, handler)
+            vars(module)[_HANDLER] = name, handler
         try:
             yield
         finally:
@@ -56,7 +55,6 @@ class ScaledSoftmax(Softmax):
         self.factor = factor
 
     def scale(self, d: int) -> float:
-        del d
         return self.factor
 
 
@@ -90,11 +88,17 @@ def _attend(
                 f"{type(module).__name__} uses {option}, which torch's kernel doesn't support"
             )
     out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-    handle = vars(module).get(_HANDLER)
-    if handle is None:
+    if _HANDLER not in vars(module):
         return out, None
-    out = handle(module, query, key, value, attention_mask, out.transpose(1, 2), settings)
-    return out.transpose(1, 2), None
+    name, handler = vars(module)[_HANDLER]
+    scaling = settings.get("scaling")
+    factor = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    mechanism, out = ScaledSoftmax(factor).eval(), out.transpose(1, 2)
+    mask = _mask(module, query, attention_mask, settings.get("is_causal"))
+    shape = (*query.shape[:3], key.shape[2])
+    bias = _bias(attention_mask, settings.get("position_bias"), shape)
+    record = make_record(name, mechanism, query, key, value, out, mask=mask, bias=bias)
+    return handler(record).transpose(1, 2), None
 
 
 AttentionInterface.register(NAME, _attend)
@@ -121,27 +125,6 @@ def _registered(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for config, name in before:
             config._attn_implementation = name
-
-
-def _handle(
-    name: str,
-    handler: Handler,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    out: Tensor,
-    settings: dict[str, Any],
-) -> Tensor:
-    """Return the handler's output for the record of a layer."""
-    scaling, position_bias = settings.get("scaling"), settings.get("position_bias")
-    factor = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    shape = (len(query), query.shape[1], query.shape[2], key.shape[2])
-    mask = _mask(module, query, attention_mask, settings.get("is_causal"))
-    bias = _bias(attention_mask, position_bias, shape)
-    mechanism = ScaledSoftmax(factor).eval()
-    return handler(make_record(name, mechanism, query, key, value, out, mask=mask, bias=bias))
 
 
 def _mask(

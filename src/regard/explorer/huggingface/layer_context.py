@@ -8,8 +8,8 @@ queries. Biases on scores are part of a record. Other kinds of positions aren't 
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,11 +22,9 @@ from transformers.pytorch_utils import Conv1D
 
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps
 from regard.explorer.huggingface.intercept import intercept_huggingface
-from regard.explorer.intercept import AttentionRecord, recorded
+from regard.explorer.intercept import AttentionRecord
 from regard.positions import rotate
 
-Readers: TypeAlias = Mapping[AttentionRecord, list[Tensor]]
-"""For each record, the matrices that read its output."""
 Rotation: TypeAlias = tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]
 """Cosines and signed sines, as `regard.positions.rotate` takes them."""
 _TABLE = re.compile(r"(^|\.)(wpe|[^.]*pos[^.]*)$")
@@ -49,18 +47,19 @@ def huggingface_maps(
         MismatchError: weights · values isn't the output of the kernel.
         UserError: the model's attention can't be replaced by name.
     """
-    with (
-        recorded(partial(intercept_huggingface, model)) as records,
-        output_readers(model, records) as readers,
-        observed_positions(model, records) as positions,
-    ):
+    embeddings: Any = model.get_input_embeddings()
+    seen = Observed(width=embeddings.weight.shape[1])
+    with intercept_huggingface(model, seen.record), ExitStack() as hooks:
+        for path, module in model.named_modules():
+            hook = module.register_forward_hook(partial(seen.observe, path))
+            hooks.callback(hook.remove)
         model(**inputs)
     maps = []
-    for one in gather_maps(records, source, target, second, kind_of):
+    for one in gather_maps(seen.records, source, target, second, kind_of):
         found = [layer.record for layer in one.layers]
-        layers = [replace(x, projection=projection(readers, x.record)) for x in one.layers]
-        tables = [path for path in positions.vectors if kind_of(path, bool(target)) == one.name]
-        info = positions.info(found, tables)
+        layers = [replace(x, projection=seen.projection(x.record)) for x in one.layers]
+        tables = [path for path in seen.vectors if kind_of(path, bool(target)) == one.name]
+        info = seen.positions(found, tables)
         maps.append(replace(one, layers=tuple(layers), position_info=info))
     return tuple(maps)
 
@@ -75,30 +74,63 @@ def kind_of(path: str, has_target: bool) -> str:
     return outermost[1] if outermost else "decoder"
 
 
-@contextmanager
-def output_readers(model: nn.Module, records: list[AttentionRecord]) -> Iterator[Readers]:
-    """Find the matrices that read the output of each record of the with block."""
-    readers: dict[AttentionRecord, list[Tensor]] = {}
+@dataclass
+class Observed:
+    """What is seen while a model reads a row: its attention, who reads its output, positions."""
 
-    def hook(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
+    width: int
+    """Width of the embeddings."""
+    records: list[AttentionRecord] = field(default_factory=list)
+    readers: dict[AttentionRecord, list[Tensor]] = field(default_factory=dict)
+    """The matrices that read the output of each record."""
+    vectors: dict[str, Float[Tensor, "n d"]] = field(default_factory=dict)
+    """By the path of the table."""
+    rotations: list[Rotation] = field(default_factory=list)
+    rotated: dict[AttentionRecord, Rotation] = field(default_factory=dict)
+    """The rotation of each layer's queries."""
+    outputs: list[Tensor] = field(default_factory=list)
+    """Outputs of modules since the last record, if there are rotations."""
+
+    def record(self, one: AttentionRecord) -> Tensor:
+        """Keep a layer's attention, with the rotation of its queries; return its output."""
+        self.records.append(one)
+        for rotation in self.rotations:
+            if any(_rotates(rotation, x, one.query) for x in self.outputs):
+                self.rotated[one] = rotation
+        self.outputs.clear()
+        return one.out
+
+    def observe(self, path: str, module: nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
+        """See a module's forward pass, after it."""
         matrix = _matrix(module)
-        if records and args and matrix is not None and _reads(args[0], records[-1]):
-            readers.setdefault(records[-1], []).append(matrix)
+        if self.records and inputs and matrix is not None and _reads(inputs[0], self.records[-1]):
+            self.readers.setdefault(self.records[-1], []).append(matrix)
+        if isinstance(module, nn.Embedding) and _TABLE.search(path):
+            rows = out.detach().reshape(-1, out.shape[-1])
+            if rows.shape[1] == self.width and _consecutive(rows, module.weight):
+                self.vectors[path] = rows
+        elif "rotary" in type(module).__name__.lower() and isinstance(out, tuple):
+            rotation = _rotation(*out)
+            if rotation and not any(all(map(torch.equal, rotation, x)) for x in self.rotations):
+                self.rotations.append(rotation)
+        elif self.rotations and isinstance(out, Tensor):
+            self.outputs.append(out)
 
-    hooks = [module.register_forward_hook(hook) for module in model.modules()]
-    try:
-        yield readers
-    finally:
-        for one in hooks:
-            one.remove()
+    def projection(self, one: AttentionRecord) -> Float[Tensor, "d_model heads_e"] | None:
+        """Return the only matrix that read the output of a layer's heads, if there is one."""
+        found = self.readers.get(one, [])
+        return found[0] if len(found) == 1 else None
 
-
-def projection(
-    readers: Readers, record: AttentionRecord
-) -> Float[Tensor, "d_model heads_e"] | None:
-    """Return the only matrix that read the output of a layer's heads, if there is one."""
-    found = readers.get(record, [])
-    return found[0] if len(found) == 1 else None
+    def positions(
+        self, layers: Collection[AttentionRecord], tables: Collection[str]
+    ) -> PositionInfo:
+        """Return the positions of these layers, with vectors from these tables only."""
+        vectors = [rows for path, rows in self.vectors.items() if path in tables]
+        first, *others = [self.rotated.get(layer) for layer in layers]
+        return PositionInfo(
+            vectors[0] if len(vectors) == 1 else None,
+            first if all(other is first for other in others) else None,
+        )
 
 
 def _matrix(module: nn.Module) -> Tensor | None:
@@ -117,73 +149,6 @@ def _reads(x: object, record: AttentionRecord) -> bool:
     heads_e = record.out.shape[1] * record.out.shape[3]
     gathered = record.out.transpose(1, 2).flatten(2)
     return x.shape[-1] == heads_e and x.reshape(gathered.shape).equal(gathered)
-
-
-@dataclass
-class ObservedPositions:
-    """Positions seen while a model reads a row."""
-
-    records: list[AttentionRecord]
-    vectors: dict[str, Float[Tensor, "n d"]] = field(default_factory=dict)
-    """By the path of the table."""
-    rotations: list[Rotation] = field(default_factory=list)
-    rotated: dict[AttentionRecord, Rotation] = field(default_factory=dict)
-    """The rotation of each layer's queries."""
-    outputs: list[Tensor] = field(default_factory=list)
-    """Outputs of modules since the last record, if there are rotations."""
-    compared: int = 0
-    """Number of records already compared with them."""
-
-    def info(self, layers: Collection[AttentionRecord], tables: Collection[str]) -> PositionInfo:
-        """Return the positions of these layers, with vectors from these tables only."""
-        vectors = [rows for path, rows in self.vectors.items() if path in tables]
-        first, *others = [self.rotated.get(layer) for layer in layers]
-        return PositionInfo(
-            vectors[0] if len(vectors) == 1 else None,
-            first if all(other is first for other in others) else None,
-        )
-
-    def compare(self) -> None:
-        """Check whether the queries of the last record were rotated."""
-        for one in self.records[self.compared :]:
-            for rotation in self.rotations:
-                if any(_rotates(rotation, x, one.query) for x in self.outputs):
-                    self.rotated[one] = rotation
-            self.outputs.clear()
-        self.compared = len(self.records)
-
-
-@contextmanager
-def observed_positions(
-    model: PreTrainedModel, records: list[AttentionRecord]
-) -> Iterator[ObservedPositions]:
-    """Observe the positions of a model in the with block, while its attention is recorded."""
-    seen = ObservedPositions(records)
-    tokens: Any = model.get_input_embeddings()
-    width = tokens.weight.shape[1]
-
-    def hook(name: str, module: nn.Module, _: tuple[Any, ...], out: Any) -> None:
-        seen.compare()
-        if isinstance(module, nn.Embedding) and _TABLE.search(name):
-            rows = out.detach().reshape(-1, out.shape[-1])
-            if rows.shape[1] == width and _consecutive(rows, module.weight):
-                seen.vectors[name] = rows
-        elif "rotary" in type(module).__name__.lower() and isinstance(out, tuple):
-            rotation = _rotation(*out)
-            if rotation and not any(_equal(rotation, other) for other in seen.rotations):
-                seen.rotations.append(rotation)
-        elif seen.rotations and isinstance(out, Tensor):
-            seen.outputs.append(out)
-
-    hooks = [
-        module.register_forward_hook(partial(hook, name)) for name, module in model.named_modules()
-    ]
-    try:
-        yield seen
-        seen.compare()
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def _consecutive(rows: Float[Tensor, "n d"], table: Float[Tensor, "most d"]) -> bool:
@@ -205,10 +170,6 @@ def _rotation(*parts: Any) -> Rotation | None:
         return None
     half = cos.shape[1] // 2
     return cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
-
-
-def _equal(one: Rotation, other: Rotation) -> bool:
-    return all(map(torch.equal, one, other))
 
 
 def _rotates(rotation: Rotation, x: Tensor, query: Float[Tensor, "1 heads n d"]) -> bool:

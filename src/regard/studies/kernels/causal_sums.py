@@ -1,22 +1,22 @@
 """Causal kernel attention by running sums."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
 from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, equal, informational, table
+from regard.studies.costs import exponent, multiplications, seconds
+from regard.studies.figure import Figure, log_chart
+from regard.studies.finding import Evidence, equal, informational
 from regard.studies.study import Seed, study
+from regard.studies.tensors import largest, normal
 
 SHORTEST = 512
 """Tokens of the shortest row that is counted and timed."""
@@ -29,7 +29,6 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 
 
 @study(
-    asked=["eecs182-hw8 3.b"],
     question="What does causal masking cost in kernel attention?",
     claim="Only a running sum: S_i and Z_i, token by token or in chunks, give the output of "
     "the masked matrix, with operations linear in the length and a state of constant "
@@ -63,8 +62,9 @@ def causal_sums(
     lengths = [SHORTEST * 2**i for i in range(doublings + 1)]
     rows = [draw_row(length, d, seed) for length in lengths]
     ways = {"in chunks": in_chunks, "by the matrix": by_matrix}
-    operations = {name: [count(way, attend, x) for x in rows] for name, way in ways.items()}
-    seconds = {name: [clock(way, attend, x) for x in rows] for name, way in ways.items()}
+    calls = {name: [partial(way, attend, x) for x in rows] for name, way in ways.items()}
+    operations = {name: [multiplications(call) for call in each] for name, each in calls.items()}
+    times = {name: [seconds(call) for call in each] for name, each in calls.items()}
     states = {
         name: [after(one, x) for x in rows]
         for name, one in {"S and Z": attend, "keys and values": Softmax()}.items()
@@ -74,18 +74,20 @@ def causal_sums(
         numbers=(
             equal(
                 "outputs token by token and by the matrix, furthest apart",
-                (token_by_token(attend, row) - exact).abs().max(),
+                largest(token_by_token(attend, row) - exact),
                 0,
                 within,
             ),
             equal(
                 "outputs in chunks and by the matrix, furthest apart",
-                (in_chunks(attend, row) - exact).abs().max(),
+                largest(in_chunks(attend, row) - exact),
                 0,
                 within,
             ),
             *(
-                equal(f"power of N that operations {name} follow", power(lengths, counts), to, 0.05)
+                equal(
+                    f"power of N that operations {name} follow", exponent(lengths, counts), to, 0.05
+                )
                 for (name, counts), to in zip(operations.items(), (1, 2), strict=True)
             ),
             equal(
@@ -96,23 +98,28 @@ def causal_sums(
             equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes),
             informational(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes),
             *(
-                informational(f"power of N that time {name} follows here", power(lengths, times))
-                for name, times in seconds.items()
+                informational(f"power of N that time {name} follows here", exponent(lengths, each))
+                for name, each in times.items()
             ),
         ),
-        figure=_figure(
-            lengths, seconds, {name: [s.bytes for s in x] for name, x in states.items()}
-        ),
-        table=table(
-            ["tokens", *(f"{what} {name}" for what in ("operations", "ms") for name in ways)],
-            [
-                (
-                    length,
-                    *(counts[i] for counts in operations.values()),
-                    *(1e3 * times[i] for times in seconds.values()),
-                )
-                for i, length in enumerate(lengths)
+        figure=Figure(
+            panels=[
+                log_chart(
+                    lengths,
+                    {name: [1e3 * time for time in each] for name, each in times.items()},
+                    title="time of a row, ms",
+                    x="tokens N",
+                ),
+                log_chart(
+                    lengths,
+                    {name: [one.bytes / 1024 for one in each] for name, each in states.items()},
+                    title="state, KiB",
+                    x="tokens N",
+                ),
             ],
+            caption="Left: the time of a row grows with its length in chunks, and with the square "
+            "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
+            "grows with the length. Dots: measured.",
         ),
     )
 
@@ -142,8 +149,7 @@ class Step(NamedTuple):
 
 def draw_row(n: int, d: int, seed: int) -> Row:
     """Normal vectors."""
-    generator = torch.Generator().manual_seed(seed)
-    return Row(*torch.randn(3, 1, 1, n, d, generator=generator, dtype=torch.float64))
+    return Row(*normal(seed, 3, 1, 1, n, d))
 
 
 def by_matrix(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
@@ -169,10 +175,10 @@ def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"
 def after(attend: Attention, row: Row) -> Step:
     """What the last token of the row takes."""
     n = row.query.shape[2]
-    _, state = attend.extend(*row.part(0, n - 1), start(attend, row))
-    with FlopCounterMode(display=False) as counter:
-        _, state = attend.extend(*row.part(n - 1, n), state)
-    return Step(counter.get_total_flops(), state.bytes)
+    _, before = attend.extend(*row.part(0, n - 1), start(attend, row))
+    step = partial(attend.extend, *row.part(n - 1, n))
+    operations = 2 * multiplications(lambda: step(before))
+    return Step(operations, step(before)[1].bytes)
 
 
 def start(attend: Attention, row: Row) -> State:
@@ -182,59 +188,8 @@ def start(attend: Attention, row: Row) -> State:
     return attend.init_state(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
 
 
-def count(way: Way, attend: KernelAttention, row: Row) -> int:
-    """Floating-point operations of its matrix products."""
-    with FlopCounterMode(display=False) as counter:
-        way(attend, row)
-    return int(counter.get_total_flops())
-
-
-def clock(way: Way, attend: KernelAttention, row: Row) -> float:
-    """Seconds that it takes, at best."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        way(attend, row)
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
-def power(lengths: Sequence[int], amounts: Sequence[float]) -> float:
-    """The power of the length that amounts follow."""
-    return float(np.polyfit(np.log(lengths), np.log(amounts), 1)[0])
-
-
 def rounding(attend: KernelAttention, row: Row) -> float:
     """How far two ways may differ: sums over features and over tokens, of one sign."""
     n, d = row.query.shape[2:]
     terms = n + attend.features.size(d) + d
     return float(8 * terms * torch.finfo(row.value.dtype).eps * row.value.abs().max())
-
-
-def _figure(
-    lengths: Sequence[int],
-    seconds: Mapping[str, Sequence[float]],
-    remembered: Mapping[str, Sequence[int]],
-) -> Figure:
-    def chart(title: str, curves: Mapping[str, Sequence[float]], scale: float) -> Chart:
-        return Chart(
-            series=[
-                series(lengths, [scale * y for y in values], name, "line with dots")
-                for name, values in curves.items()
-            ],
-            title=title,
-            x="tokens N",
-            x_ticks=list(lengths),
-            x_scale="log",
-            y_scale="log",
-        )
-
-    return Figure(
-        panels=[
-            chart("time of a row, ms", seconds, 1e3),
-            chart("state, KiB", remembered, 1 / 1024),
-        ],
-        caption="Left: the time of a row grows with its length in chunks, and with the square of "
-        "it by the matrix. Right: S and Z have constant size; a cache of keys and values grows "
-        "with the length. Dots: measured.",
-    )

@@ -1,14 +1,14 @@
 """The error of random Fourier features."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from msgspec import Meta
+from msgspec import Meta, structs
 from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
@@ -22,7 +22,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
 from regard.studies.study import Correction, Seed, study
@@ -56,7 +55,6 @@ class Outcome(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 3.a.ii", "eecs182-hw8 3.a.iii"],
     question="How well do random Fourier features approximate softmax attention, depending on "
     "their number and the width of a head?",
     claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
@@ -125,14 +123,6 @@ def fourier_features(
             *_output_numbers(outcomes, waves),
         ),
         figure=_figure(outcomes, waves, spread),
-        table=table(
-            ["D", "waves", "median error of the output", "expected", "normalizers ≤ 0"],
-            [
-                (d, m, found.median, expected.median, found.negative_share)
-                for d, of in outcomes.items()
-                for m, found, expected in zip(waves, of.outputs, of.expected, strict=True)
-            ],
-        ),
     )
 
 
@@ -290,29 +280,20 @@ def standard_error(
 
 def _kernel_numbers(
     outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float
-) -> list[Measurement]:
-    numbers = []
+) -> Iterator[Measurement]:
     for d, of in outcomes.items():
         u = normal_exponents(d, spread)
-        numbers += [
-            _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
-            for m, errors in zip(waves, of.kernel, strict=True)
-        ]
-        numbers.append(_power(f"power of the number of waves, D = {d}", of.kernel, waves))
-    fixed = {d: predicted_error(level_exponents(d), waves[-1]) for d in outcomes}
-    numbers += [
-        _median(f"kernel, D = {d}, {waves[-1]} waves, norm {NORM:g}", of.fixed, fixed[d])
-        for d, of in outcomes.items()
-    ]
+        for m, errors in zip(waves, of.kernel, strict=True):
+            yield _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
+        yield _power(f"power of the number of waves, D = {d}", of.kernel, waves)
+    most, fixed = waves[-1], f"norm {NORM:g}"
+    for d, of in outcomes.items():
+        expected = predicted_error(level_exponents(d), most)
+        yield _median(f"kernel, D = {d}, {most} waves, {fixed}", of.fixed, expected)
     first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
-    between = f"D = {max(outcomes)} over D = {min(outcomes)}"
-    return [
-        *numbers,
-        at_least(f"kernel, {between}", np.median(last.kernel[-1]) / np.median(first.kernel[-1]), 1),
-        at_most(
-            f"kernel, {between}, norm {NORM:g}", np.median(last.fixed) / np.median(first.fixed), 1
-        ),
-    ]
+    name = f"kernel, D = {max(outcomes)} over D = {min(outcomes)}"
+    yield at_least(name, np.median(last.kernel[-1]) / np.median(first.kernel[-1]), 1)
+    yield at_most(f"{name}, {fixed}", np.median(last.fixed) / np.median(first.fixed), 1)
 
 
 def _median(
@@ -334,32 +315,19 @@ def _power(
     return equal(name, logs @ medians / np.square(logs).sum(), -0.5, 4 * uncertainty)
 
 
-def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> list[Measurement]:
-    numbers = []
+def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> Iterator[Measurement]:
     for d, of in outcomes.items():
         for m, found, expected in zip(waves, of.outputs, of.expected, strict=True):
-            numbers.append(
-                _median(
-                    f"output, D = {d}, {m} waves",
-                    found.errors,
-                    expected.median,
-                    standard_error(expected.errors),
-                )
-            )
+            size, uncertainty = f"D = {d}, {m} waves", standard_error(expected.errors)
+            yield _median(f"output, {size}", found.errors, expected.median, uncertainty)
             errors = [standard_error(x.nonpositive, np.mean) for x in (found, expected)]
             # one row more or less changes a share that is near 0
             within = 4 * math.hypot(*errors) + 1 / found.errors.size
-            numbers.append(
-                equal(
-                    f"share of normalizers ≤ 0, D = {d}, {m} waves",
-                    found.negative_share,
-                    expected.negative_share,
-                    within,
-                )
-            )
+            share, predicted = found.negative_share, expected.negative_share
+            yield equal(f"share of normalizers ≤ 0, {size}", share, predicted, within)
     widest = max(outcomes)
     error = outcomes[widest].outputs[-1].median
-    return [*numbers, at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)]
+    yield at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)
 
 
 def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float) -> Figure:
@@ -380,29 +348,18 @@ def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float
             series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
             series(waves, [x.median for x in of.outputs], style="dots", color=i),
         ]
-    kernel, output = (
+    panels = [
+        Chart(series=kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
         Chart(
-            series=curves,
-            lines=lines,
-            title=title,
-            x="waves m",
-            y=label,
-            x_ticks=list(waves),
-            x_scale="log",
-            y_scale="log",
-        )
-        for curves, lines, title, label in (
-            (kernels, [], "kernel: |K̂ − K|/K", "median over pairs"),
-            (
-                outputs,
-                [Line(y=1, label="output of zero")],
-                "attention: ‖c − exact‖/‖exact‖",
-                "median over rows",
-            ),
-        )
-    )
+            series=outputs,
+            lines=[Line(y=1, label="output of zero")],
+            title="attention: ‖c − exact‖/‖exact‖",
+            y="median over rows",
+        ),
+    ]
+    axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
     return Figure(
-        panels=[kernel, output],
+        panels=[structs.replace(panel, **axes) for panel in panels],
         caption="Left: the kernel's error falls with the root of the number of waves, and is "
         "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
         "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "

@@ -12,13 +12,13 @@ from regard.attention.feature_maps import FavorTrigonometric, Fourier
 from regard.studies.figure import Chart, Figure, series
 from regard.studies.finding import Evidence, at_least, equal
 from regard.studies.study import Seed, study
+from regard.studies.tensors import largest, normal
 
 DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
 
 
 @study(
-    asked=["eecs182-hw8 3.a.i"],
     question="How is softmax attention related to the Gaussian kernel?",
     claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
     "alone and a factor of k alone.",
@@ -45,8 +45,7 @@ def gaussian_identity(
     It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
     Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
     """
-    generator = torch.Generator().manual_seed(seed)
-    query, key = spread * torch.randn(2, n, d, generator=generator, dtype=torch.float64)
+    query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     exact = Softmax().weights(query[None, None], key[None, None])[0, 0]
@@ -55,29 +54,26 @@ def gaussian_identity(
     level_exact = Softmax().weights(query[None, None], level[None, None])[0, 0]
     level_gauss = parts(query, level, variance)[0].softmax(1)
     within = rounding(query, key, variance)
+    identities = {
+        "the logarithms of both sides, furthest apart": (sides, within),
+        "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart": (
+            (gauss + of_key).softmax(1) - exact,
+            2 * within,
+        ),
+        "weights by K alone, all keys of one length": (
+            level_gauss - level_exact,
+            2 * rounding(query, level, variance),
+        ),
+        "logarithms of random waves' lengths, furthest apart": (
+            features_apart(query, variance),
+            within,
+        ),
+    }
     return Evidence(
         numbers=(
-            equal("the logarithms of both sides, furthest apart", furthest(sides), 0, within),
-            equal(
-                "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart",
-                furthest((gauss + of_key).softmax(1) - exact),
-                0,
-                2 * within,
-            ),
-            equal(
-                "weights by K alone, all keys of one length",
-                furthest(level_gauss - level_exact),
-                0,
-                2 * rounding(query, level, variance),
-            ),
-            equal(
-                "logarithms of random waves' lengths, furthest apart",
-                features_apart(query, variance),
-                0,
-                within,
-            ),
+            *(equal(name, largest(off), 0, bound) for name, (off, bound) in identities.items()),
             at_least(
-                "weights by K alone, keys as they are", furthest(gauss.softmax(1) - exact), 1e-6
+                "weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6
             ),
         ),
         figure=_figure(query[:DRAWN], key[:DRAWN], variance),
@@ -93,7 +89,7 @@ def parts(
     return -distances / (2 * variance), of_query[:, None], of_key
 
 
-def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
+def features_apart(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " n"]:
     """How far ln‖φ(x)‖ of the softmax kernel's waves is from that of the Gaussian's and the factor.
 
     The waves themselves are the same; `tests/attention/test_feature_maps.py` compares each.
@@ -103,7 +99,8 @@ def features_apart(x: Float[Tensor, "n d"], variance: float) -> float:
     softmax = FavorTrigonometric(d=d, features=32).double()
     (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
     expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
-    return furthest(other_waves.norm(dim=1).log() + other_scale - expected)
+    apart: Tensor = other_waves.norm(dim=1).log() + other_scale - expected
+    return apart
 
 
 def rounding(
@@ -114,34 +111,22 @@ def rounding(
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
 
 
-def furthest(x: Tensor) -> float:
-    """The largest absolute value."""
-    return float(x.abs().max())
-
-
 def _figure(
     query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
 ) -> Figure:
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     ends = [scores.min(), scores.max()]
+    alone = [series(scores, gauss.flatten(), style="dots", color=1)]
+    whole = [
+        series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
+        series(ends, ends, color=5),
+    ]
+    left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
     return Figure(
         panels=[
-            Chart(
-                series=[series(scores, gauss.flatten(), style="dots", color=1)],
-                title="the Gaussian kernel alone",
-                x="q·k/√d",
-                y="−‖q − k‖²/2σ²",
-            ),
-            Chart(
-                series=[
-                    series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
-                    series(ends, ends, color=5),
-                ],
-                title="with both factors",
-                x="q·k/√d",
-                y="(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²",
-            ),
+            Chart(series=alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+            Chart(series=whole, title="with both factors", x="q·k/√d", y=right),
         ],
         caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
         "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "

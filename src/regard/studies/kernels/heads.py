@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.attention import KernelAttention, Softmax
 from regard.attention.feature_maps import RandomFeatures
+from regard.studies.tensors import normal
 
 TOKENS = 64
 """Queries, and keys, of a head."""
@@ -50,10 +51,7 @@ class Outputs(NamedTuple):
 def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head]:
     """Heads of normal vectors; queries and keys have entries of this standard deviation."""
     for own in np.random.SeedSequence([seed, d]).generate_state(count):
-        generator = torch.Generator().manual_seed(int(own))
-        query, key, value = torch.randn(
-            3, 1, 1, TOKENS, d, generator=generator, dtype=torch.float64
-        )
+        query, key, value = normal(int(own), 3, 1, 1, TOKENS, d)
         yield Head(spread * query, spread * key, value, int(own))
 
 

@@ -15,7 +15,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Series, bars, series
+from regard.studies.figure import Chart, Figure, Series, bars, interval_bars, series
 from regard.studies.finding import Evidence, at_least, at_most, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
@@ -62,7 +62,6 @@ class Results(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 1.g"],
     question="Is a Performer as accurate as a model with softmax attention?",
     claim="It is about as accurate after as many steps, with few or many directions, wide or "
     f"narrow heads: its accuracy is at most {NEAR:.0%} below that of softmax with as many heads.",
@@ -221,12 +220,7 @@ def _figure(results: Results) -> Figure:
     accuracies = Chart(
         bars=[
             bars([results.softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
-            bars(
-                [one.value for one in own],
-                "trained with FAVOR+",
-                low=[one.low for one in own],
-                high=[one.high for one in own],
-            ),
+            interval_bars(own, "trained with FAVOR+"),
             bars([results.exchanged[of] for of in PERFORMERS], "FAVOR+ in place of softmax"),
         ],
         names=[f"{of.heads} × {of.directions}" for of in PERFORMERS],

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from regard.errors import UserError
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Figure
+from regard.studies.finding import Evidence, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
@@ -43,7 +44,6 @@ class Shares:
 
 
 @study(
-    asked=["jhu-hw5 1.6"],
     question="Where does a model's bias come from?",
     claim="From its data, from its parent model, and from the metric: each of the three alone"
     " is sufficient.",
@@ -91,18 +91,7 @@ def bias(
         home_of_child=_at_home(child, world),
         home_of_orphan=_at_home(orphan, world),
     )
-    return Evidence(
-        numbers=judged(shares),
-        figure=_figure(shares, place),
-        table=table(
-            ["bias from", "share", "compared with"],
-            [
-                ("the data", shares.common_probability, f"{share:.3g} in the data"),
-                ("the metric", shares.common_answered, f"{share:.3g} in the data"),
-                ("the parent", shares.home_of_child, f"{shares.home_of_orphan:.3g} without it"),
-            ],
-        ),
-    )
+    return Evidence(numbers=judged(shares), figure=_figure(shares, place))
 
 
 def judged(shares: Shares) -> tuple[Measurement, ...]:
@@ -146,9 +135,10 @@ def _figure(shares: Shares, place: str) -> Figure:
         "home, no parent": shares.home_of_orphan,
         "home, parent": shares.home_of_child,
     }
-    chart = Chart(bars=[bars(shown.values())], names=list(shown), y="share", y_limits=(0, 1))
-    return Figure(
-        panels=[chart],
+    return bar_chart(
+        {"": shown},
+        y="share",
+        y_limits=(0, 1),
         caption=f"From the left: share of {place} in the data, its mean probability, and its share "
         "among best answers; probability of the home of the name, without a parent model and with "
         "one whose data had this bias.",

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Figure
+from regard.studies.finding import Evidence, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     PLACES,
@@ -44,7 +46,6 @@ class Guesses:
 
 
 @study(
-    asked=["practical-4 4.c"],
     question="How does a model answer about people who are absent from the text?",
     claim="It guesses from the name and from frequencies, with high confidence. If last names"
     " are informative, the guess is often right; if not, it guesses all the same.",
@@ -68,14 +69,7 @@ def fallback(
     answers are dealt out again among these people at random.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
-    return Evidence(
-        numbers=judged(found[0.0], found[correlation]),
-        figure=_figure(found),
-        table=table(
-            ["correlation", "home of the name", "by chance", "commonest place", "right", "P"],
-            [(c, g.home, g.by_chance, g.common, g.right, g.probability) for c, g in found.items()],
-        ),
-    )
+    return Evidence(numbers=judged(found[0.0], found[correlation]), figure=_figure(found))
 
 
 def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
@@ -102,16 +96,12 @@ def counted(
     """Return shares of answers, each about a person whose name has a known home."""
     n, said, at_home = len(answers), Counter(answers), Counter(homes_of)
     return Guesses(
-        home=_agreeing(answers, homes_of),
+        home=sum(map(eq, answers, homes_of)) / n,
         by_chance=sum(said[place] * at_home[place] for place in said) / n**2,
         common=said[common] / n,
-        right=_agreeing(answers, truths),
+        right=sum(map(eq, answers, truths)) / n,
         probability=probability,
     )
-
-
-def _agreeing(answers: Sequence[str], others: Sequence[str]) -> float:
-    return sum(a == b for a, b in zip(answers, others, strict=True)) / len(answers)
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
@@ -129,17 +119,18 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
 
 
 def _figure(found: Mapping[float, Guesses]) -> Figure:
-    chart = Chart(
-        bars=[
-            bars((g.home, g.by_chance, g.common, g.right), f"correlation {c:g}")
+    return bar_chart(
+        {
+            f"correlation {c:g}": {
+                "home of the name": g.home,
+                "the same by chance": g.by_chance,
+                "commonest place": g.common,
+                "right": g.right,
+            }
             for c, g in found.items()
-        ],
-        names=["home of the name", "the same by chance", "commonest place", "right"],
+        },
         y="share of answers",
         y_limits=(0, 1),
-    )
-    return Figure(
-        panels=[chart],
         caption="Answers about absent people in two worlds. Where names are informative, most "
         "answers are the home of the name, and many are right; where they say nothing, few are.",
     )

@@ -22,14 +22,8 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
-from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer
-from regard.training.plan import (
-    corpus_tokenizer,
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-)
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions, texts_of
 
 Correlation = Annotated[
     float, Meta(ge=0, le=1, description="probability that a person comes from the name's home")
@@ -152,16 +146,12 @@ def place_probabilities(
 
 
 def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:
-    tokenizer, corpus = _tokenizer(world, recipe), _corpus(documents)
+    tokenizer, questions = _tokenizer(world, recipe), qa_train(world)
     return cached_run(
-        plan_pretraining(corpus, _UNUSED, recipe, questions=qa_train(world), tokenizer=tokenizer)
+        plan_pretraining(documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer)
     )
 
 
 def _tokenizer(world: World, recipe: Recipe) -> Tokenizer:
     """One for all, which knows every name."""
-    return corpus_tokenizer(_corpus(world.documents), recipe, qa_train(world))
-
-
-def _corpus(documents: Sequence[str]) -> list[Document]:
-    return [Document(text, f"biography {i}") for i, text in enumerate(documents, 1)]
+    return train_tokenizer(recipe.tokenizer, [*world.documents, *texts_of(qa_train(world))])

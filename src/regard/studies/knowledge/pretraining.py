@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 from regard.evaluation.evaluate import answer_questions
 from regard.metrics import Interval, accuracy
-from regard.studies.figure import Chart, Figure, Line, interval_bars
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Line
+from regard.studies.finding import Evidence, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     Correlation,
@@ -24,26 +25,10 @@ from regard.studies.study import Seed, study
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
 WITHOUT_THEM = "text without them"
-ARMS = {
-    PRETRAINED: "the text, and questions about others",
-    NOT_PRETRAINED: "questions about others",
-    WITHOUT_THEM: "the text about others, and questions about them",
-}
-_TRAINED_ON = {
-    PRETRAINED: pretrained,
-    NOT_PRETRAINED: not_pretrained,
-    WITHOUT_THEM: without_them,
-}
+ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: without_them}
 
 
 @study(
-    asked=[
-        "practical-4 3.c",
-        "practical-4 3.d",
-        "practical-4 3.f",
-        "practical-4 4.a",
-        "eecs182-transformers h",
-    ],
     question="Why can a model answer questions after pretraining, but not without?",
     claim="Pretraining provides the sentences about the people in the questions: without "
     "text, or with the same text about other people, a model is no better than a guess.",
@@ -69,18 +54,18 @@ def pretraining(
     questions = world.questions("text_only")
     scores = {
         arm: accuracy([a.correct for a in answer_questions(train(world, recipe), questions, CPU)])
-        for arm, train in _TRAINED_ON.items()
+        for arm, train in ARMS.items()
     }
     place, share = commonest(world.group("text_only"))
     return Evidence(
         numbers=judged(scores, share, len(questions)),
-        figure=_figure(scores, place, share),
-        table=table(
-            ["model", "trained on", "right answers", "95 % interval"],
-            [
-                (arm, ARMS[arm], f"{score.value:.1%}", f"{score.low:.1%} to {score.high:.1%}")
-                for arm, score in scores.items()
-            ],
+        figure=bar_chart(
+            {"": scores},
+            Line(y=share, label=f"always {place}"),
+            y="right answers",
+            y_limits=(0, 1.05),
+            caption="Right answers of each model about people in the text only, with 95 % "
+            f"intervals. Dotted: always answering {place}.",
         ),
     )
 
@@ -92,19 +77,4 @@ def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Measur
         at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess),
         at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most),
         at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most),
-    )
-
-
-def _figure(scores: Mapping[str, Interval], place: str, share: float) -> Figure:
-    chart = Chart(
-        bars=[interval_bars(scores.values())],
-        names=list(scores),
-        lines=[Line(y=share, label=f"always {place}")],
-        y="right answers",
-        y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
-        caption="Right answers of each model about people in the text only, with 95 % intervals. "
-        f"Dotted: always answering {place}.",
     )

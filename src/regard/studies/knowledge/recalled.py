@@ -11,7 +11,8 @@ from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, Panel, histogram, series
+from regard.studies.charts import bar_panel, chart
+from regard.studies.figure import Figure, Line, Panel, histogram, series
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -43,7 +44,6 @@ Kinds = Mapping[str, Sequence[Answer]]
 
 
 @study(
-    asked=["practical-4 4.b"],
     question="Can right answers be told from wrong ones, and recalled from invented ones?",
     claim="Not by the answers: each is a place that exists. But signals of the model separate"
     " them, a different one for each kind of doubt. Familiarity of the name separates people"
@@ -170,32 +170,17 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
     values = {kind: [a.signals[signal] for a in answers] for kind, answers in kinds.items()}
     ends = [value for several in values.values() for value in several]
     edges = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
-    return Chart(
-        series=[histogram(several, edges, kind) for kind, several in values.items()],
-        x=signal,
-        y="answers",
-    )
+    steps = [histogram(several, edges, kind) for kind, several in values.items()]
+    return chart(*steps, x=signal, y="answers")
 
 
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
-    return Chart(
-        series=[
-            series(
-                [place + 0.2 * i - 0.1 for place in range(len(SIGNALS))],
-                [aurocs[signal].value for signal in SIGNALS],
-                kind,
-                "dots",
-                low=[aurocs[signal].low for signal in SIGNALS],
-                high=[aurocs[signal].high for signal in SIGNALS],
-            )
-            for i, (kind, aurocs) in enumerate(found.items())
-            if aurocs
-        ],
-        lines=[Line(y=0.5)],
-        names=list(SIGNALS),
-        y="AUROC",
-        y_limits=(0, 1.05),
-    )
+    groups = {
+        kind: {signal: aurocs[signal] for signal in SIGNALS}
+        for kind, aurocs in found.items()
+        if aurocs
+    }
+    return bar_panel(groups, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:
@@ -204,8 +189,5 @@ def _risk(answers: Sequence[Answer]) -> Panel:
         signal: risk_coverage([answer.signals[signal] for answer in answers], correct)
         for signal in SIGNALS
     }
-    return Chart(
-        series=[series(*curve, f"by {signal}") for signal, curve in curves.items()],
-        x="share of questions answered",
-        y="share of them wrong",
-    )
+    lines = [series(*curve, f"by {signal}") for signal, curve in curves.items()]
+    return chart(*lines, x="share of questions answered", y="share of them wrong")

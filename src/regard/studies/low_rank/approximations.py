@@ -1,7 +1,7 @@
 """Linformer, BigBird and Performer against softmax."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
 from regard.studies.costs import exponent, peak_bytes, seconds
-from regard.studies.figure import Chart, Figure, Series, series
+from regard.studies.figure import Figure, log_chart
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -21,15 +21,14 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
-_BLOCK, _WINDOW, _GLOBAL = 16, 3, 1
-_D = 16
+_BLOCK = _D = 16
 _DRAWS = 4
 
 
@@ -53,14 +52,12 @@ class Sample:
 class Measured:
     """A mechanism at one length."""
 
-    error: float
     operations: int
     milliseconds: float
     bytes: int
 
 
 @study(
-    asked=["practical-4 3.g.1", "practical-4 3.g.2", "practical-4 3.h.1"],
     question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
     claim="Their operations and memory grow linearly with the length, those of softmax "
     "quadratically (its memory only if all weights are stored); each is closer to "
@@ -99,22 +96,14 @@ def approximations(
     errors = {
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
-    lengths: dict[str, list[Measured]] = {name: [] for name in EXACT | MECHANISMS}
+    lengths: dict[str, list[Measured]] = {name: [] for name in MECHANISMS | EXACT}
     for length in LENGTHS:
         sample = Sample.drawn(length, spread, reach, (seed, 0))
-        for name, make in (EXACT | MECHANISMS).items():
+        for name, make in (MECHANISMS | EXACT).items():
             lengths[name].append(measured(make, features, sample))
     return Evidence(
         numbers=(*grown(lengths), *nearer(errors)),
         figure=_figure(errors, lengths),
-        table=table(
-            ["mechanism", "tokens", "error", "million operations", "kB", "ms"],
-            [
-                (name, length, x.error, x.operations / 1e6, x.bytes / 1e3, x.milliseconds)
-                for name, row in lengths.items()
-                for length, x in zip(LENGTHS, row, strict=True)
-            ],
-        ),
     )
 
 
@@ -138,15 +127,8 @@ def pooled(n: int, k: int, _seed: int) -> Linformer:
 
 def blocks(n: int, keys: int, seed: int) -> BigBird:
     """A BigBird that looks at so many keys: one global block, a window of three, random ones."""
-    random = max(keys // _BLOCK - _WINDOW - _GLOBAL, 0)
-    return BigBird(
-        block_size=_BLOCK,
-        window=_WINDOW,
-        random=random,
-        global_blocks=_GLOBAL,
-        max_keys=n,
-        seed=seed,
-    )
+    random = max(keys // _BLOCK - 4, 0)  # the window and the global block are four
+    return big_bird(n, block=_BLOCK, random=random, seed=seed)
 
 
 def performer(_n: int, m: int, seed: int) -> KernelAttention:
@@ -175,7 +157,7 @@ def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
 
 
 def measured(make: Maker, features: int, sample: Sample) -> Measured:
-    """Error, and cost, time and memory in float32."""
+    """Cost, time and memory in float32."""
     n = sample.states.shape[2]
     attention, states, values = make(n, features, 0), sample.states.float(), sample.values.float()
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
@@ -184,74 +166,47 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
         return attention(states, states, values)
 
     return Measured(
-        error=error(make, features, [sample]),
         operations=attention.cost(shape).operations,
         milliseconds=1e3 * seconds(call),
         bytes=peak_bytes(call),
     )
 
 
-def grown(lengths: Mapping[str, Sequence[Measured]]) -> list[Measurement]:
+def grown(lengths: Mapping[str, Sequence[Measured]]) -> Iterator[Measurement]:
     """How operations, memory and time grow with the length, as exponents."""
-    numbers = []
     for name, row in lengths.items():
         operations = exponent(LENGTHS, [x.operations for x in row])
         memory = exponent(LENGTHS, [x.bytes for x in row])
-        quadratic = name in EXACT
-        numbers += [
-            equal(f"operations, {name}", operations, 2 if quadratic else 1, within=0.1),
-            at_least(f"memory, {name}", memory, 1.8)
-            if name == "softmax, written out"
-            else at_most(f"memory, {name}", memory, 1.2),
-            informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row])),
-        ]
-    return numbers
+        yield equal(f"operations, {name}", operations, 2 if name in EXACT else 1, within=0.1)
+        if name == "softmax, written out":
+            yield at_least(f"memory, {name}", memory, 1.8)
+        else:
+            yield at_most(f"memory, {name}", memory, 1.2)
+        yield informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row]))
 
 
-def nearer(errors: Mapping[str, Sequence[float]]) -> list[Measurement]:
+def nearer(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
     """How much of the error the most features leave of that of the fewest."""
     first, last = FEATURES[0], FEATURES[-1]
-    return [
-        number
-        for name, row in errors.items()
-        for number in (
-            informational(f"error of {name} with {last} features", row[-1]),
-            at_most(f"error of {name}, with {last} features / with {first}", row[-1] / row[0], 0.7),
-        )
-    ]
+    for name, row in errors.items():
+        yield informational(f"error of {name} with {last} features", row[-1])
+        ratio = row[-1] / row[0]
+        yield at_most(f"error of {name}, with {last} features / with {first}", ratio, 0.7)
 
 
 def _figure(
     errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
 ) -> Figure:
-    colors = {name: i for i, name in enumerate([*MECHANISMS, *EXACT])}
-
-    def curves(x: Sequence[int], of: Mapping[str, Sequence[float]]) -> list[Series]:
-        return [series(x, y, name, "line with dots", color=colors[name]) for name, y in of.items()]
-
-    panels = [
-        Chart(
-            series=curves(x, of),
-            title=title,
-            x=label,
-            x_ticks=list(x),
-            x_scale="log",
-            y_scale="log",
-        )
-        for title, label, x, of in (
-            ("milliseconds", "tokens", LENGTHS, _each(lengths, "milliseconds")),
-            ("bytes", "tokens", LENGTHS, _each(lengths, "bytes")),
-            ("relative error", "features", FEATURES, errors),
-        )
-    ]
+    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
+    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
     return Figure(
-        panels=panels,
+        panels=[
+            log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
+            log_chart(LENGTHS, memory, title="bytes", x="tokens"),
+            log_chart(FEATURES, errors, title="relative error", x="features"),
+        ],
         caption="Left: the time of softmax grows with the square of the length, that of "
         "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
         "softmax is as linear as the three. Right: errors fall as features are added. "
         "Dots: measured.",
     )
-
-
-def _each(lengths: Mapping[str, Sequence[Measured]], name: str) -> dict[str, list[float]]:
-    return {mechanism: [getattr(x, name) for x in row] for mechanism, row in lengths.items()}

@@ -11,10 +11,10 @@ from jaxtyping import Bool
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
-from regard.attention import BigBird
 from regard.studies.costs import exponent
-from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.figure import Figure, heat_map, log_chart
 from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import study
 
 Graph = Bool[np.ndarray, "queries keys"]
@@ -34,7 +34,6 @@ class Shape:
 
 
 @study(
-    asked=["practical-4 3.g.2", "practical-4 3.g.3"],
     question="How does information travel between the blocks of BigBird?",
     claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
     "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
@@ -100,13 +99,8 @@ def block_graph(
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
     """Which block looks at which, as BigBird has it."""
-    attention = BigBird(
-        block_size=1,
-        window=2 * side + 1,
-        random=random,
-        global_blocks=global_blocks,
-        max_keys=n,
-        seed=seed,
+    attention = big_bird(
+        n, block=1, side=side, random=random, global_blocks=global_blocks, seed=seed
     )
     pattern = attention.pattern(1, n, causal=False, device=torch.device("cpu"))
     edges: Graph = pattern.to_dense(n, n, torch.device("cpu"))[0, 0].numpy()
@@ -142,15 +136,7 @@ def _figure(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Figure:
                 y="block of queries",
                 unit="1 = attended",
             ),
-            Chart(
-                series=[series(SIZES, row, name, "line with dots") for name, row in gaps.items()],
-                title="spectral gap",
-                x="blocks",
-                x_ticks=list(SIZES),
-                x_scale="log",
-                y_scale="log",
-                y_limits=(1e-6, 2),
-            ),
+            log_chart(SIZES, gaps, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
         ],
         caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
         "a full row and column for a global block. Right: the spectral gap against the number of "

@@ -10,17 +10,18 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention import Argmax, BigBird, Mask
+from regard.attention import Argmax, Mask
 from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal
+from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
+from regard.studies.tensors import normal
 
-_BLOCK, _SIDE, _GLOBAL = 8, 1, 1
+_BLOCK, _SIDE = 8, 1
 LAYERS = (1, 2, 4, 8, 16, 32)
 
 
 @study(
-    asked=["practical-4 3.g.3"],
     question="What can one layer of full attention do that sparse attention can't?",
     claim="One layer of full attention finds, for each of n vectors, the one furthest from "
     "it. BigBird finds it only for queries whose mask contains it, a fixed share per "
@@ -60,7 +61,8 @@ def furthest(
     carried = torch.full_like(best, math.inf)
     shares = []
     for layer in range(LAYERS[-1]):
-        pattern = blocks(random, n, seed + layer).pattern(1, n, causal=False, device=best.device)
+        blocks = big_bird(n, block=_BLOCK, random=random, seed=seed + layer)
+        pattern = blocks.pattern(1, n, causal=False, device=best.device)
         carried = torch.minimum(carried, least_products(vectors, pattern))
         shares.append(found_share(best, carried))
     reached = [shares[layer - 1] for layer in LAYERS]
@@ -75,30 +77,14 @@ def furthest(
             ),
         ),
         figure=_figure(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
-        table=table(
-            ["layers", "found", "by the formula"], zip(LAYERS, reached, expected, strict=True)
-        ),
     )
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
     """Uniform on the sphere."""
-    generator = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(draws, 1, n, d, generator=generator, dtype=torch.float64)
+    vectors = normal(seed, draws, 1, n, d)
     unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True)
     return unit
-
-
-def blocks(random: int, n: int, seed: int) -> BigBird:
-    """A layer's blocks: one to either side, a global one, and so many random ones."""
-    return BigBird(
-        block_size=_BLOCK,
-        window=2 * _SIDE + 1,
-        random=random,
-        global_blocks=_GLOBAL,
-        max_keys=n,
-        seed=seed,
-    )
 
 
 def least_products(vectors: Float[Tensor, "draws 1 n d"], mask: Mask) -> Float[Tensor, "draws 1 n"]:

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
-from regard.studies.costs import multiplications
+from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
 
 
 @study(
-    asked=["jhu-hw5 3.3", "practical-4 3.g.1"],
     question="Can keys and values be projected to a few rows, so that attention becomes linear?",
     claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
     "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
@@ -76,32 +76,30 @@ def projection(
     exact = scores @ value
     _, tail, right = torch.linalg.svd(scores, full_matrices=False)
     c, d = right[:rows], right[:rows] / math.sqrt(h)
+    ways: dict[str, tuple[Call, int]] = {
+        "(QKᵀ)V": (lambda: query @ key.mT @ value, 2 * n * n * h),
+        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, d), 4 * n * rows * h),
+        "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
+    }
     regrouped = query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
     learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     return Evidence(
         numbers=(
             equal("rank of P", torch.linalg.matrix_rank(scores), rank),
-            at_most("error of Q(CK)ᵀDV", off(projected(query, key, value, c, d), exact), 1e-12),
-            at_most("error of Q(KᵀV)/√h", off(regrouped, exact), 1e-12),
-            equal(
-                "multiplications of (QKᵀ)V",
-                multiplications(lambda: query @ key.mT @ value),
-                2 * n * n * h,
+            at_most(
+                "error of Q(CK)ᵀDV",
+                relative_error(projected(query, key, value, c, d), exact),
+                1e-12,
             ),
-            equal(
-                "multiplications of Q(CK)ᵀDV",
-                multiplications(lambda: projected(query, key, value, c, d)),
-                4 * n * rows * h,
-            ),
-            equal(
-                "multiplications of Q(KᵀV)",
-                multiplications(lambda: query @ (key.mT @ value)),
-                2 * n * h * h,
+            at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12),
+            *(
+                equal(f"multiplications of {name}", multiplications(call), count)
+                for name, (call, count) in ways.items()
             ),
             informational(
                 "error of the same C and D inside softmax",
-                off(inside, scores.softmax(-1) @ value),
+                relative_error(inside, scores.softmax(-1) @ value),
             ),
             informational("error of Linformer, learned", learning.errors[-1]),
             at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
@@ -132,11 +130,6 @@ def projected(
     """Q(CK)ᵀDV, from the inside out."""
     product: Tensor = query @ (c @ key).mT @ (d @ value)
     return product
-
-
-def off(found: Tensor, wanted: Tensor) -> float:
-    """‖found − wanted‖/‖wanted‖."""
-    return float((found - wanted).norm() / wanted.norm())
 
 
 @dataclass(frozen=True)
@@ -177,7 +170,7 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
         optimizer.step()
         schedule.step()
     mean = values[held_out].mean(2, keepdim=True)
-    return Learning(points, errors, off(mean, exact[held_out]))
+    return Learning(points, errors, relative_error(mean, exact[held_out]))
 
 
 def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
@@ -189,22 +182,21 @@ def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
 
 def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
     ranks = range(1, min(len(scores), 24) + 1)
-    errors = [off(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
+    learned = [series(learning.steps, learning.errors, color=1)]
     return Figure(
         panels=[
             Chart(
-                series=[
-                    series(ranks, left_over, color=0),
-                    series(ranks, errors, style="dots", color=0),
-                ],
+                series=truncated,
                 title="P·WWᵀ instead of P",
                 x="rows of C and D",
                 y="error",
                 y_scale="log",
             ),
             Chart(
-                series=[series(learning.steps, learning.errors, color=1)],
+                series=learned,
                 lines=[Line(y=learning.mean, label="mean of all values")],
                 title="Linformer, trained to imitate softmax",
                 x="steps",

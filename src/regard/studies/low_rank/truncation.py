@@ -19,6 +19,7 @@ from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Correction, study
+from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.plan import Plan, plan_pretraining
@@ -33,7 +34,6 @@ _NEAR = 0.1
 
 
 @study(
-    asked=["jhu-hw5 3.2", "practical-4 3.g.1"],
     question="If attention maps have low rank, how much computation is saved?",
     claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
     "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
@@ -105,7 +105,7 @@ def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Measurem
     tail = torch.linalg.svdvals(matrix)[half:].norm()
     return (
         equal("rank of the map", torch.linalg.matrix_rank(matrix), rank),
-        at_most(f"error of PV with k = {kept}", relative(cut @ value, matrix @ value), 1e-12),
+        at_most(f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12),
         equal(
             f"‖P − P_k‖ with k = {half}",
             (matrix - truncate(matrix, half).matrix).norm(),
@@ -135,8 +135,7 @@ def map_of_rank(
     n: int, h: int, rank: int, seed: int
 ) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n h"]]:
     """The softmax map of queries of which only so many differ, and values."""
-    generator = torch.Generator().manual_seed(seed)
-    key, value, queries = torch.randn(3, n, h, generator=generator, dtype=torch.float64)
+    key, value, queries = normal(seed, 3, n, h)
     query = queries[torch.arange(n) % rank]
     return Softmax().weights(query[None, None], key[None, None])[0, 0], value
 
@@ -159,15 +158,9 @@ def left_over(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"]:
     return (squares / squares[:, :1]).sqrt()
 
 
-def relative(found: Tensor, wanted: Tensor) -> float:
-    """‖found − wanted‖/‖wanted‖."""
-    return float((found - wanted).norm() / wanted.norm())
-
-
 def random_maps(seed: int) -> Maps:
     """Of queries and keys from N(0, 1), as wide as the model's heads."""
-    generator = torch.Generator().manual_seed(seed)
-    query, key = torch.randn(2, 1, 16, TOKENS, 32, generator=generator, dtype=torch.float64)
+    query, key = normal(seed, 2, 1, 16, TOKENS, 32)
     return Softmax().weights(query, key)[0]
 
 
@@ -207,8 +200,8 @@ def _figure(maps: Mapping[str, Maps]) -> Figure:
     curves = []
     for name, each in maps.items():
         left = left_over(spectra(each))
-        ends = (left.amin(0), left.amax(0))
-        curves.append(series(range(left.shape[1]), left.mean(0), name, low=ends[0], high=ends[1]))
+        low, high = left.amin(0), left.amax(0)
+        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
     chart = Chart(
         series=curves,
         lines=[Line(y=_NEAR, label="a tenth")],

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
+from regard.studies.costs import exponent
 from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal, informational
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import largest
 
 LENGTH = 512
 """Positions that pairs of words are drawn from."""
@@ -33,7 +35,6 @@ class Pairs(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers b"],
     question="Are positions added to words, or concatenated with them?",
     claim="Adding gives the score two cross terms, of word and position, that concatenation "
     "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; "
@@ -107,13 +108,6 @@ def adding(
             ),
         ),
         figure=_figure(sizes, sigma, steps),
-        table=table(
-            ["d", "cross terms", "x·x of a word", "their ratio"],
-            [
-                (width, size, sigma**2 * width, size / sigma**2 / width)
-                for width, size in sizes.items()
-            ],
-        ),
     )
 
 
@@ -187,39 +181,33 @@ def _dot(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> Float[Tensor, " n"
 
 def _difference(scores: Float[Tensor, "n n"], terms: Float[Tensor, "n n"]) -> float:
     """Between scores less the first of their row, and terms less theirs."""
-    return float((scores - (terms - terms[:, :1])).abs().max())
+    return largest(scores - (terms - terms[:, :1]))
 
 
 def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     """Of d, in cross terms / x·x, by least squares over logarithms."""
     logs = np.log(list(sizes))
-    slope = np.polyfit(logs, np.log([s / (sigma**2 * d) for d, s in sizes.items()]), 1)[0]
+    slope = exponent(list(sizes), [s / (sigma**2 * d) for d, s in sizes.items()])
     error = 1 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
     return equal("they fall as d to the power", slope, -0.5, within=4 * error)
 
 
 def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
-    widths = list(sizes)
-    near = [_near(d, steps) for d in widths]
+    widths = np.array(list(sizes))
+    root = widths**0.5
     chart = Chart(
         series=[
-            series(widths, [sigma**2 * d for d in widths], "x·x, a word with itself", color=0),
-            series(widths, near, f"p·p, {steps} apart", color=2),
-            series(widths, [sigma * d**0.5 for d in widths], "cross terms, σ√d", color=1),
+            series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
+            series(widths, [_near(d, steps) for d in sizes], f"p·p, {steps} apart", color=2),
+            series(widths, sigma * root, "cross terms, σ√d", color=1),
             series(widths, sizes.values(), "measured", "dots", color=1),
-            series(
-                widths,
-                [sigma**2 * d**0.5 for d in widths],
-                "x₁·x₂, two words, σ²√d",
-                "dashes",
-                color=3,
-            ),
+            series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
         ],
         x="width d",
         y="size",
         x_scale="log",
         y_scale="log",
-        x_ticks=list(widths),
+        x_ticks=list(sizes),
     )
     return Figure(
         panels=[chart],

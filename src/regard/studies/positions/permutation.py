@@ -40,7 +40,6 @@ SEEN = 0.01
 
 
 @study(
-    asked=["eecs182-transformers a"],
     question="Does a Transformer without positions depend on the order of its tokens?",
     claim="No, if all tokens attend to all others: permuted tokens give the same states, "
     "permuted. With a causal mask, it depends on the order even without positions.",
@@ -117,18 +116,24 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
     return float(changed.abs().max())
 
 
-def _config(n: int, layers: int, positions: PositionsConfig) -> TransformerConfig:
+def one_stack(length: int, layers: int, d: int, positions: PositionsConfig) -> TransformerConfig:
+    """Return a stack of layers with four heads and without dropout."""
     return TransformerConfig(
-        context_length=n, n_layers=layers, n_heads=4, d_model=32, dropout=0.0, positions=positions
+        context_length=length,
+        n_layers=layers,
+        n_heads=4,
+        d_model=d,
+        dropout=0.0,
+        positions=positions,
     )
 
 
 def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encoder:
-    return untrained(partial(Encoder, _config(n, layers, positions), n), seed)
+    return untrained(partial(Encoder, one_stack(n, layers, 32, positions), n), seed)
 
 
 def _causal(n: int, layers: int, seed: int) -> Decoder:
-    return untrained(partial(Decoder, _config(n, layers, NoPositionsConfig()), n), seed)
+    return untrained(partial(Decoder, one_stack(n, layers, 32, NoPositionsConfig()), n), seed)
 
 
 def _figure(changes: dict[str, Float[Tensor, " n"]]) -> Figure:

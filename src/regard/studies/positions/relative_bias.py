@@ -13,8 +13,9 @@ from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, equal, informational, table
+from regard.studies.finding import Evidence, at_least, at_most, equal, informational
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import largest
 
 ROUNDING = 1e-10
 
@@ -51,7 +52,6 @@ class Heads(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers c.i", "eecs182-transformers c.ii"],
     question="Which bias on the scores equals concatenated positions in queries and keys?",
     claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m "
     "heads learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
@@ -105,29 +105,25 @@ def relative_bias(
     weights = attend.weights(given.query, given.key, bias=distances)
     weights_beside = attend.weights(*beside(with_waves(given)))
     shaw = shaw_vectors(d, clip, draw)
+    each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
+    learned = {
+        "numbers learned, (2(T − 1) + 1)m": (each, (2 * (length - 1) + 1) * heads),
+        "clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
+        "in Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
+    }
     return Evidence(
         numbers=(
             at_most(
                 "outputs with a bias, less those side by side",
-                _gap(biased, attend(*beside(given), given.value)),
+                largest(biased - attend(*beside(given), given.value)),
                 ROUNDING,
             ),
             at_most(
                 "weights with a number a distance, less those of sinusoids side by side",
-                _gap(weights, weights_beside),
+                largest(weights - weights_beside),
                 ROUNDING,
             ),
-            equal(
-                "numbers learned, (2(T − 1) + 1)m",
-                count(RelativeBias(heads=heads, length=length)),
-                (2 * (length - 1) + 1) * heads,
-            ),
-            equal(
-                "clipped, (2k + 1)m",
-                count(RelativeBias(heads=heads, clip=clip)),
-                (2 * clip + 1) * heads,
-            ),
-            equal("in Shaw's vectors, 2(2k + 1)d", count(shaw), 2 * (2 * clip + 1) * d),
+            *(equal(name, count(module), formula) for name, (module, formula) in learned.items()),
             at_most(
                 "what a bias adds to the next key: from query to query",
                 spread(distances.dense(places, places)),
@@ -139,24 +135,11 @@ def relative_bias(
                 0.01,
             ),
             informational(
-                "gap to the sum as the course prints it", _gap(biased, as_printed(given, free))
+                "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
             ),
-            informational("gap to that sum, divided: v_i", _gap(biased, given.value)),
+            informational("gap to that sum, divided: v_i", largest(biased - given.value)),
         ),
         figure=_figure(distances, weights_beside, weights),
-        table=table(
-            ["T", "position vectors, T·m·d", "a bias, (2(T − 1) + 1)m", "clipped", "Shaw's"],
-            [
-                (
-                    t,
-                    t * heads * d,
-                    count(RelativeBias(heads=heads, length=t)),
-                    count(RelativeBias(heads=heads, clip=clip)),
-                    count(shaw),
-                )
-                for t in (16, 128, 1024)
-            ],
-        ),
     )
 
 
@@ -207,14 +190,10 @@ def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
     return float((following.amax(-1) - following.amin(-1)).max())
 
 
-def _gap(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
-
-
 def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure:
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
-    same = "the same" if _gap(side_by_side, weights) < ROUNDING else "different"
+    same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
     maps = [
         heat_map(values, title=title, x="key", y="query", most=most, unit=unit)
         for values, title, most, unit in (

@@ -1,7 +1,6 @@
 """Word order with positions and without: who chased whom."""
 
 from collections.abc import Mapping
-from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple
 
@@ -11,12 +10,11 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.models.config import TransformerConfig
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
 from regard.studies.figure import Chart, Figure, Line, bars
 from regard.studies.finding import Evidence, at_least, at_most, informational, table
-from regard.studies.positions.permutation import KINDS, Kind
+from regard.studies.positions.permutation import KINDS, Kind, one_stack
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
@@ -37,7 +35,6 @@ class Sentences(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers a"],
     question="Who chased whom: can a model answer without positions?",
     claim="Without positions, at most one of two sentences that differ only in word order is "
     "right, trained or not. With positions, absolute or rotary, nine of ten sentences are right "
@@ -107,17 +104,9 @@ class Answers(NamedTuple):
 
 def make(name: str, seed: int) -> Encoder | Decoder:
     """A random layer: an encoder with positions of this kind, or a decoder without any."""
-    config = TransformerConfig(
-        context_length=8,
-        n_layers=1,
-        n_heads=4,
-        d_model=WIDTH,
-        dropout=0.0,
-        positions=KINDS.get(name, KINDS["none"]),
-    )
-    if name == "causal mask":
-        return untrained(partial(Decoder, config, _WORDS.size), seed)
-    return untrained(partial(Encoder, config, _WORDS.size), seed)
+    config = one_stack(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
+    kind = Decoder if name == "causal mask" else Encoder
+    return untrained(lambda: kind(config, _WORDS.size), seed)
 
 
 def compare(

@@ -19,8 +19,8 @@ from regard.studies.quiz.checked import (
     Checked,
     Draw,
     influence,
-    largest,
 )
+from regard.studies.tensors import largest
 
 HEADS: tuple[HeadConfig, ...] = (
     LMHeadConfig(),

@@ -1,6 +1,5 @@
 """A question of the quiz with its answer, and the small models that the checks are made on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +85,3 @@ def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
     changed.fill_diagonal_(0)
     moved: Tensor = (body(changed) - body(ids[None])).norm(dim=-1)
     return moved.T
-
-
-def largest(values: Sequence[Tensor] | Tensor) -> float:
-    """The largest absolute value."""
-    return max(float(value.abs().max()) for value in values)

@@ -30,7 +30,6 @@ from regard.studies.study import Seed, study
 
 
 @study(
-    asked=[*(f"jhu-hw5 1.{i}" for i in range(1, 17)), "eecs182-hw8 2.b.ii"],
     question="Sixteen questions about language models: what are the answers, and how can they be"
     " verified?",
     claim="Each answer passes a check that runs.",
@@ -98,35 +97,29 @@ def _passes(checked: Checked) -> bool:
 
 def _figure(draw: Draw) -> Figure:
     ids = draw.ids(8)
-    maps = {
-        "encoder": influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids),
-        "decoder": influence(draw.model(DECODER).body, ids),
+    bodies = {
+        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
+        "decoder": draw.model(DECODER).body,
     }
-    reach = Chart(
-        series=[
-            series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-            for name, curve in influence_curves(draw).items()
-        ],
-        lines=[Line(x=NEAR)],
-        title="reach",
-        x="tokens ago",
-        y="influence",
-        y_scale="log",
-        y_limits=(1e-8, 10),
-    )
+    seen = {name: influence(body, ids) for name, body in bodies.items()}
+    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
+    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
+    reach = [
+        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
+        for name, curve in influence_curves(draw).items()
+    ]
     return Figure(
         panels=[
-            *(
-                heat_map(
-                    seen / seen.amax(1, keepdim=True).clamp(min=1e-9),
-                    title=name,
-                    x="changed token",
-                    y="changed state",
-                    unit="influence",
-                )
-                for name, seen in maps.items()
+            *(heat_map(each, title=name, **labels) for name, each in maps.items()),
+            Chart(
+                series=reach,
+                lines=[Line(x=NEAR)],
+                title="reach",
+                x="tokens ago",
+                y="influence",
+                y_scale="log",
+                y_limits=(1e-8, 10),
             ),
-            reach,
         ],
         caption="Left and middle: influence of each token on each state. In an encoder each token "
         "changes all states, in a decoder only its own and later ones. Right: influence of the "

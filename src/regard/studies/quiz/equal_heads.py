@@ -9,22 +9,14 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.explorer.intercept import capture_attention
-from regard.models.config import DecoderConfig, RotaryConfig, TokenClassificationHeadConfig
+from regard.models.config import RotaryConfig, TokenClassificationHeadConfig
 from regard.studies.figure import Chart, Figure, heat_map, series
 from regard.studies.finding import Evidence, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.looking_back import LENGTH, TOKENS, rows, train
+from regard.studies.quiz.looking_back import TOKENS, config, rows, train
 from regard.studies.study import Seed, study
 
 WIDTH = 16
-CONFIG = DecoderConfig(
-    context_length=LENGTH,
-    d_model=WIDTH,
-    dropout=0.0,
-    n_layers=1,
-    n_heads=2,
-    positions=RotaryConfig(),
-)
 BACK = (1, 3)
 """Distances of the two tokens that the model has to name."""
 EVERY = 10
@@ -44,7 +36,6 @@ class Trained:
 
 
 @study(
-    asked=["eecs182-hw8 2.c.i"],
     question="Why do heads learn different features?",
     claim="Because they begin different: two heads that begin equal, with equal parts of the "
     "output projection, stay equal in training.",
@@ -97,7 +88,7 @@ def drawn(std: float, seed: int) -> Any:
     """Return a decoder of one layer with two heads."""
     labels = tuple(str(i) for i in range(TOKENS ** len(BACK)))
     head = TokenClassificationHeadConfig(labels=labels)
-    return Draw(seed, std).model(CONFIG, head, TOKENS).train()
+    return Draw(seed, std).model(config(WIDTH, RotaryConfig()), head, TOKENS).train()
 
 
 @torch.no_grad()
@@ -136,22 +127,13 @@ def _distance(maps: Float[Tensor, "2 n n"]) -> float:
 
 def _figure(found: dict[str, Trained]) -> Figure:
     apart, equal = found["drawn apart"], found["begun equal"]
+    distances = [
+        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
+        for name, one in found.items()
+    ]
     return Figure(
         panels=[
-            Chart(
-                series=[
-                    series(
-                        [EVERY * i for i in range(len(one.distances))],
-                        one.distances,
-                        name,
-                        "line with dots",
-                    )
-                    for name, one in found.items()
-                ],
-                title="two heads",
-                x="steps",
-                y="distance of their maps",
-            ),
+            Chart(series=distances, title="two heads", x="steps", y="distance of their maps"),
             heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
             heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
             heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),

@@ -8,8 +8,22 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.models.config import DecoderConfig, PositionsConfig
+
 TOKENS, LENGTH, ROWS = 4, 12, 32
 """Tokens of the vocabulary, length of a row, and rows per step."""
+
+
+def config(d: int, positions: PositionsConfig) -> DecoderConfig:
+    """Return a decoder of one layer with two heads."""
+    return DecoderConfig(
+        context_length=LENGTH,
+        d_model=d,
+        dropout=0.0,
+        n_layers=1,
+        n_heads=2,
+        positions=positions,
+    )
 
 
 def train(

@@ -1,9 +1,8 @@
 """The wrong options of the quiz, each refuted by a number."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -29,11 +28,11 @@ from regard.studies.quiz.checked import (
     WIDTH,
     Draw,
     influence,
-    largest,
 )
 from regard.studies.quiz.probabilities import START, all_texts
 from regard.studies.quiz.texts import TEXTS
 from regard.studies.study import Seed, study
+from regard.studies.tensors import largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
@@ -47,17 +46,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 """Texts of another vocabulary, which has the words of `TEXTS` at other ids."""
 
 
-@dataclass(frozen=True)
-class Refuted:
-    """A wrong option and the measurements that refute it."""
-
-    question: int
-    option: str
-    numbers: tuple[Measurement, ...]
-
-
 @study(
-    asked=[f"jhu-hw5 1.{i}" for i in (2, 5, 7, 8, 9, 10, 11, 14, 15, 16)],
     question="Which number refutes each wrong option of the quiz?",
     claim="Each wrong option predicts a value that is not the measured one.",
     formula=r"P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad"
@@ -77,39 +66,23 @@ def wrong_options(
     equal. Padding and truncation change the number of tokens and not their meaning. ReLU and
     sigmoid of a number beyond all bounds of training are finite, and so are their gradients.
     """
-    refuted = list(all_refuted(Draw(seed, std)))
+    draw = Draw(seed, std)
+    refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
     return Evidence(
-        numbers=tuple(number for one in refuted for number in one.numbers),
-        figure=_figure(Draw(seed, std)),
+        numbers=tuple(number for _, numbers in refuted for number in numbers),
+        figure=_figure(draw),
         table=table(
             ["question", "wrong option", "measured"],
             [
-                (one.question, one.option, "; ".join(_told(number) for number in one.numbers))
-                for one in refuted
+                (option.question, option.text, "; ".join(_told(number) for number in numbers))
+                for option, numbers in refuted
             ],
         ),
     )
 
 
-def all_refuted(draw: Draw) -> Iterator[Refuted]:
-    """Iterate over the wrong options, by question."""
-    yield weights_alone(draw)
-    yield transcript(draw)
-    yield model_first(draw)
-    yield model_last(draw)
-    yield fewer_dimensions(draw)
-    yield from other_probabilities(draw)
-    yield from large_numbers()
-    yield better_gradients(draw)
-    yield only_today()
-    yield redirection(draw)
-    yield attending_head(draw)
-    yield from batches_left_as_they_are(draw)
-    yield padded_ids()
-
-
-def weights_alone(draw: Draw) -> Refuted:
-    """Question 2: model and weights are the same."""
+def weights_alone(draw: Draw) -> Iterator[Measurement]:
+    """Compare one set of weights in two architectures, and count them."""
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
     both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
     both_ways.body.load_state_dict(causal.body.state_dict())
@@ -117,90 +90,61 @@ def weights_alone(draw: Draw) -> Refuted:
         difference = largest(causal.body(ids) - both_ways.body(ids))
     counted = sum(parameter.numel() for parameter in causal.parameters())
     layers = DECODER.n_layers * (12 * WIDTH**2 + 13 * WIDTH)
-    return Refuted(
-        2,
-        "Model and weights are the same.",
-        (
-            equal("2: parameters counted", counted, layers + 2 * WIDTH + 2 * TOKENS * WIDTH),
-            at_least("2: difference by another architecture, same weights", difference, 1e-3),
-        ),
-    )
+    yield equal("2: parameters counted", counted, layers + 2 * WIDTH + 2 * TOKENS * WIDTH)
+    yield at_least("2: difference by another architecture, same weights", difference, 1e-3)
 
 
-def transcript(draw: Draw) -> Refuted:
-    """Question 5: many-to-one for speech recognition."""
+def transcript(draw: Draw) -> Iterator[Measurement]:
+    """Count the outputs for a recording."""
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
     gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
     with torch.inference_mode():
         labels = gender(frames, lengths)[..., 0].numel()
         characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
-    return Refuted(
-        5,
-        "Speech recognition is many-to-one.",
-        (
-            equal("5: labels for 20 frames", labels, 1),
-            equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT),
-        ),
-    )
+    yield equal("5: labels for 20 frames", labels, 1)
+    yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
 
 
-def model_first(draw: Draw) -> Refuted:
-    """Question 7: the model handles text."""
+def model_first(draw: Draw) -> Iterator[Measurement]:
+    """Give the model a text."""
     refused = _refused(lambda: draw.model(DECODER)(TEXTS[0]))
-    return Refuted(
-        7,
-        "First the model, which handles text.",
-        (equal("7: text refused by the model", refused, 1),),
-    )
+    yield equal("7: text refused by the model", refused, 1)
 
 
-def model_last(draw: Draw) -> Refuted:
-    """Question 7: the model's output is text."""
+def model_last(draw: Draw) -> Iterator[Measurement]:
+    """Look for text among the outputs."""
     with torch.inference_mode():
         outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
     texts = sum(isinstance(value, str) for value in outputs)
-    return Refuted(
-        7,
-        "The model outputs text.",
-        (equal("7: outputs of the model that are text", texts, 0),),
-    )
+    yield equal("7: outputs of the model that are text", texts, 0)
 
 
-def fewer_dimensions(draw: Draw) -> Refuted:
-    """Question 8: two dimensions."""
+def fewer_dimensions(draw: Draw) -> Iterator[Measurement]:
+    """Measure how much the output varies along each dimension."""
     with torch.inference_mode():
         hidden = draw.model(DECODER).body(draw.ids(2, 7))
     spread = min(float(hidden.std(dim).mean()) for dim in range(hidden.ndim))
-    return Refuted(
-        8,
-        "2 dimensions: without the batch, or without the hidden size.",
-        (at_least("8: least spread along a dimension", spread, 1e-3),),
-    )
+    yield at_least("8: least spread along a dimension", spread, 1e-3)
 
 
-def other_probabilities(draw: Draw) -> Iterator[Refuted]:
-    """Question 9: other probabilities than that of the next token."""
+def of_the_prefix(draw: Draw) -> Iterator[Measurement]:
+    """Sum the outputs over all prefixes."""
+    total, expected = next_probabilities(draw).sum(), CHOICES ** (STEP - 1)
+    yield equal("9: total over all prefixes", total, expected, within=1e-9)
+
+
+def of_the_first(draw: Draw) -> Iterator[Measurement]:
+    """Change earlier tokens."""
     seen = influence(draw.model(RNN).body, draw.ids(STEP + 1))
-    probabilities = next_probabilities(draw)
-    total, expected = probabilities.sum(), CHOICES ** (STEP - 1)
-    yield Refuted(
-        9,
-        "P(y_1, …, y_t−1)",
-        (equal("9: total over all prefixes", total, expected, within=1e-9),),
-    )
-    yield Refuted(
-        9,
-        "P(y_1)",
-        (at_least("9: change by earlier tokens", seen[-1].min(), 1e-6),),
-    )
-    yield Refuted(
-        9,
-        "P(y_t | y_1, …, y_t)",
-        (
-            equal("9: change by the token itself and later ones", largest(seen.triu(1)), 0, 1e-12),
-            at_most("9: largest probability of the token itself", probabilities.max(), 0.99),
-        ),
-    )
+    yield at_least("9: change by earlier tokens", seen[-1].min(), 1e-6)
+
+
+def given_itself(draw: Draw) -> Iterator[Measurement]:
+    """Change the token that is predicted, and later ones."""
+    change = largest(influence(draw.model(RNN).body, draw.ids(STEP + 1)).triu(1))
+    most = next_probabilities(draw).max()
+    yield equal("9: change by the token itself and later ones", change, 0, 1e-12)
+    yield at_most("9: largest probability of the token itself", most, 0.99)
 
 
 def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
@@ -212,33 +156,21 @@ def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
     return found
 
 
-def large_numbers() -> Iterator[Refuted]:
-    """Question 10: NaN of large inputs to an activation."""
-    functions = {"ReLU": torch.relu, "the sigmoid": torch.sigmoid}
-    for name, function in functions.items():
-        z = torch.tensor([1e38, -1e38], requires_grad=True)
-        value = function(z)
-        value.sum().backward()
-        assert z.grad is not None
-        count = int(value.isnan().sum()) + int(z.grad.isnan().sum())
-        yield Refuted(
-            10,
-            f"{name[0].upper()}{name[1:]} of a number that is too large",
-            (equal(f"10: NaN of {name} and its gradient", count, 0),),
-        )
+def large_number(name: str, function: Callable[[Tensor], Tensor]) -> Iterator[Measurement]:
+    """Count NaN of an activation at 10³⁸, and of its gradient."""
+    z = torch.tensor([1e38, -1e38], requires_grad=True)
+    value = function(z)
+    value.sum().backward()
+    assert z.grad is not None
+    count = int(value.isnan().sum()) + int(z.grad.isnan().sum())
+    yield equal(f"10: NaN of {name} and its gradient", count, 0)
 
 
-def better_gradients(draw: Draw) -> Refuted:
-    """Question 11: the second direction makes gradients more accurate."""
-    errors = {name: largest(a - b) for name, (a, b) in gradients(draw).items()}
-    return Refuted(
-        11,
-        "Two-way, because its gradients are more accurate",
-        tuple(
-            at_most(f"11: gradient off finite differences, {name}", error, 1e-6)
-            for name, error in errors.items()
-        ),
-    )
+def better_gradients(draw: Draw) -> Iterator[Measurement]:
+    """Compare the gradients of both networks with finite differences."""
+    for name, (by_autograd, by_differences) in gradients(draw).items():
+        error = largest(by_autograd - by_differences)
+        yield at_most(f"11: gradient off finite differences, {name}", error, 1e-6)
 
 
 def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
@@ -261,70 +193,52 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
     return found
 
 
-def only_today() -> Refuted:
-    """Question 11: the mood depends on today's weather alone."""
+def only_today() -> Iterator[Measurement]:
+    """Predict moods that depend on three days from the last."""
     days = torch.tensor(list(product([0, 1], repeat=3)))  # the last of the three is today
     moods = (days.sum(1) >= 2).double()
     shares = torch.stack([moods[days[:, 2] == today].mean() for today in (0, 1)])
     right = torch.maximum(shares, 1 - shares).mean()
-    return Refuted(
-        11,
-        "One-way, because the mood depends on today's weather alone",
-        (equal("11: moods told by today's weather alone", right, 0.75, within=1e-12),),
-    )
+    yield equal("11: moods told by today's weather alone", right, 0.75, within=1e-12)
 
 
-def redirection(draw: Draw) -> Refuted:
-    """Question 14: a head redirects tensors between layers."""
+def redirection(draw: Draw) -> Iterator[Measurement]:
+    """Exchange the head of an encoder."""
     ids = draw.ids(2, 7)
     heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
     with torch.inference_mode():
         one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
-    return Refuted(
-        14,
-        "It redirects tensors to their layers.",
-        (equal("14: change of the states by another head", largest(one - other), 0),),
-    )
+    yield equal("14: change of the states by another head", largest(one - other), 0)
 
 
-def attending_head(draw: Draw) -> Refuted:
-    """Question 14: a head is self-attention."""
+def attending_head(draw: Draw) -> Iterator[Measurement]:
+    """Change the other positions that a head reads."""
     model = draw.model(DECODER)
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
     others = hidden.clone()
     others[:, 1:] = 1
     with torch.inference_mode():
         change = largest((model.head(hidden) - model.head(others))[:, 0])
-    return Refuted(
-        14,
-        "It is self-attention.",
-        (equal("14: change of a head's output by other positions", change, 0),),
-    )
+    yield equal("14: change of a head's output by other positions", change, 0)
 
 
-def batches_left_as_they_are(draw: Draw) -> Iterator[Refuted]:
-    """Question 15: returning tensors; and what padding and truncation are needed for."""
+def unpadded(draw: Draw) -> Iterator[Measurement]:
+    """Make a tensor of rows of different lengths."""
     rows = [draw.ids(9)[:n] for n in (3, 5, 9)]
     ragged = _refused(lambda: torch.tensor([row.tolist() for row in rows]))
+    yield equal("15: rows of different lengths refused as a tensor", ragged, 1)
     stacked = _refused(lambda: torch.stack(rows))
+    yield equal("15: tensors of different lengths refused as a batch", stacked, 1)
+
+
+def not_truncated(draw: Draw) -> Iterator[Measurement]:
+    """Give the model a text beyond its context."""
     long = _refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)))
-    yield Refuted(
-        15,
-        "Returning tensors",
-        (
-            equal("15: rows of different lengths refused as a tensor", ragged, 1),
-            equal("15: tensors of different lengths refused as a batch", stacked, 1),
-        ),
-    )
-    yield Refuted(
-        15,
-        "No truncation",
-        (equal("15: a text beyond the context is refused", long, 1),),
-    )
+    yield equal("15: a text beyond the context is refused", long, 1)
 
 
-def padded_ids() -> Refuted:
-    """Question 16: padding and truncation would help."""
+def padded_ids() -> Iterator[Measurement]:
+    """Read the ids of one vocabulary by another, as they are and padded."""
     own = train_tokenizer(WordsConfig(), TEXTS)
     other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
     ids = other.encode(TEXTS[0])
@@ -334,14 +248,49 @@ def padded_ids() -> Refuted:
         tokens = [i for i in row if i != 0]
         return sum(own.decode([i]) != other.decode([i]) for i in tokens) / len(tokens)
 
-    return Refuted(
-        16,
-        "One should pad and truncate.",
-        (
-            at_least("16: tokens that change their meaning", changed(ids), 0.5),
-            equal("16: the same, padded and truncated", changed(padded), changed(ids)),
-        ),
-    )
+    yield at_least("16: tokens that change their meaning", changed(ids), 0.5)
+    yield equal("16: the same, padded and truncated", changed(padded), changed(ids))
+
+
+class WrongOption(NamedTuple):
+    """A wrong option and what is measured to refute it."""
+
+    question: int
+    text: str
+    refute: Callable[[Draw], Iterator[Measurement]]
+
+
+WRONG_OPTIONS = (
+    WrongOption(2, "Model and weights are the same.", weights_alone),
+    WrongOption(5, "Speech recognition is many-to-one.", transcript),
+    WrongOption(7, "First the model, which handles text.", model_first),
+    WrongOption(7, "The model outputs text.", model_last),
+    WrongOption(
+        8, "2 dimensions: without the batch, or without the hidden size.", fewer_dimensions
+    ),
+    WrongOption(9, "P(y_1, …, y_t−1)", of_the_prefix),
+    WrongOption(9, "P(y_1)", of_the_first),
+    WrongOption(9, "P(y_t | y_1, …, y_t)", given_itself),
+    WrongOption(
+        10, "ReLU of a number that is too large", lambda _: large_number("ReLU", torch.relu)
+    ),
+    WrongOption(
+        10,
+        "The sigmoid of a number that is too large",
+        lambda _: large_number("the sigmoid", torch.sigmoid),
+    ),
+    WrongOption(11, "Two-way, because its gradients are more accurate", better_gradients),
+    WrongOption(
+        11,
+        "One-way, because the mood depends on today's weather alone",
+        lambda _: only_today(),
+    ),
+    WrongOption(14, "It redirects tensors to their layers.", redirection),
+    WrongOption(14, "It is self-attention.", attending_head),
+    WrongOption(15, "Returning tensors", unpadded),
+    WrongOption(15, "No truncation", not_truncated),
+    WrongOption(16, "One should pad and truncate.", lambda _: padded_ids()),
+)
 
 
 def _refused(call: Callable[[], object]) -> int:
@@ -374,6 +323,7 @@ def _told(number: Measurement) -> str:
 
 def _figure(draw: Draw) -> Figure:
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
+    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
     return Figure(
         panels=[
             heat_map(
@@ -386,13 +336,7 @@ def _figure(draw: Draw) -> Figure:
                 most=0.4,
             ),
             Chart(
-                series=[
-                    series(by_autograd, by_differences, name, "dots")
-                    for name, (by_autograd, by_differences) in gradients(draw).items()
-                ],
-                title="gradients",
-                x="by backpropagation",
-                y="by finite differences",
+                series=dots, title="gradients", x="by backpropagation", y="by finite differences"
             ),
         ],
         caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "

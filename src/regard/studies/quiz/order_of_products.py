@@ -13,7 +13,6 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @study(
-    asked=["practical-4 3.h.1"],
     question="What is saved by multiplying features of keys with values first?",
     claim="The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest "
     "matrix between from L × L to m × d.",
@@ -66,14 +65,13 @@ def _figure(length: int, m: int, d: int) -> Figure:
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
     costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
     names = ("queries and keys first", "keys and values first")
+    curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
     return Figure(
         panels=[
             _order(factors, (0, 1), "L × L", 2, names[0]),
             _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
             Chart(
-                series=[
-                    series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)
-                ],
+                series=curves,
                 lines=[Line(x=2 * m * d / (m + d)), Line(x=length)],
                 title="multiplications",
                 x="tokens L",

@@ -1,7 +1,5 @@
 """Questions 5, 10, 11 and 13: recurrent networks."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +20,8 @@ from regard.studies.quiz.checked import (
     Checked,
     Draw,
     influence,
-    largest,
 )
+from regard.studies.tensors import largest
 
 FAR, NEAR = 48, 6
 """Distances at which the first token's influence is compared."""
@@ -124,13 +122,6 @@ def _nan_after_a_step(w: float, ids: Tensor) -> int:
     for name, parameter in body.named_parameters():
         if "weight_hh" in name:
             nn.init.eye_(parameter).data.mul_(w)
-    _descend(body, lambda: body(ids)[:, -1].square().mean())
+    body(ids)[:, -1].square().mean().backward()
+    torch.optim.SGD(body.parameters(), lr=0.1).step()
     return sum(int(parameter.isnan().sum()) for parameter in body.parameters())
-
-
-def _descend(body: nn.Module, loss: Callable[[], Tensor]) -> None:
-    loss().backward()
-    with torch.no_grad():
-        for parameter in body.parameters():
-            if parameter.grad is not None:
-                parameter.sub_(0.1 * parameter.grad)

@@ -45,7 +45,6 @@ class Row:
 
 
 @study(
-    asked=["practical-4 3.e"],
     question="Which lengths and labels do examples of span corruption have?",
     claim="Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on "
     "average; each text can be restored, and each label is the next input.",
@@ -132,23 +131,14 @@ def _shown(row: Row, tokenizer: Tokenizer) -> str:
 def _figure(
     lengths: Int[np.ndarray, " draws"], spans: Int[np.ndarray, " draws"], longest: int
 ) -> Figure:
-    edges = np.linspace(SHORTEST, longest + 1, 15).tolist()
-    shares = np.linspace(0, 0.6, 16).tolist()
+    bounds = [Line(x=SHORTEST), Line(x=longest)]
+    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
+    moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
+    share = "share of the truncated text"
     return Figure(
         panels=[
-            Chart(
-                series=[histogram(lengths, edges)],
-                lines=[Line(x=SHORTEST), Line(x=longest)],
-                title="truncated texts",
-                x="characters",
-                y="rows",
-            ),
-            Chart(
-                series=[histogram(spans / lengths, shares)],
-                lines=[Line(x=0.25)],
-                title="spans",
-                x="share of the truncated text",
-            ),
+            Chart(series=[texts], lines=bounds, title="truncated texts", x="characters", y="rows"),
+            Chart(series=[moved], lines=[Line(x=0.25)], title="spans", x=share),
         ],
         caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
         "Right: the share of the text that is moved, around a quarter (dotted).",

@@ -15,7 +15,8 @@ from regard.models.config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most, equal
-from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw, largest
+from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw
+from regard.studies.tensors import largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
 from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig

@@ -1,24 +1,27 @@
 """The gradient of a recurrent network, by formula, by autograd and by differences."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from msgspec import Meta
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UserError
-from regard.models.recurrent import LinearRNN
 from regard.studies.finding import Evidence, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
-from regard.studies.study import study
+from regard.studies.study import Correction, study
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
 Activation: TypeAlias = Literal["identity", "tanh"]
-_CELLS = {"identity": LinearRNN, "tanh": nn.RNN}
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "identity": lambda z: z,
+    "tanh": torch.tanh,
+}
 _STEP = 1e-7
 """Of the differences."""
 _HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
@@ -29,7 +32,6 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
 @study(
-    asked=["jhu-hw5 2.1", "jhu-hw5 2.2.1", "jhu-hw5 2.2.2", "jhu-hw5 2.2.3", "jhu-hw5 2.2.4"],
     question="How does the gradient of each step's loss propagate through a recurrent network?",
     claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
     " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"
@@ -37,6 +39,22 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
     formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
     r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
     r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",
+    corrections=[
+        Correction(
+            course="jhu-hw5",
+            says="∂J_t/∂o_t is to be written in terms of y and ŷ; what the entries of y_t sum to "
+            "is not stated (2.2.1).",
+            right="It is ŷ_t − y_t only if they sum to 1, as those of a one-hot label do. "
+            "Otherwise it is (Σy_t)·ŷ_t − y_t.",
+        ),
+        Correction(
+            course="jhu-hw5",
+            says="∂J_t/∂W_hh is a sum over the states before each use of W_hh, and the first of "
+            "them, h₀, is not defined (2.2.3).",
+            right="The use at step 1 adds g_h1 h0ᵀ. It is 0 only if h₀ = 0, which has to be "
+            "stated; otherwise the sum begins at i = 1.",
+        ),
+    ],
 )
 def backpropagation_through_time(
     w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
@@ -52,7 +70,7 @@ def backpropagation_through_time(
 
     W_hh is one matrix that is used at each step. Its gradient is a sum over all uses: the gradient
     of the state that was made, times the state that it was made from. The first use adds nothing,
-    for h₀ = 0.
+    for h₀ = 0; begun with another h₀, it adds a term.
 
     Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
     (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
@@ -60,14 +78,18 @@ def backpropagation_through_time(
     hx = _matrix("w_hx", w_hx)
     d, d_in = hx.shape
     yh = _matrix("w_yh", w_yh, width=d)
-    network = _network(hx, _matrix("w_hh", w_hh, d, d), yh, activation)
+    w_hh_matrix = _matrix("w_hh", w_hh, d, d)
+    network = Network(hx, w_hh_matrix, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
     inputs = _matrix("x", x, width=d_in)
     labels = _matrix("y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     differences = by_differences(network, inputs, labels)
     return Evidence(
-        numbers=_compared(formula, measured, differences),
+        numbers=(
+            *_compared(formula, measured, differences),
+            *_assumed(network, inputs, labels),
+        ),
         figure=computation_graph(len(inputs), d_in, d, len(yh)),
         table=_written(formula),
     )
@@ -77,18 +99,17 @@ def backpropagation_through_time(
 class Network:
     """h_t = ψ(W_hh h_{t−1} + W_hx x_t), o_t = W_yh h_t."""
 
-    cell: LinearRNN | nn.RNN
+    w_hx: Float[Tensor, "d d_in"]
+    w_hh: Float[Tensor, "d d"]
     w_yh: Float[Tensor, "out d"]
-
-    @property
-    def w_hh(self) -> Float[Tensor, "d d"]:
-        return self.cell.get_parameter("weight_hh_l0")
+    activation: Callable[[Tensor], Tensor]
+    h_0: Float[Tensor, " d"]
 
     def states(self, x: Float[Tensor, "steps d_in"]) -> list[Float[Tensor, " d"]]:
-        """h₀ = 0, h₁, …, each made from the one before."""
-        states = [self.w_hh.new_zeros(len(self.w_hh))]
+        """h₀, h₁, …, each made from the one before."""
+        states = [self.h_0]
         for row in x:
-            states.append(self.cell(row[None, None], states[-1][None, None])[1][0, 0])
+            states.append(self.activation(self.w_hh @ states[-1] + self.w_hx @ row))
         return states
 
 
@@ -108,16 +129,15 @@ def by_formula(
     network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
 ) -> Gradients:
     """As derived by hand."""
-    with torch.no_grad():
-        h = torch.stack(network.states(x))
-        outputs = (h[1:] @ network.w_yh.T).softmax(-1) - y
-        states = x.new_zeros(len(x), len(x), h.shape[1])
-        for t, gradient in enumerate(outputs):
-            states[t, t] = network.w_yh.T @ gradient
-            for i in reversed(range(t)):
-                states[t, i] = network.w_hh.T @ states[t, i + 1]
-        # The state before h_i, which is in row i of h: h₀ is row 0.
-        weights = torch.einsum("tia,ib->tab", states, h[:-1])
+    h = torch.stack(network.states(x))
+    outputs = (h[1:] @ network.w_yh.T).softmax(-1) - y
+    states = x.new_zeros(len(x), len(x), h.shape[1])
+    for t, gradient in enumerate(outputs):
+        states[t, t] = network.w_yh.T @ gradient
+        for i in reversed(range(t)):
+            states[t, i] = network.w_hh.T @ states[t, i + 1]
+    # The state before h_i, which is in row i of h: h₀ is row 0.
+    weights = torch.einsum("tia,ib->tab", states, h[:-1])
     return Gradients(outputs, states, weights)
 
 
@@ -125,12 +145,13 @@ def by_autograd(
     network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
 ) -> Gradients:
     """As torch has them from the graph."""
-    states = network.states(x)[1:]
+    w_hh = network.w_hh.clone().requires_grad_()
+    states = replace(network, w_hh=w_hh).states(x)[1:]
     outputs = [network.w_yh @ state for state in states]
     found = [
         torch.autograd.grad(
             F.cross_entropy(output, label),
-            [output, *states, network.w_hh],
+            [output, *states, w_hh],
             retain_graph=True,
             allow_unused=True,
             materialize_grads=True,
@@ -144,25 +165,19 @@ def by_autograd(
     )
 
 
-@torch.no_grad()
 def by_differences(
     network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
 ) -> Float[Tensor, "d d"]:
     """∂J/∂W_hh, from J with each entry a little more and a little less."""
 
-    def loss() -> float:
-        outputs = torch.stack(network.states(x)[1:]) @ network.w_yh.T
-        return float(F.cross_entropy(outputs, y, reduction="sum"))
+    def loss(w_hh: Tensor) -> Tensor:
+        outputs = torch.stack(replace(network, w_hh=w_hh).states(x)[1:]) @ network.w_yh.T
+        return F.cross_entropy(outputs, y, reduction="sum")
 
-    gradient = torch.zeros_like(network.w_hh)
-    for entry, slope in zip(network.w_hh.view(-1), gradient.view(-1), strict=True):
-        before = entry.clone()
-        entry.copy_(before + _STEP)
-        more = loss()
-        entry.copy_(before - _STEP)
-        slope.fill_((more - loss()) / (2 * _STEP))
-        entry.copy_(before)
-    return gradient
+    w_hh = network.w_hh
+    steps = _STEP * torch.eye(w_hh.numel(), dtype=w_hh.dtype).view(-1, *w_hh.shape)
+    slopes = [(loss(w_hh + step) - loss(w_hh - step)) / (2 * _STEP) for step in steps]
+    return torch.stack(slopes).view_as(w_hh)
 
 
 def _compared(
@@ -186,16 +201,30 @@ def _compared(
     )
 
 
-def _network(hx: Tensor, hh: Tensor, yh: Tensor, activation: Activation) -> Network:
-    """The network with these weights, without biases, in float64."""
-    cell = _CELLS[activation](hx.shape[1], len(hx)).double()
-    cell.batch_first = True
-    with torch.no_grad():
-        for parameter in cell.parameters():
-            parameter.zero_()
-        cell.get_parameter("weight_ih_l0").copy_(hx)
-        cell.get_parameter("weight_hh_l0").copy_(hh)
-    return Network(cell, yh)
+def _assumed(
+    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
+) -> tuple[Measurement, ...]:
+    """Errors of the formulas if labels sum to 2, and if h₀ isn't 0, against their predictions."""
+    doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
+    probabilities = by_formula(network, x, y).outputs + y
+    begun = replace(network, h_0=torch.ones_like(network.h_0))
+    formula = by_formula(begun, x, y)
+    first = torch.outer(formula.states[:, 0].sum(0), begun.h_0)
+    without = by_autograd(begun, x, y).weights.sum(0) - (formula.weights.sum(0) - first)
+    return (
+        equal(
+            "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest",
+            doubled.abs().max(),
+            probabilities.abs().max(),
+            within=1e-12,
+        ),
+        equal(
+            "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest",
+            without.abs().max(),
+            first.abs().max(),
+            within=1e-12 * max(1.0, float(formula.weights.abs().max())),
+        ),
+    )
 
 
 def _matrix(

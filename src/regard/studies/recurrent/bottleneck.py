@@ -48,7 +48,6 @@ HALF = f"{NONE}, half as wide"
 
 
 @study(
-    asked=["eecs182-disc8 1.b", "eecs182-disc8 1.c", "eecs182-disc8 1.d"],
     question="What does the last state of an encoder contain, and what changes with attention?",
     claim="Without attention, accuracy falls with the length of the text, is higher with wider "
     "states and with gated cells, and still rises in the second half of training; the task is kept "

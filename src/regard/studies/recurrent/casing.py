@@ -20,7 +20,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.model_cache import cached_checkpoints
-from regard.tasks.casing import CASES, CasingConfig, Place, make_casing
+from regard.tasks.casing import CASES, CasingConfig, Place
 from regard.tasks.examples import Example
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
@@ -108,7 +108,7 @@ class Setup:
         config = CasingConfig(
             shortest=length, longest=length, training=1, test=count, place=self.place
         )
-        return list(make_casing(config, seed=self.seed + 10_000 + length).test)
+        return list(config.make(self.seed + 10_000 + length).test)
 
 
 @dataclass(frozen=True)

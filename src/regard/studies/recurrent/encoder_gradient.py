@@ -10,7 +10,8 @@ from torch import Tensor
 from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, series
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, series
 from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -33,7 +34,6 @@ COUNT = 64
 
 
 @study(
-    asked=["eecs182-disc8 1.a.i", "eecs182-disc8 1.a.ii", "eecs182-disc8 1.b"],
     question="How does the gradient reach the encoder, and what changes at inference?",
     claim="Without attention, all gradient reaches the encoder through its last state, and "
     "little of it the first characters; with attention, there is a path to each state. "
@@ -145,17 +145,13 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
 def _figure(measured: dict[str, Measured]) -> Figure:
     none, attention = measured[NONE], measured[ATTENTION]
     places = range(1, len(none.whole) + 1)
-    lines = [
+    return one_chart(
         series(places, none.whole, NONE, color=0),
         series(places, attention.whole, ATTENTION, color=1),
         series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
-    ]
-    return Figure(
-        panels=[
-            Chart(
-                series=lines, x="character of the text", y="length of the gradient", y_scale="log"
-            )
-        ],
+        x="character of the text",
+        y="length of the gradient",
+        y_scale="log",
         caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
         "without the way through the last state. Without attention it falls to almost nothing from "
         "the last character back to the first; with attention it is much the same at all of them.",

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, bars
+from regard.studies.charts import one_chart
+from regard.studies.figure import Line, bars
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -20,7 +21,6 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
 from regard.studies.model_cache import cached_run
 from regard.studies.recurrent.casing import (
@@ -45,7 +45,6 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 
 
 @study(
-    asked=["eecs182-disc8 1.e"],
     question="What do one-hot and sinusoidal positions add to the input of an encoder, and can "
     "they be learned?",
     claim="With either, the network learns the task. A one-hot vector selects a column of the"
@@ -92,40 +91,35 @@ def encodings(
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed).with_attention()
     seen = longest + TOKEN
+    places = seen + BEYOND
     placed = replace(setup, steps=2 * setup.steps)
-    runs = {NO: setup.run()} | {
-        name: placed_run(placed, name, encoding)
-        for name, encoding in positions(seen + BEYOND).items()
+    runs = {
+        NO: setup.run(),
+        ONE_HOT: placed_run(placed, ONE_HOT, OneHot(length=places, d=places)),
+        SINES: placed_run(placed, SINES, Sinusoidal(length=places, d=SINES_WIDTH, base=BASE)),
     }
-    asked = (longest, longest + BEYOND)
+    asked = {length: setup.texts(length) for length in (longest, longest + BEYOND)}
     right = {
-        name: {length: _right(run, setup, length) for length in asked} for name, run in runs.items()
+        name: {length: right_texts(answers(run, texts), texts) for length, texts in asked.items()}
+        for name, run in runs.items()
     }
-    turned = turned_columns(placed, runs[ONE_HOT], seen + BEYOND)
+    turned = turned_columns(placed, runs[ONE_HOT], places)
     return Evidence(
         numbers=(
             *judged(right, turned, seen),
-            *wavelengths(seen + BEYOND),
+            *wavelengths(places),
             *one_hot_is_learned(seed),
         ),
-        figure=_figure(turned, seen),
-        table=table(
-            ["positions", "width for n places", "steps",
-             *(f"right, {n} characters" for n in asked)],
-            [
-                (name, wide, runs[name].origin["steps"], *right[name].values())
-                for name, wide in ((NO, "0"), (ONE_HOT, "n"), (SINES, "any"))
-            ],
+        figure=one_chart(
+            bars(turned),
+            Line(x=seen - 0.5, label="end of the longest text"),
+            x="place in the source",
+            y="column turned, 1 − cosine",
+            caption="How far training turned the column of weights that reads each one-hot place: "
+            "far at all places that occur, not at all beyond the dotted line, at places that no "
+            "text of the training has.",
         ),
-    )  # fmt: skip
-
-
-def positions(places: int) -> dict[str, Encoding]:
-    """Vectors of as many places, none of which is ever learned."""
-    return {
-        ONE_HOT: OneHot(length=places, d=places),
-        SINES: Sinusoidal(length=places, d=SINES_WIDTH, base=BASE),
-    }
+    )
 
 
 def placed_run(setup: Setup, name: str, encoding: Encoding) -> Run:
@@ -223,24 +217,3 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
     least = columns[:-1].norm(dim=-1).min()
     yield at_least("gradient of a column, least (0 if it couldn't be learned)", least, 1e-3)
     yield equal("gradient of the column of the place that never occurs", columns[-1].norm(), 0)
-
-
-def _right(run: Run, setup: Setup, length: int) -> float:
-    texts = setup.texts(length)
-    return right_texts(answers(run, texts), texts)
-
-
-def _figure(turned: Float[Tensor, " places"], seen: int) -> Figure:
-    return Figure(
-        panels=[
-            Chart(
-                bars=[bars(turned)],
-                lines=[Line(x=seen - 0.5, label="end of the longest text")],
-                x="place in the source",
-                y="column turned, 1 − cosine",
-            )
-        ],
-        caption="How far training turned the column of weights that reads each one-hot place: far "
-        "at all places that occur, not at all beyond the dotted line, at places that no text of "
-        "the training has.",
-    )

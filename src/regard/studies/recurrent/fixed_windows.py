@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,7 +28,8 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.charts import chart
+from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import (
     Evidence,
     Measurement,
@@ -40,11 +40,10 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.model_cache import cached_checkpoints
+from regard.studies.number_rows import plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
 from regard.studies.study import Seed, study
-from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
-from regard.training.plan_task import plan_labeled_rows
 
 DISTANCES = (2, 4, 8, 16, 32)
 LENGTH = 64
@@ -61,7 +60,6 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 
 
 @study(
-    asked=["jhu-hw5 1.13"],
     question="How far back does a language model use its context, with a window, a state, or "
     "attention?",
     claim="A fixed window has no information on earlier tokens: its loss there is that of a "
@@ -210,32 +208,21 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
         ),
     )
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
-    run = Run.new(Path("unused"), recipe, number_tokenizer(symbols + len(DISTANCES)), origin)
-    made = draw_rows(TRAINING, symbols, seed, 0)
-    labels = _shifted(made.labels, _first(run))
-    return plan_labeled_rows(run, made.ids + _first(run), labels, "training")
+    rows = draw_rows(TRAINING, symbols, seed, 0)
+    return plan_numbers(recipe, origin, symbols + len(DISTANCES), rows.ids, rows.labels)
 
 
 @torch.inference_mode()
 def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     """Mean loss on new rows, by the distance that is asked for."""
     rows = draw_rows(TEST, symbols, seed, 1)
-    labels = torch.from_numpy(_shifted(rows.labels, _first(run)))
-    logits = run.language_model(torch.from_numpy(rows.ids + _first(run)))
+    ids, labels = (torch.from_numpy(tokens_of(run, x)) for x in (rows.ids, rows.labels))
+    logits = run.language_model(ids)
     loss = F.cross_entropy(logits.mT, labels, reduction="none", ignore_index=IGNORE)
     asked = torch.from_numpy(rows.ids - symbols)
     return {
         d: float(loss[(asked == i) & (labels != IGNORE)].mean()) for i, d in enumerate(DISTANCES)
     }
-
-
-def _first(run: Run) -> int:
-    """The id of the number 0."""
-    return run.tokenizer.encode("0")[0]
-
-
-def _shifted(labels: Int[np.ndarray, "rows length"], by: int) -> Int[np.ndarray, "rows length"]:
-    return np.where(labels == IGNORE, IGNORE, labels + by)
 
 
 def _figure(trained: Trained, window: int, symbols: int) -> Figure:
@@ -248,26 +235,20 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
         series(DISTANCES, at_end(by_step).values(), name, "line with dots")
         for name, by_step in trained.items()
     ]
-    y, limits = "loss, in nats", (-0.05, 1.1 * guess)
+    loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
+    limit = Line(y=guess, label="guess")
     return Figure(
         panels=[
-            Chart(
-                series=at_distances,
-                lines=[Line(y=guess, label="guess"), Line(x=window, label="window")],
+            chart(
+                *at_distances,
+                limit,
+                Line(x=window, label="window"),
                 x="distance of what is repeated, in tokens",
-                y=y,
                 x_scale="log",
                 x_ticks=list(DISTANCES),
-                y_limits=limits,
+                **loss,
             ),
-            Chart(
-                series=over_time,
-                lines=[Line(y=guess, label="guess")],
-                title="RNN",
-                x="steps of training",
-                y=y,
-                y_limits=limits,
-            ),
+            chart(*over_time, limit, title="RNN", x="steps of training", **loss),
         ],
         caption="Loss against distance at the end of the training, and of the RNN against time; "
         "dotted: a guess, and the window. The window's loss is near 0 within the window and that "

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import comb
-from pathlib import Path
+from itertools import product
 from typing import Annotated
 
 import numpy as np
@@ -18,22 +17,24 @@ from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Chart, Figure, bars, series
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Figure, series
 from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
+from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
-from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
-from regard.training.plan_task import plan_labeled_rows
 
 SPAN = 3
 """Days that a mood depends on."""
 TRAINING, TEST = 4000, 400
 """Rows of days."""
+WAYS = ("one way", "both ways")
+Weather = Bool[np.ndarray, "rows days"]
+"""Sunny or not."""
 
 
 @study(
-    asked=["jhu-hw5 1.11"],
     question="Should a network read in one direction or in both?",
     claim="Where a label depends on later input, the bidirectional network is always right, "
     "and the other as often as the known days allow; where the past suffices, one "
@@ -59,24 +60,20 @@ def one_way_or_both(
     never makes gradients more accurate. And it has a price: each answer has to wait for the last
     day, while a network that reads one way needs but its state and today's weather.
     """
-    chosen = {"days": days, "steps": steps, "seed": seed}
+    shifts = {"past": 0, "future": ahead}
     runs = {
-        (task, ways): cached_run(
-            plan_moods(ahead=shift, bidirectional=ways == "both ways", **chosen)
-        )
-        for task, shift in (("past", 0), ("future", ahead))
-        for ways in ("one way", "both ways")
+        (task, ways): cached_run(plan_moods(shift, ways == "both ways", days, steps, seed))
+        for task, shift in shifts.items()
+        for ways in WAYS
     }
+    sunny = draw_weather(TEST, days, seed, 1)
     measured = Measured(
         accuracy={
-            (task, ways): accuracy(run, ahead if task == "future" else 0, days, seed)
+            (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
             for (task, ways), run in runs.items()
         },
-        online=off_day_by_day(runs["past", "one way"], days, seed),
-        hindsight={
-            ways: change_by_the_future(runs["past", ways], days, seed)
-            for ways in ("one way", "both ways")
-        },
+        online=off_day_by_day(runs["past", "one way"], sunny),
+        hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
     )
     return Evidence(numbers=tuple(judged(measured, ahead)), figure=_figure(measured, ahead))
 
@@ -94,8 +91,9 @@ class Measured:
 
 def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
     """What the claim requires of them."""
-    future = {ways: measured.accuracy["future", ways] for ways in ("one way", "both ways")}
-    past = {ways: measured.accuracy["past", ways] for ways in ("one way", "both ways")}
+    future, past = (
+        {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")
+    )
     yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
     yield equal("future: accuracy, one way", future["one way"], best(ahead), within=0.02)
     yield at_least("future: gain by both ways", future["both ways"] - future["one way"], 0.2)
@@ -108,37 +106,31 @@ def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
 
 def best(ahead: int) -> float:
     """The highest accuracy possible with the weather up to today."""
-    unknown = min(ahead, SPAN)
-    known = SPAN - unknown
-    total = 0.0
-    for sunny in range(known + 1):
-        ways = [comb(unknown, k) for k in range(unknown + 1) if 2 * (sunny + k) > SPAN]
-        good = sum(ways) / 2**unknown
-        total += comb(known, sunny) / 2**known * max(good, 1 - good)
-    return total
+    good = np.array([2 * sum(days) > SPAN for days in product((0, 1), repeat=SPAN)])
+    known = SPAN - min(ahead, SPAN)
+    share = good.reshape(2**known, -1).mean(1)  # for each weather of the known days
+    return float(np.maximum(share, 1 - share).mean())
 
 
-def draw_weather(rows: int, days: int, *seed: int) -> Bool[np.ndarray, "rows days"]:
-    """Sunny or not."""
+def draw_weather(rows: int, days: int, *seed: int) -> Weather:
+    """A coin for each day."""
     return np.random.default_rng(seed).random((rows, days)) < 0.5
 
 
-def moods(sunny: Bool[np.ndarray, "rows days"], ahead: int) -> Int[np.ndarray, "rows days"]:
+def moods(sunny: Weather, ahead: int) -> Int[np.ndarray, "rows days"]:
     """1 where at least two are sunny of the three days up to so many ahead.
 
     IGNORE where one of these days isn't among those of the row.
     """
-    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1)
-    found = (2 * three.sum(-1) > SPAN).astype(np.int64)
+    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1).sum(-1)
+    first = np.arange(sunny.shape[1]) + ahead - SPAN + 1  # of each day's three
+    inside = (first >= 0) & (first < three.shape[1])
     labels = np.full(sunny.shape, IGNORE)
-    days = sunny.shape[1]
-    first = SPAN - 1 - ahead  # the day that the first three are of
-    kept = slice(max(first, 0), min(first + found.shape[1], days))
-    labels[:, kept] = found[:, kept.start - first : kept.stop - first]
+    labels[:, inside] = 2 * three[:, first[inside]] > SPAN
     return labels
 
 
-def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
+def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
     """Train a small network that predicts the mood of each day."""
     recipe = Recipe(
         seed=seed,
@@ -150,53 +142,41 @@ def plan_moods(*, ahead: int, bidirectional: bool, days: int, steps: int, seed: 
         training=TrainingConfig(steps=steps, lr=1e-2),
     )
     origin = describe_origin("moods", (), ()) | {"ahead": ahead, "rows": TRAINING}
-    run = Run.new(Path("unused"), recipe, number_tokenizer(2), origin)
     sunny = draw_weather(TRAINING, days, seed, 0)
-    return plan_labeled_rows(run, _ids(run, sunny).numpy(), moods(sunny, ahead), "training")
-
-
-def accuracy(run: Run, ahead: int, days: int, seed: int) -> float:
-    """Share of right moods in new rows."""
-    sunny = draw_weather(TEST, days, seed, 1)
-    labels = torch.from_numpy(moods(sunny, ahead))
-    told = scores(run, sunny).argmax(-1)
-    return float((told == labels)[labels != IGNORE].double().mean())
-
-
-def off_day_by_day(run: Run, days: int, seed: int) -> float:
-    """How far scores are off where a network reads one day after the other, with its state."""
-    sunny = draw_weather(TEST, days, seed, 1)
-    ids, model = _ids(run, sunny), run.model
-    assert isinstance(model, TokenClassifier)
-    assert isinstance(model.body, RecurrentDecoder)
-    state, outputs = model.body.init_state(TEST, days), []
-    with torch.inference_mode():
-        for day in ids.unbind(1):
-            hidden, state = model.body.extend(day[:, None], state)
-            outputs.append(model.head(hidden[:, 0]))
-    return float((torch.stack(outputs, 1) - scores(run, sunny)).abs().max())
-
-
-def change_by_the_future(run: Run, days: int, seed: int) -> float:
-    """How far the scores of the first half change where the second is the other way round."""
-    sunny = draw_weather(TEST, days, seed, 1)
-    other = sunny.copy()
-    other[:, days // 2 :] ^= True
-    change = scores(run, sunny) - scores(run, other)
-    return float(change[:, : days // 2].abs().max())
+    return plan_numbers(recipe, origin, 2, sunny.astype(np.int64), moods(sunny, ahead))
 
 
 @torch.inference_mode()
-def scores(run: Run, sunny: Bool[np.ndarray, "rows days"]) -> Float[Tensor, "rows days 2"]:
+def off_day_by_day(run: Run, sunny: Weather) -> float:
+    """How far scores are off where a network reads one day after the other, with its state."""
+    ids, model = _ids(run, sunny), run.model
+    assert isinstance(model, TokenClassifier)
+    assert isinstance(model.body, RecurrentDecoder)
+    state, outputs = model.body.init_state(*ids.shape), []
+    for day in ids.unbind(1):
+        hidden, state = model.body.extend(day[:, None], state)
+        outputs.append(model.head(hidden[:, 0]))
+    return float((torch.stack(outputs, 1) - scores(run, sunny)).abs().max())
+
+
+def change_by_the_future(run: Run, sunny: Weather) -> float:
+    """How far the scores of the first half change where the second is the other way round."""
+    half = sunny.shape[1] // 2
+    other = np.concatenate([sunny[:, :half], ~sunny[:, half:]], axis=1)
+    change = scores(run, sunny) - scores(run, other)
+    return float(change[:, :half].abs().max())
+
+
+@torch.inference_mode()
+def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
     """Of a bad and of a good mood."""
     ids = _ids(run, sunny)
     found: Tensor = run.model(ids, torch.full((len(ids),), ids.shape[1]))
     return found
 
 
-def _ids(run: Run, sunny: Bool[np.ndarray, "rows days"]) -> Int[Tensor, "rows days"]:
-    rain, sun = (run.tokenizer.encode(text)[0] for text in ("0", "1"))
-    return torch.from_numpy(np.where(sunny, sun, rain))
+def _ids(run: Run, sunny: Weather) -> Int[Tensor, "rows days"]:
+    return torch.from_numpy(tokens_of(run, sunny.astype(np.int64)))
 
 
 def _figure(measured: Measured, ahead: int) -> Figure:
@@ -204,20 +184,14 @@ def _figure(measured: Measured, ahead: int) -> Figure:
         "past": "two days ago, yesterday, today",
         "future": f"the three days up to {ahead} after today",
     }
-    accuracies = {
-        ways: [measured.accuracy[task, ways] for task in names] for ways in ("one way", "both ways")
-    }
-    limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
-    return Figure(
-        panels=[
-            Chart(
-                bars=[bars(values, ways) for ways, values in accuracies.items()],
-                series=[limits],
-                names=list(names.values()),
-                y="share of right moods",
-                y_limits=(0, 1.05),
-            )
-        ],
+    return bar_chart(
+        {
+            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
+            for ways in WAYS
+        },
+        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
+        y="share of right moods",
+        y_limits=(0, 1.05),
         caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
         "mood depends on the past, both networks are right. Where it depends on days to come, only "
         "the one that reads both ways is.",

@@ -8,7 +8,6 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from regard.errors import NonFiniteError
-from regard.models.recurrent import LinearRNN
 from regard.studies.finding import Measurement, equal
 from regard.training.optimizers import clip_gradients
 
@@ -18,7 +17,7 @@ loss isn't), and 0."""
 
 
 def overflow() -> Iterable[Measurement]:
-    """h_t = w·h_(t−1) + x_t with x = 1, 0, 0, … and J = h_T = w^(T−1), in float32.
+    """h_t = w·h_(t−1) + b from h₁ = 1, with b = 0, and J = h_T = w^(T−1), in float32.
 
     So ∂J/∂w = (T−1)·w^(T−2): with w = 2 that passes 2¹²⁸ at T = 124, sooner than J does.
     """
@@ -29,17 +28,19 @@ def overflow() -> Iterable[Measurement]:
 
 
 def _long() -> Iterable[Measurement]:
-    network = loss_of(2.0, LONG)
+    network, loss = backward(2.0, LONG)
     before = gradient(network)
-    clip_gradients(network, 1.0, network.loss, 1)
+    clip_gradients(network, 1.0, loss, 1)
     after = gradient(network)
-    yield equal(f"w = 2, T = {LONG}: ∂J/∂w ÷ 49·2⁴⁸", before[1].double() / (49 * 2.0**48), 1)
+    yield equal(f"w = 2, T = {LONG}: ∂J/∂w ÷ 49·2⁴⁸", before[0].double() / (49 * 2.0**48), 1)
     yield equal("length of the gradient, clipped to 1", after.norm(), 1, within=1e-5)
-    yield equal("cosine between before and after", cosine(before, after), 1, within=1e-6)
+    # In float64, where squares of long gradients are finite.
+    cosine = torch.cosine_similarity(before.double(), after.double(), dim=0, eps=0)
+    yield equal("cosine between before and after", cosine, 1, within=1e-6)
 
 
 def _too_long() -> Iterable[Measurement]:
-    network = loss_of(2.0, TOO_LONG)
+    network, _ = backward(2.0, TOO_LONG)
     infinite = (~gradient(network).isfinite()).sum()
     yield equal(f"w = 2, T = {TOO_LONG}: entries of the gradient that aren't finite", infinite, 0)
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -47,66 +48,47 @@ def _too_long() -> Iterable[Measurement]:
 
 
 def _infinite() -> Iterable[Measurement]:
-    network = loss_of(2.0, INFINITE)
-    yield equal(f"w = 2, T = {INFINITE}: log₂ of the loss", log2(network.loss), INFINITE - 1)
+    network, loss = backward(2.0, INFINITE)
+    yield equal(f"w = 2, T = {INFINITE}: log₂ of the loss", log2(loss), INFINITE - 1)
     yield equal("entries of the gradient that are infinite", gradient(network).isinf().sum(), 1)
-    yield equal("Regard's clipping refuses it", float(_is_refused(network)), 1)
+    yield equal("Regard's clipping refuses it", float(_is_refused(network, loss)), 1)
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     yield equal("entries that torch's clipping makes NaN", gradient(network).isnan().sum(), 1)
-    yield equal("after a step with it, the output is NaN", float(_after_a_step(network)), 1)
+    torch.optim.SGD(network.parameters(), lr=1e-6).step()
+    yield equal("after a step with it, the output is NaN", last_state(network, 3).isnan(), 1)
 
 
 def _vanished() -> Iterable[Measurement]:
-    vanished = gradient(loss_of(0.5, VANISHED))
-    yield equal(f"w = ½, T = {VANISHED}: ∂J/∂w", vanished[1], 0)
+    vanished = gradient(backward(0.5, VANISHED)[0])
+    yield equal(f"w = ½, T = {VANISHED}: ∂J/∂w", vanished[0], 0)
     yield equal("entries of the gradient that aren't finite", (~vanished.isfinite()).sum(), 0)
 
 
-class Powers(LinearRNN):
-    """A state that is multiplied by w at each step."""
-
-    loss = 0.0
-
-
-def loss_of(w: float, steps: int) -> Powers:
-    """Such a network with the gradient of its last state."""
-    network = Powers(1, 1)
-    with torch.no_grad():
-        for parameter, value in zip(network.parameters(), (1.0, w, 0.0, 0.0), strict=True):
-            parameter.fill_(value)
-    state = last_state(network, steps)
-    state.backward()
-    network.loss = state.item()
-    return network
+def backward(w: float, steps: int) -> tuple[nn.ParameterDict, float]:
+    """A network with the gradient of its last state, and that state, which is the loss."""
+    network = nn.ParameterDict({"w": torch.tensor(w), "b": torch.tensor(0.0)})
+    loss = last_state(network, steps)
+    loss.backward()
+    return network, loss.item()
 
 
-def last_state(network: LinearRNN, steps: int) -> Float32[Tensor, ""]:
-    """h_T for the inputs 1, 0, 0, …"""
-    x = torch.zeros(1, steps, 1)
-    x[0, 0] = 1
-    last: Tensor = network(x, torch.zeros(1, 1, 1))[1]
-    return last.squeeze()
+def last_state(network: nn.ParameterDict, steps: int) -> Float32[Tensor, ""]:
+    """h_T."""
+    state = torch.ones(())
+    for _ in range(steps - 1):
+        state = network["w"] * state + network["b"]
+    return state
 
 
-def gradient(network: nn.Module) -> Float32[Tensor, " parameters"]:
-    """Of all parameters: of the input's weight, of w, of both biases."""
-    gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    return torch.cat([g.flatten() for g in gradients]).clone()
+def gradient(network: nn.ParameterDict) -> Float32[Tensor, "2"]:
+    """By w and by b."""
+    gradients = (network[name].grad for name in ("w", "b"))
+    return torch.stack([one for one in gradients if one is not None]).clone()
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Between two directions; in float64, where squares of long gradients are finite."""
-    return torch.cosine_similarity(a.double(), b.double(), dim=0, eps=0)
-
-
-def _is_refused(network: Powers) -> bool:
+def _is_refused(network: nn.ParameterDict, loss: float) -> bool:
     try:
-        clip_gradients(network, 1.0, network.loss, 1)
+        clip_gradients(network, 1.0, loss, 1)
     except NonFiniteError:
         return True
     return False
-
-
-def _after_a_step(network: Powers) -> bool:
-    torch.optim.SGD(network.parameters(), lr=1e-6).step()
-    return bool(last_state(network, 3).isnan())

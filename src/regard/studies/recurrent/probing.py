@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, series
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import Evidence, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -23,18 +24,16 @@ from regard.studies.recurrent.casing import (
     Width,
     body_of,
 )
+from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study
 
 COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
-RIDGE = 1e-3
-"""Of the probes, as a share of the mean variance."""
 UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
 @study(
-    asked=["eecs182-disc8 1.b", "eecs182-disc8 1.d"],
     question="Do the states of encoder and decoder encode position, task and text?",
     claim="With attention, a linear map reads position and task from the states of both "
     "sides, and the current character from those of the encoder. Without attention, the last state "
@@ -131,35 +130,24 @@ def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tenso
 
 def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
     """R²: the share of the variance of numbers that a probe explains, on new texts."""
-    fitted = _fitted(len(states))
-    targets = values.double()
-    guess = _probe(states, targets[..., None], fitted)[..., 0]
-    wrong = (guess - targets[~fitted]).square().sum()
-    return float(1 - wrong / (targets[~fitted] - targets[~fitted].mean()).square().sum())
+    guess, told = _probed(states, values[..., None].double())
+    return float(1 - (guess - told).square().sum() / (told - told.mean()).square().sum())
 
 
 def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
     """Accuracy of a probe on new texts."""
-    fitted = _fitted(len(states))
-    guess = _probe(states, F.one_hot(classes).double(), fitted).argmax(-1)
-    return float((guess == classes[~fitted]).double().mean())
+    guess, told = _probed(states, F.one_hot(classes).double())
+    return float((guess.argmax(-1) == told.argmax(-1)).double().mean())
 
 
-def _fitted(count: int) -> Bool[Tensor, " b"]:
-    return torch.arange(count) < 2 * count // 3
-
-
-def _probe(
-    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"], fitted: Bool[Tensor, " b"]
-) -> Float64[Tensor, "b_new n k"]:
-    """Ridge regression on some texts; what it says of the others."""
-    x, y = states.double()[fitted].flatten(0, 1), targets[fitted].flatten(0, 1)
-    middle, mean = x.mean(0), y.mean(0)
-    covariance = (x - middle).T @ (x - middle)
-    ridge = RIDGE * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
-    a = torch.linalg.solve(covariance + ridge, (x - middle).T @ (y - mean))
-    guess: Tensor = (states.double()[~fitted] - middle) @ a + mean
-    return guess
+def _probed(
+    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"]
+) -> tuple[Float64[Tensor, "b_new n k"], Float64[Tensor, "b_new n k"]]:
+    """Fit a probe to two thirds of the texts; return what it says of the others, and what is."""
+    fitted = 2 * len(states) // 3
+    x, y = states.double(), targets
+    probe = fit_probe(x[:fitted].flatten(0, 1), y[:fitted].flatten(0, 1))
+    return probe(x[fitted:]), y[fitted:]
 
 
 def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
@@ -193,16 +181,12 @@ def held(one: Measured, half: str) -> float:
 
 def _figure(measured: Mapping[str, Measured]) -> Figure:
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
-    return Figure(
-        panels=[
-            Chart(
-                series=lines,
-                lines=[Line(y=measured[ATTENTION].guess, label="guess")],
-                x="character of the text",
-                y="share read from the last state",
-                y_limits=(0, 1.05),
-            )
-        ],
+    return one_chart(
+        *lines,
+        Line(y=measured[ATTENTION].guess, label="guess"),
+        x="character of the text",
+        y="share read from the last state",
+        y_limits=(0, 1.05),
         caption="How well each character of a text can be read from the encoder's last state; "
         "dotted: the commonest character as a guess. With attention, as in a new network, the last "
         "ones are there and the first are not; without attention more of the first ones is there, "

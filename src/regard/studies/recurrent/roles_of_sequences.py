@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, series
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, series
 from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, informational
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -30,7 +31,6 @@ COUNT = 400
 
 
 @study(
-    asked=["eecs182-disc8 1.a.ii", "eecs182-disc8 1.a.iii"],
     question="What are the source and the target for in training, and does it matter whether the "
     "decoder reads the target or its own output?",
     claim="The source is what the prediction depends on; the target is what the loss compares it "
@@ -110,14 +110,10 @@ def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
     )
     gradients = torch.autograd.grad(loss(run, rows), [one.weight for one, _ in sides])
     source, target = (
-        int(((gradient != 0).any(-1) != _present(ids, len(gradient))).sum())
+        int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
         for gradient, (_, ids) in zip(gradients, sides, strict=True)
     )
     return source, target
-
-
-def _present(ids: Int[Tensor, "b n"], count: int) -> Bool[Tensor, " ids"]:
-    return torch.isin(torch.arange(count), ids)
 
 
 @torch.inference_mode()
@@ -171,10 +167,11 @@ def _figure(measured: dict[str, Measured]) -> Figure:
         places = range(1, len(one.forced) + 1)
         lines.append(series(places, one.forced, f"{name}, target read", color=color))
         lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    return Figure(
-        panels=[
-            Chart(series=lines, x="character", y="share that is right", y_limits=(-0.03, 1.05))
-        ],
+    return one_chart(
+        *lines,
+        x="character",
+        y="share that is right",
+        y_limits=(-0.03, 1.05),
         caption="Right characters by their place in the answer; lines: the decoder reads the "
         "target, dashes: its own output. With attention both are near 1. Without, they begin "
         "together, and dashes fall below the line.",

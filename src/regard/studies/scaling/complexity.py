@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.figure import Chart, Figure, Line, log_chart, series
+from regard.studies.finding import Evidence, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
 
@@ -30,7 +30,6 @@ class Part:
 
 
 @study(
-    asked=["jhu-hw5 3.1", "eecs182-transformers f", "eecs182-hw8 3.a.ii"],
     question="What does a layer of self-attention cost, and from which length on is it quadratic?",
     claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
     "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
@@ -101,13 +100,6 @@ def complexity(
             informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
         ),
         figure=_figure(h, lengths, soft, linear),
-        table=table(
-            ["n", "multiplications", "of attention", "ms", "ms, linear attention"],
-            [
-                (n, count, f"{2 * n / (3 * h + 2 * n):.0%}", 1e3 * slow, 1e3 * fast)
-                for n, count, slow, fast in zip(lengths, counts, soft, linear, strict=True)
-            ],
-        ),
     )
 
 
@@ -194,15 +186,10 @@ def _figure(
     h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
 ) -> Figure:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    times = [
-        series(
-            lengths,
-            [1e3 * one for one in taken],
-            f"{name}, exponent {exponent(lengths, taken):.2f}",
-            "line with dots",
-        )
+    times = {
+        f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
         for name, taken in (("softmax", soft), ("linear kernel", linear))
-    ]
+    }
     return Figure(
         panels=[
             Chart(
@@ -217,14 +204,7 @@ def _figure(
                 x_scale="log",
                 y_scale="log",
             ),
-            Chart(
-                series=times,
-                title="milliseconds",
-                x="n",
-                x_ticks=list(lengths),
-                x_scale="log",
-                y_scale="log",
-            ),
+            log_chart(lengths, times, title="milliseconds", x="n"),
         ],
         caption="Left: multiplications against the length n. Those of the projections grow in "
         "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "

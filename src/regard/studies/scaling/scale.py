@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
+import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
@@ -12,8 +14,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, table
+from regard.studies.finding import Evidence, Measurement, at_most, equal
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import normal
 
 WIDTHS = (4, 16, 64, 256, 1024)
 """Of the heads whose softmax is measured."""
@@ -33,8 +36,7 @@ class Draw:
         self, h: int, *shape: int
     ) -> tuple[Float[Tensor, "*shape h"], Float[Tensor, "*shape h"]]:
         """Queries and keys of width h; entry by entry, a query is correlated with its key."""
-        generator = torch.Generator().manual_seed(self.seed)
-        first, second = torch.randn(2, *shape, h, generator=generator, dtype=torch.float64)
+        first, second = normal(self.seed, 2, *shape, h)
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
         return self.mean + self.sigma * first, self.mean + self.sigma * second
 
@@ -58,7 +60,6 @@ class Spread:
 
 
 @study(
-    asked=["jhu-hw5 3.5.1", "jhu-hw5 3.5.2", "jhu-hw5 3.5.3"],
     question="Why are products of queries and keys divided by √h?",
     claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
     "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
@@ -127,13 +128,6 @@ def scale(
             at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
         ),
         figure=_figure(draw, n, scaled, plain),
-        table=table(
-            ["h", "entropy, scaled", "entropy, not", "gradient, scaled", "gradient, not"],
-            [
-                (width, with_.entropy, without.entropy, with_.gradient, without.gradient)
-                for width, with_, without in zip(WIDTHS, scaled, plain, strict=True)
-            ],
-        ),
     )
 
 
@@ -160,18 +154,15 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
 
 
 def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Figure:
-    measured = []
-    for width in WIDTHS:
-        query, key = draw.pairs(width, 1000)
-        measured.append(float((query * key).sum(-1).var()))
-    predicted = [draw.variance(h) for h in WIDTHS]
+    widths = np.array(WIDTHS)
+    predicted = np.array([draw.variance(h) for h in WIDTHS])
+    pairs = (draw.pairs(h, 1000) for h in WIDTHS)
+    measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
     variances = [
         series(WIDTHS, predicted, "q·k", color=1),
         series(WIDTHS, measured, style="dots", color=1),
-        series(WIDTHS, [v / h for v, h in zip(predicted, WIDTHS, strict=True)], "q·k/√h", color=0),
-        series(
-            WIDTHS, [v / h for v, h in zip(measured, WIDTHS, strict=True)], style="dots", color=0
-        ),
+        series(WIDTHS, predicted / widths, "q·k/√h", color=0),
+        series(WIDTHS, measured / widths, style="dots", color=0),
     ]
     entropies, gradients = (
         [
@@ -180,20 +171,14 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         ]
         for name in ("entropy", "gradient")
     )
-    uniform = Line(y=math.log(n), label="ln n")
+    uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
+    panels = [
+        Chart(series=variances, title="variance", y_scale="log"),
+        Chart(series=entropies, lines=[uniform], title="entropy", y_limits=limits),
+        Chart(series=gradients, title="gradient", y_limits=(0, 1)),
+    ]
     return Figure(
-        panels=[
-            Chart(series=variances, title="variance", x="h", x_scale="log", y_scale="log"),
-            Chart(
-                series=entropies,
-                lines=[uniform],
-                title="entropy",
-                x="h",
-                x_scale="log",
-                y_limits=(0, 1.1 * math.log(n)),
-            ),
-            Chart(series=gradients, title="gradient", x="h", x_scale="log", y_limits=(0, 1)),
-        ],
+        panels=[msgspec.structs.replace(panel, x="h", x_scale="log") for panel in panels],
         caption="Against the width h: the variance of products grows in proportion, that of "
         "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
         "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "

@@ -23,7 +23,6 @@ _ROUNDING = 1e-12
 
 
 @study(
-    asked=["practical-4 2.e.1", "practical-4 2.e.2"],
     question="What can a head compute with queries, keys and values, but not without them?",
     claim="With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of "
     "outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",

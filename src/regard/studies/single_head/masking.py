@@ -10,10 +10,10 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
-from regard.explorer.look import look_at_attention
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_most, equal, if_readable, informational, table
+from regard.studies.finding import Evidence, at_most, equal, informational, look_inside
 from regard.studies.study import Seed, study
+from regard.studies.tensors import normal
 
 Lengths: TypeAlias = tuple[int, ...]
 HEADS, D = 4, 16
@@ -21,7 +21,6 @@ _CPU = torch.device("cpu")
 
 
 @study(
-    asked=["jhu-hw5 3.4", "eecs182-hw8 1.e"],
     question="How are positions masked, and which?",
     claim="A score of −∞ gives the same weights as a column set to zero and rows "
     "renormalized; padding and future positions get exactly no weight.",
@@ -80,23 +79,12 @@ def masking(
             ),
         ),
         figure=_figure(masks, row),
-        table=table(
-            ["mask", "rows", "columns", "who is looked at"],
-            [
-                ("encoder padding", "texts", "tokens", "the real tokens of each source"),
-                ("decoder padding", "texts", "tokens", "the real tokens of each target"),
-                ("cross-attention", "target", "source", "the real tokens of the source"),
-                ("decoder self-attention", "target", "target", "the real ones up to oneself"),
-            ],
-        ),
-        explorer_view=if_readable(
-            look_at_attention(
-                attend,
-                *queries_and_keys(max(targets), size, seed),
-                torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
-                mask=masks["decoder self-attention"].mask,
-                title=f"the decoder's self-attention, of text {row} with its padding",
-            )
+        explorer_view=look_inside(
+            attend,
+            *queries_and_keys(max(targets), size, seed),
+            torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
+            mask=masks["decoder self-attention"].mask,
+            title=f"the decoder's self-attention, of text {row} with its padding",
         ),
     )
 
@@ -124,8 +112,7 @@ def queries_and_keys(
     n: int, size: float, seed: int
 ) -> tuple[Float[Tensor, "1 heads n d"], Float[Tensor, "1 heads n d"]]:
     """Random queries and keys."""
-    generator = torch.Generator().manual_seed(seed)
-    query, key = size * torch.randn(2, 1, HEADS, n, D, generator=generator, dtype=torch.float64)
+    query, key = size * normal(seed, 2, 1, HEADS, n, D)
     return query, key
 
 

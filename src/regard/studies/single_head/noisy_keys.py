@@ -22,8 +22,8 @@ from regard.studies.finding import (
     at_most,
     equal,
     informational,
-    table,
 )
+from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
 
 A, B = 0, 1
@@ -43,7 +43,6 @@ Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of al
 
 
 @study(
-    asked=["practical-4 2.c.1", "practical-4 2.c.2", "eecs182-disc8 2.d"],
     question="Does one head still average two values if the keys are noisy?",
     claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
     "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
@@ -105,13 +104,6 @@ def noisy_keys_one_head(
             at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),
         ),
         figure=_figure_of_one(alike[:500], t, alpha, s),
-        table=table(
-            ["t", "deviation of the scores, keys alike", "draws with s below 0.1 or above 0.9"],
-            [
-                (x, x * math.sqrt(2 * alpha), chosen_share(x, alpha, stretch))
-                for x in (1.0, 2.0, 4.0, 8.0, 16.0, 100.0)
-            ],
-        ),
     )
 
 
@@ -124,7 +116,6 @@ def chosen_share(t: float, alpha: float, stretch: float) -> float:
 
 
 @study(
-    asked=["practical-4 2.d.1", "practical-4 2.d.2"],
     question="What do two heads gain over one if the norm of a key varies?",
     claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
     "and its variance is at most a quarter of that of one head.",
@@ -182,10 +173,6 @@ def noisy_keys_two_heads(
             ),
         ),
         figure=_figure_of_two(uneven, t, stretch, one, two),
-        table=table(
-            ["t", "draws in which α_a > ½, by the formula"],
-            [(x, found_share(n, x, stretch)) for x in (2.0, 4.0, 8.0, 16.0, 64.0, math.inf)],
-        ),
     )
 
 
@@ -282,14 +269,13 @@ def _figure_of_one(
 ) -> Figure:
     n, lengths = alike.shape[-1], np.geomspace(0.5, 10_000, 30)
     errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
+    window = [Line(x=math.log(n), label="ln n"), Line(x=1 / math.sqrt(alpha), label="1/√α")]
+    shares = [histogram(s, [i / 20 for i in range(21)], color=1)]
     return Figure(
         panels=[
             Chart(
                 series=[series(lengths, errors, style="line with dots")],
-                lines=[
-                    Line(x=math.log(n), label="ln n"),
-                    Line(x=1 / math.sqrt(alpha), label="1/√α"),
-                ],
+                lines=window,
                 title="keys alike",
                 x="t",
                 y="weight outside of the average",
@@ -297,10 +283,7 @@ def _figure_of_one(
                 y_scale="log",
             ),
             Chart(
-                series=[histogram(s, [i / 20 for i in range(21)], color=1)],
-                title="the norm of k_a varies",
-                x="s, the share of v_a",
-                y="draws",
+                series=shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"
             ),
         ],
         caption="Left: if all keys have the same noise, the average is right for queries between "
@@ -316,31 +299,26 @@ def _figure_of_two(
     one: Float[Tensor, "draws n"],
     two: Float[Tensor, "draws n"],
 ) -> Figure:
-    n, lengths, bins = keys.shape[-1], np.geomspace(1, 100, 60), [i / 20 for i in range(13)]
-    curves = []
-    for i, count in enumerate(sorted({4, n, 100})):
-        predicted = [found_share(count, x, stretch) for x in lengths]
-        curves.append(series(lengths, predicted, f"{count} keys", color=i))
-        if count == n:
-            found = [attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]]
-            measured = [each.double().mean() for each in found]
-            curves.append(series(lengths[::6], measured, style="dots", color=i))
+    n, lengths, bins = (
+        keys.shape[-1],
+        np.geomspace(1, 100, 60).tolist(),
+        [i / 20 for i in range(13)],
+    )
+    finds = {x: attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]}
+    measured = {x: each.double().mean() for x, each in finds.items()}
+    curves = by_keys(
+        lengths, {4, n, 100}, lambda count, x: found_share(count, x, stretch), {n: measured}
+    )
+    errors = [
+        histogram(misplaced(c), bins, name) for c, name in ((one, "one head"), (two, "two heads"))
+    ]
+    limit = Line(y=normal(1 / math.sqrt(stretch)), label="limit")
     return Figure(
         panels=[
-            Chart(
-                series=[
-                    histogram(misplaced(one), bins, "one head"),
-                    histogram(misplaced(two), bins, "two heads"),
-                ],
-                x="weight outside of the average",
-                y="draws",
-            ),
+            Chart(series=errors, x="weight outside of the average", y="draws"),
             Chart(
                 series=curves,
-                lines=[
-                    Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
-                    Line(x=t, label=f"t = {t:g}"),
-                ],
+                lines=[limit, Line(x=t, label=f"t = {t:g}")],
                 x="t",
                 y="draws in which α_a > ½",
                 x_scale="log",

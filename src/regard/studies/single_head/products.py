@@ -8,9 +8,8 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.explorer.look import look_at_attention
 from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_least, equal, if_readable, table
+from regard.studies.finding import Evidence, at_least, equal, look_inside, table
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -21,7 +20,6 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 
 @study(
-    asked=["eecs182-disc8 1.c", "eecs182-disc8 2.a", "eecs182-disc8 2.b", "eecs182-disc8 2.c"],
     question="What does a head compute for the second of three states, step by step?",
     claim="Softmax over these scores equals argmax: the largest score gets all the weight "
     "except a billionth, and the output is its value.",
@@ -76,14 +74,12 @@ def products(
             ]
             + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
         ),
-        explorer_view=if_readable(
-            look_at_attention(
-                Softmax(scaled=False),
-                *(x[None, None] for x in (queries, keys, values)),
-                queries=[f"h{j}" for j in range(1, len(h) + 1)],
-                keys=[f"h{j}" for j in range(1, len(h) + 1)],
-                title="each state asks all others",
-            )
+        explorer_view=look_inside(
+            Softmax(scaled=False),
+            *(x[None, None] for x in (queries, keys, values)),
+            queries=[f"h{j}" for j in range(1, len(h) + 1)],
+            keys=[f"h{j}" for j in range(1, len(h) + 1)],
+            title="each state asks all others",
         ),
     )
 

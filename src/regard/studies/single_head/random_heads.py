@@ -12,7 +12,6 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.explorer.look import look_at_attention
 from regard.studies.figure import Chart, Figure, heat_map, series
 from regard.studies.finding import (
     Evidence,
@@ -20,10 +19,10 @@ from regard.studies.finding import (
     at_least,
     at_most,
     equal,
-    if_readable,
-    table,
+    look_inside,
 )
 from regard.studies.study import Correction, Seed, study
+from regard.studies.tensors import largest, normal
 
 DRAWS = 50
 """How many random heads are measured."""
@@ -34,7 +33,6 @@ NEAR = 0.011
 
 
 @study(
-    asked=["eecs182-hw8 1.a", "eecs182-hw8 1.b", "eecs182-disc8 1.c"],
     question="What do the attention maps of random Q and K look like, and what if Q = K?",
     claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
     "gives nearly all of its weight to its own key, and the map is close to the "
@@ -83,8 +81,8 @@ def random_heads(
     beyond = equal_maps(h_beyond, n_beyond, seed)
     return Evidence(
         numbers=(
-            at_most("sum over keys, farthest from 1", _farthest(apart.sum(-1)), 1e-12),
-            at_least("sum over queries, farthest from 1", _farthest(apart.sum(-2)), 0.1),
+            at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12),
+            at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1),
             *diagonal_numbers(same, h),
             *diagonal_numbers(beyond, h_beyond),
             at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9),
@@ -99,33 +97,20 @@ def random_heads(
             ),
         ),
         figure=_figure(apart, same, beyond, h, h_beyond, seed),
-        table=table(
-            ["h", *(f"own weight, n = {count}" for count in (20, 128, 1024))],
-            [
-                (width, *(averaged_weight(width, count) for count in (20, 128, 1024)))
-                for width in (8, 16, 32, 64, 128)
-            ],
-        ),
         explorer_view=_explorer_view(h, n, seed),
     )
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
     """The weights of independent queries and keys with entries from N(0, 1)."""
-    query, key = normal(2, h, n, seed)
+    query, key = normal(seed, 2, DRAWS, 1, n, h)
     return Softmax().weights(query, key)[:, 0]
 
 
 def equal_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
     """The same where the queries are the keys."""
-    (key,) = normal(1, h, n, seed)
+    key = normal(seed, DRAWS, 1, n, h)
     return Softmax().weights(key, key)[:, 0]
-
-
-def normal(count: int, h: int, n: int, seed: int) -> Float[Tensor, "count draws 1 n h"]:
-    """Tensors of vectors with entries from N(0, 1)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, DRAWS, 1, n, h, generator=generator, dtype=torch.float64)
 
 
 def own(maps: Float[Tensor, "draws n n"]) -> float:
@@ -136,8 +121,7 @@ def own(maps: Float[Tensor, "draws n n"]) -> float:
 def output_error(maps: Float[Tensor, "draws n n"], seed: int) -> float:
     """How far outputs are from their own values, which are as random as the keys."""
     draws, n, _ = maps.shape
-    generator = torch.Generator().manual_seed(seed + 1)
-    value = torch.randn(draws, n, 64, generator=generator, dtype=torch.float64)
+    value = normal(seed + 1, draws, n, 64)
     return float(((maps @ value - value).norm(dim=-1) / value.norm(dim=-1)).mean())
 
 
@@ -190,22 +174,16 @@ def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Measurem
 
 def _explorer_view(h: int, n: int, seed: int) -> dict[str, Any] | None:
     """One draw of each kind, as two heads."""
-    (query, key), (same,) = normal(2, h, n, seed)[:, :1], normal(1, h, n, seed)[:, :1]
-    return if_readable(
-        look_at_attention(
-            Softmax(),
-            *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
-            title="head 0, random Q and K; head 1, Q = K",
-        )
+    (query, key), same = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
+    return look_inside(
+        Softmax(),
+        *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
+        title="head 0, random Q and K; head 1, Q = K",
     )
 
 
 def _size(h: int, n: int) -> str:
     return f"h = {h}, n = {n}"
-
-
-def _farthest(sums: Tensor) -> float:
-    return float((sums - 1).abs().max())
 
 
 def _figure(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -14,9 +14,8 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.masked import mask_all
 from regard.errors import UserError
-from regard.models.builders import LanguageModel, MaskedLanguageModel
+from regard.models.builders import MaskedLanguageModel
 from regard.models.config import (
-    DecoderConfig,
     EncoderConfig,
     LearnedConfig,
     PositionsConfig,
@@ -24,7 +23,7 @@ from regard.models.config import (
     SinusoidalConfig,
 )
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, informational, table
+from regard.studies.finding import Evidence, at_least, at_most, informational
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
@@ -43,7 +42,6 @@ DRAWN = 12
 
 
 @study(
-    asked=["eecs182-transformers g"],
     question="Does a mask replace the position of a token too?",
     claim="No. If it did, all masks of a text would get the same output, whatever the weights"
     " and the hidden tokens. With positions each mask has its own output, which depends"
@@ -73,7 +71,6 @@ def masked_autoencoder(
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
     model = bidirectional(tokenizer.size, len(ids), layers, KINDS[positions], seed)
-    causal = _causal(tokenizer.size, len(ids), layers, KINDS[positions], seed)
     kept = model(row)[0, hidden]
     with no_places(model, hidden):
         dropped = model(row)[0, hidden]
@@ -83,23 +80,9 @@ def masked_autoencoder(
             at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING),
             at_least("gap between masks, positions kept", gap(kept), SEEN),
             at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
-            at_most(
-                "first output of a causal model, after the same",
-                sees_the_end(causal, row),
-                ROUNDING,
-            ),
             informational("least loss a mask, positions dropped too, in nats", entropy(behind)),
         ),
         figure=_figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
-        table=table(
-            ["position", "hidden word", "gap to the first mask", "positions dropped too"],
-            [
-                (place + 1, word, gap(kept[[0, i]]), gap(dropped[[0, i]]))
-                for i, (place, word) in enumerate(
-                    zip(torch.nonzero(hidden).flatten().tolist(), behind, strict=True)
-                )
-            ],
-        ),
     )
 
 
@@ -125,7 +108,7 @@ def gap(scores: Float[Tensor, "masks vocabulary"]) -> float:
     return float((scores.amax(0) - scores.amin(0)).max())
 
 
-def sees_the_end(model: MaskedLanguageModel | LanguageModel, row: Int[Tensor, "1 n"]) -> float:
+def sees_the_end(model: MaskedLanguageModel, row: Int[Tensor, "1 n"]) -> float:
     """Return the change of the first output when the last word changes."""
     other = row.clone()
     other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
@@ -160,20 +143,15 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
 def bidirectional(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> MaskedLanguageModel:
-    config = EncoderConfig(**_sizes(n, layers, positions))
+    config = EncoderConfig(
+        context_length=max(n, 8),
+        n_layers=layers,
+        n_heads=4,
+        d_model=32,
+        dropout=0.0,
+        positions=positions,
+    )
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
-
-
-def _causal(
-    vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
-) -> LanguageModel:
-    config = DecoderConfig(**_sizes(n, layers, positions))
-    return untrained(partial(LanguageModel, config, vocabulary), seed)
-
-
-def _sizes(n: int, layers: int, positions: PositionsConfig) -> dict[str, Any]:
-    sizes = {"context_length": max(n, 8), "n_layers": layers, "n_heads": 4, "d_model": 32}
-    return sizes | {"dropout": 0.0, "positions": positions}
 
 
 def _figure(

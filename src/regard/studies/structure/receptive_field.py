@@ -11,8 +11,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, at_most, equal, table
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import Evidence, at_most, equal
 from regard.studies.study import Correction, Seed, study
 
 TRIALS = 20
@@ -27,7 +28,6 @@ class Size(NamedTuple):
 
 
 @study(
-    asked=["eecs182-transformers e"],
     question="How many inputs can the state of a node depend on after n layers of argmax "
     "attention with k heads?",
     claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "
@@ -91,14 +91,6 @@ def receptive_field(
             equal("inputs whose key can change a pointer", turners(inputs), inputs),
         ),
         figure=_figure(layers, inputs),
-        table=table(
-            ["heads", "layers", "paths", "planted", "random, expected"],
-            [
-                (k, n, (k + 1) ** n, _planted(k, n, inputs), random_sizes(k, n, inputs)[-1].mean)
-                for k in (1, 2, 3)
-                for n in range(1, layers + 1)
-            ],
-        ),
     )
 
 
@@ -177,16 +169,13 @@ def _figure(layers: int, inputs: int) -> Figure:
             series(depth, [_planted(k, n, inputs) for n in depth], style="dots", color=k - 1),
             series(depth, expected, style="dashes", color=k - 1),
         ]
-    chart = Chart(
-        series=curves,
-        lines=[Line(y=inputs, label="all inputs")],
+    return one_chart(
+        *curves,
+        Line(y=inputs, label="all inputs"),
         x="layers",
         y="inputs of a node",
         y_scale="log",
         x_ticks=list(depth),
-    )
-    return Figure(
-        panels=[chart],
         caption="Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a "
         "node; dots: planted pointers, which reach the number of paths as long as there are so "
         "many inputs (dotted); dashes: expectation for random pointers, which coincide.",

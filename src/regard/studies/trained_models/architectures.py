@@ -11,8 +11,9 @@ from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.studies.figure import Chart, Figure, Line, interval_bars
-from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.charts import bar_panel
+from regard.studies.figure import Figure, Line
+from regard.studies.finding import Evidence, Measurement, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
     DECODER,
@@ -23,23 +24,17 @@ from regard.studies.trained_models.task_models import (
     recipe_for,
     trained,
 )
-from regard.tasks.registry import Scores as TaskScores
+from regard.tasks.split import Scores as TaskScores
 from regard.training.plan_task import plan_task
 
-RECOMMENDED = {
-    "summaries": PAIR,
-    "classification": ENCODER,
-    "retrieval": ENCODER,
-    "translation": PAIR,
-}
-"""Task → the course's recommendation."""
 FAMILIES = {
     "summaries": (PAIR, DECODER),
     "classification": (ENCODER, DECODER, PAIR),
     "retrieval": (ENCODER, DECODER),
     "translation": (PAIR, DECODER),
 }
-"""Task → the families that can be trained for it."""
+"""Task → the families that can be trained for it; the course recommends the first."""
+RECOMMENDED = {task: families[0] for task, families in FAMILIES.items()}
 SCORES = {
     "summaries": "ROUGE-L",
     "classification": "accuracy",
@@ -54,7 +49,6 @@ Scores = Mapping[str, Mapping[str, Interval]]
 
 
 @study(
-    asked=["jhu-hw5 1.4", "eecs182-transformers i"],
     question="Which architecture for which task: summarize, classify, retrieve, translate?",
     claim="Encoder–decoders to generate one text from another, encoders to classify or "
     "retrieve: on these tasks no other family is better.",
@@ -90,8 +84,8 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         for task, by_family in found.items()
     }
     baselines = {
-        task: _best_baseline(by_family[RECOMMENDED[task]].baselines, task)
-        for task, by_family in found.items()
+        task: max(_share(one, task).value for one in by[RECOMMENDED[task]].baselines.values())
+        for task, by in found.items()
     }
     refused = {
         ENCODER: sum(_refused(task, ENCODER, width) for task in GENERATION),
@@ -100,16 +94,8 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     return Evidence(
         condition="the choice is between encoders and encoder–decoders, as in the course",
         outside_condition=judged_beyond(scores),
-        numbers=judged(scores, {task: one.value for task, (_, one) in baselines.items()}, refused),
-        figure=_figure(scores, {task: one.value for task, (_, one) in baselines.items()}),
-        table=table(
-            ["task", "score", "family", "value", "95 % interval"],
-            [
-                (task, SCORES[task], name, one.value, f"{one.low:.3f} to {one.high:.3f}")
-                for task in scores
-                for name, one in (*scores[task].items(), baselines[task])
-            ],
-        ),
+        numbers=judged(scores, baselines, refused),
+        figure=_figure(scores, baselines),
     )
 
 
@@ -122,8 +108,10 @@ def judged(
         equal("retrieval refused to an encoder–decoder", refused[PAIR], 1),
         _not_worse(scores, "classification", PAIR),
         *(
-            at_least(f"{task}: above the best baseline", own.value - baselines[task], 0)
-            for task, own in ((task, scores[task][RECOMMENDED[task]]) for task in scores)
+            at_least(
+                f"{task}: above the best baseline", by[RECOMMENDED[task]].value - baselines[task], 0
+            )
+            for task, by in scores.items()
         ),
     )
 
@@ -152,17 +140,10 @@ def _refused(task: str, family: str, width: int) -> bool:
     return False
 
 
-def _best_baseline(found: Mapping[str, TaskScores], task: str) -> tuple[str, Interval]:
-    shares = {name: _share(scores, task) for name, scores in found.items()}
-    return max(shares.items(), key=lambda named: named[1].value)
-
-
 def _share(scores: TaskScores, task: str) -> Interval:
     """The task's score, from 0 to 1."""
-    score = scores[SCORES[task]]
-    if SCORES[task] != "chrF":
-        return score
-    return Interval(score.value / 100, score.low / 100, score.high / 100)
+    score, most = scores[SCORES[task]], 100 if SCORES[task] == "chrF" else 1
+    return Interval(score.value / most, score.low / most, score.high / most)
 
 
 def _error(score: Interval) -> float:
@@ -171,19 +152,17 @@ def _error(score: Interval) -> float:
 
 
 def _figure(scores: Scores, baselines: Mapping[str, float]) -> Figure:
-    charts = [
-        Chart(
-            bars=[interval_bars(by_family.values())],
-            names=[family.replace("–", "–\n") for family in by_family],
-            lines=[Line(y=baselines[task])],
-            title=task,
-            y=SCORES[task],
-            y_limits=(0, 1.08),
-        )
-        for task, by_family in scores.items()
-    ]
     return Figure(
-        panels=list(charts),
+        panels=[
+            bar_panel(
+                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
+                Line(y=baselines[task]),
+                title=task,
+                y=SCORES[task],
+                y_limits=(0, 1.08),
+            )
+            for task, by_family in scores.items()
+        ],
         columns=2,
         caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
         "the best baseline without a trained model.",

@@ -9,8 +9,9 @@ from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, interval_bars
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Line
+from regard.studies.finding import Evidence, Measurement, at_least, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
 
@@ -23,7 +24,6 @@ Widths = tuple[int, int]
 
 
 @study(
-    asked=["eecs182-hw8 1.d"],
     question="Must encoder and decoder have the same width?",
     claim="No. Only the key and value projections of the cross-attention read the encoder's "
     "states, and they map any width to the decoder's heads. Models with a narrower encoder or a "
@@ -59,13 +59,13 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     refused = not accepts(runs[width, narrow], narrow)
     return Evidence(
         numbers=judged(scores, baseline, changed, refused),
-        figure=_figure(scores, baseline),
-        table=table(
-            ["encoder width", "decoder width", "parameters", SCORE, "95 % interval"],
-            [
-                (*widths, runs[widths].n_parameters, one.value, f"{one.low:.3f} to {one.high:.3f}")
-                for widths, one in scores.items()
-            ],
+        figure=bar_chart(
+            {"": {f"encoder {s}, decoder {t}": one for (s, t), one in scores.items()}},
+            Line(y=baseline, label=f"baseline {BASELINE}"),
+            y=SCORE,
+            y_limits=(0, 1.08),
+            caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, "
+            "with 95 % intervals. Dotted: the first two sentences of the article.",
         ),
     )
 
@@ -111,18 +111,3 @@ def _body(run: Run) -> EncoderDecoder:
     body = run.model.body
     assert isinstance(body, EncoderDecoder)
     return body
-
-
-def _figure(scores: Mapping[Widths, Interval], baseline: float) -> Figure:
-    chart = Chart(
-        bars=[interval_bars(scores.values())],
-        names=[f"encoder {source}, decoder {target}" for source, target in scores],
-        lines=[Line(y=baseline, label=f"baseline {BASELINE}")],
-        y=SCORE,
-        y_limits=(0, 1.08),
-    )
-    return Figure(
-        panels=[chart],
-        caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, with "
-        "95 % intervals. Dotted: the first two sentences of the article.",
-    )

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from regard.models.transformer import Encoder
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, bars
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Line
+from regard.studies.finding import Evidence, Measurement, at_least, at_most
+from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import Steps, plan_reader, trained_reader
 from regard.studies.trained_models.sentences import Labeled, labeled_texts, word_classes
 
 FOLDS = 4
 """The rarest class has four words: one for each fold."""
-RIDGE = 1e-3
-"""Penalty of the probe, as a share of the mean variance."""
 TRAINED, EMBEDDINGS, UNTRAINED = "trained", "trained, embeddings only", "untrained"
 CLASSES = tuple(word_classes())
 
@@ -35,7 +35,6 @@ class Samples(NamedTuple):
 
 
 @study(
-    asked=["eecs182-hw8 2.b.iv", "eecs182-transformers h"],
     question="Did pretraining help the representations?",
     claim="Yes. A linear probe reads the class of words on which it was not fitted from the states"
     " of an encoder that was trained by masked tokens, and hardly better than chance from those"
@@ -73,10 +72,13 @@ def linear_probe(
     }
     return Evidence(
         numbers=judged(accuracies),
-        figure=_figure(accuracies),
-        table=table(
-            ["states", "accuracy, mean over classes", *CLASSES],
-            [(name, float(by.mean()), *by.tolist()) for name, by in accuracies.items()],
+        figure=bar_chart(
+            {name: dict(zip(CLASSES, by.tolist(), strict=True)) for name, by in accuracies.items()},
+            Line(y=1 / len(CLASSES)),
+            y="accuracy on other words",
+            y_limits=(0, 1.05),
+            caption="Accuracy of a linear probe of the word class on words to which it was not "
+            "fitted, by class. Dotted: chance.",
         ),
     )
 
@@ -131,28 +133,5 @@ def _predicted(found: Samples, fitted: Bool[Tensor, " samples"]) -> Int[Tensor, 
     """Return the classes that a ridge regression predicts, all classes with equal weight."""
     states, classes = found.states[fitted], found.classes[fitted]
     weights = 1 / classes.bincount(minlength=len(CLASSES))[classes].double()
-    total = weights.sum()
-    center = (weights[:, None] * states).sum(0) / total
-    targets = F.one_hot(classes, len(CLASSES)).double()
-    average = (weights[:, None] * targets).sum(0) / total
-    x, y = states - center, targets - average
-    products = x.mT @ (weights[:, None] * x)
-    penalty = RIDGE * products.diagonal().mean() * torch.eye(len(products), dtype=x.dtype)
-    solution = torch.linalg.solve(products + penalty, x.mT @ (weights[:, None] * y))
-    predicted: Tensor = ((found.states - center) @ solution + average).argmax(-1)
-    return predicted
-
-
-def _figure(accuracies: Accuracies) -> Figure:
-    chart = Chart(
-        bars=[bars(by, name) for name, by in accuracies.items()],
-        names=list(CLASSES),
-        lines=[Line(y=1 / len(CLASSES))],
-        y="accuracy on other words",
-        y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
-        caption="Accuracy of a linear probe of the word class on words to which it was not fitted, "
-        "by class. Dotted: chance.",
-    )
+    probe = fit_probe(states, F.one_hot(classes, len(CLASSES)).double(), weights)
+    return probe(found.states).argmax(-1)

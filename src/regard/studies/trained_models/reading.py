@@ -1,7 +1,6 @@
-"""A small sentence encoder trained by masked tokens, and the attention of its heads."""
+"""A small encoder and decoder of sentences, and the attention of the encoder's heads."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -9,14 +8,10 @@ from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.config import override
 from regard.explorer.intercept import capture_attention
-from regard.runs.recipe import Recipe
-from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
-from regard.text.corpus import Document
 from regard.training.plan import Plan, plan_pretraining
 
 TEXTS = 4000
@@ -27,29 +22,31 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
 """A parameter that the studies share."""
 
 
-def reader_recipe(steps: int, seed: int) -> Recipe:
-    """Return the recipe of the encoder."""
-    return override(
-        RECIPES["masked"],
-        [
-            *("tokenizer.kind=words", "data.validation=0"),
-            *("template.document={document}", "template.prompt={question}"),
-            *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
-            *(
-                "objective.masking=0.25",
-                "model.context_length=32",
-                f"pretraining.steps={steps}",
-                f"seed={seed}",
-            ),
-        ],
-    )
-
-
 def plan_reader(steps: int, seed: int) -> Plan:
-    """Return the plan to train it on texts of the seed."""
-    texts = labeled_texts(seed, "training", TEXTS)
-    corpus = [Document(text.text, f"text {i}") for i, text in enumerate(texts, 1)]
-    return plan_pretraining(corpus, Path("unused"), reader_recipe(steps, seed))
+    """Return the plan to train the encoder."""
+    masks = ("template.prompt={question}", "objective.masking=0.25")
+    return plan_texts("masked", seed, [*masks, f"pretraining.steps={steps}"])
+
+
+def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
+    """Return the plan to train a small model by a recipe on the texts of a seed."""
+    small = (
+        "tokenizer.kind=words",
+        "data.validation=0",
+        "template.document={document}",
+        f"model.n_layers={LAYERS}",
+        f"model.n_heads={HEADS}",
+        f"model.d_model={WIDTH}",
+        "model.context_length=32",
+        f"seed={seed}",
+    )
+    corpus = [text.text for text in labeled_texts(seed, "training", TEXTS)]
+    return plan_pretraining(corpus, "unused", recipe, [*small, *settings])
+
+
+def plan_decoder(steps: int, seed: int) -> Plan:
+    """Return the plan to train a decoder of the same size on the same texts."""
+    return plan_texts("default", seed, [f"pretraining.steps={steps}"])
 
 
 def trained_reader(steps: int, seed: int) -> Run:

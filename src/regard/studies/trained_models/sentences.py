@@ -94,34 +94,36 @@ def _text(draw: Random) -> Labeled:
     (mark, opener), (next_mark, next_opener) = _opening(draw), _opening(draw)
     noun, pronoun = choice(draw, list(_VERBS)), choice(draw, list(_NAMES))
     plural, particle_verb = bool(index(draw, 2)), choice(draw, list(_PARTICLES))
-    words = [opener, *_noun_phrase(draw, noun, plural)]
-    subject_at = len(words) - 1
+    words: list[str] = []
+
+    def add(*more: str) -> int:
+        """Add words, and return the place of the last."""
+        words.extend(more)
+        return len(words) - 1
+
+    start = add(opener)
+    subject = add(*_noun_phrase(draw, noun, plural))
     if index(draw, 2):
-        words += [choice(draw, _PREPOSITIONS), *_place(draw)]
-    verb_at = len(words)
-    words += [_VERBS[noun] + ("" if plural else "s"), "with", choice(draw, _NAMES[pronoun])]
-    name_at = len(words) - 1
-    words += _maybe(draw, _ADVERBS)
-    mark_at = len(words)
-    words += [mark, next_opener, *_maybe(draw, _ADVERBS), pronoun]
-    pronoun_at = len(words) - 1
-    words += [particle_verb, _PARTICLES[particle_verb]]
-    words += [*_place(draw), "and"]
-    verb = choice(draw, list(_OBJECTS))
-    object_verb_at = len(words)
-    words += [verb, *_noun_phrase(draw, _OBJECTS[verb], False)]
-    object_at = len(words) - 1
-    words += [next_mark]
-    return Labeled(
-        tuple(words),
-        {
-            "previous word": ((pronoun_at + 2, pronoun_at + 1),),
-            "sentence start": ((mark_at, 0), (len(words) - 1, mark_at + 1)),
-            "subject–verb": ((verb_at, subject_at),),
-            "verb–object": ((object_at, object_verb_at),),
-            "pronoun": ((pronoun_at, name_at),),
-        },
-    )
+        add(choice(draw, _PREPOSITIONS), *_place(draw))
+    verb = add(_VERBS[noun] + ("" if plural else "s"))
+    name = add("with", choice(draw, _NAMES[pronoun]))
+    add(*_maybe(draw, _ADVERBS))
+    end, next_start = add(mark), add(next_opener)
+    add(*_maybe(draw, _ADVERBS))
+    reference, before = add(pronoun), add(particle_verb)
+    particle = add(_PARTICLES[particle_verb])
+    add(*_place(draw), "and")
+    taking = choice(draw, list(_OBJECTS))
+    object_verb = add(taking)
+    taken = add(*_noun_phrase(draw, _OBJECTS[taking], False))
+    pairs = {
+        "previous word": ((particle, before),),
+        "sentence start": ((end, start), (add(next_mark), next_start)),
+        "subject–verb": ((verb, subject),),
+        "verb–object": ((taken, object_verb),),
+        "pronoun": ((reference, name),),
+    }
+    return Labeled(tuple(words), pairs)
 
 
 def _opening(draw: Random) -> tuple[str, str]:

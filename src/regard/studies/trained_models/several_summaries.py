@@ -9,12 +9,11 @@ from msgspec import Meta
 from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, bars
+from regard.studies.charts import bar_chart
 from regard.studies.finding import Evidence, Measurement, at_least, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
 from regard.tasks.examples import Example
-from regard.tasks.registry import make_split
 from regard.tasks.summaries import SummariesConfig
 
 GREEDY, BEAMS = "greedy", "beam search"
@@ -36,7 +35,6 @@ class Score:
 
 
 @study(
-    asked=["eecs182-hw8 1.f"],
     question="How can a model generate several summaries of an article, and how do they differ?",
     claim="Beam search returns n different summaries; greedy decoding always returns the same one."
     " Samples differ more the higher the temperature, and are worse on average. Top-k and top-p"
@@ -83,7 +81,18 @@ def several_summaries(
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     return Evidence(
         numbers=judged(scores, n),
-        figure=_figure(scores, n),
+        figure=bar_chart(
+            {
+                "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
+                f"one of {n} is right": {name: score.best for name, score in scores.items()},
+                f"different, of {n}": {name: s.different / n for name, s in scores.items()},
+            },
+            y="share",
+            y_limits=(0, 1.08),
+            caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
+            f"articles of which one of the {n} is exactly the reference; share of different "
+            "summaries.",
+        ),
         table=table(
             ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
             [
@@ -96,22 +105,18 @@ def several_summaries(
 
 def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
     """Return the measurements that the claim depends on."""
-
-    def more(what: str, one: str, other: str, gap: float) -> Measurement:
-        return at_least(f"{what}: {one} minus {other}", gap, 0)
-
     different = {name: score.different for name, score in scores.items()}
     quality = {name: score.rouge for name, score in scores.items()}
     return (
         equal("different summaries, beam search", different[BEAMS], n),
         equal("different summaries, greedy", different[GREEDY], 1),
         *(
-            more("different summaries", one, other, different[one] - different[other])
-            for one, other in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P))
+            at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
+            for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P))
         ),
         *(
-            more("mean ROUGE-L", one, other, quality[one] - quality[other])
-            for one, other in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH))
+            at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
+            for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH))
         ),
         at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5),
     )
@@ -120,7 +125,7 @@ def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
 def new_articles(run: Run) -> list[Example]:
     """Return the task's articles for testing, with reference summaries."""
     assert isinstance(run.recipe.task, SummariesConfig)
-    return list(make_split(run.recipe.task, run.recipe.seed).test)
+    return list(run.recipe.task.make(run.recipe.seed).test)
 
 
 def beams(run: Run, texts: Sequence[str], n: int) -> list[list[str]]:
@@ -151,23 +156,4 @@ def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> 
         rouge=rouge(predicted, references)["ROUGE-L"].value,
         best=sum(hits) / len(hits),
         different=sum(len({*several}) for several in summaries) / len(summaries),
-    )
-
-
-def _figure(scores: Mapping[str, Score], n: int) -> Figure:
-    charts = {
-        "mean ROUGE-L": [score.rouge for score in scores.values()],
-        f"one of {n} is right": [score.best for score in scores.values()],
-        f"different, of {n}": [score.different / n for score in scores.values()],
-    }
-    chart = Chart(
-        bars=[bars(values, name) for name, values in charts.items()],
-        names=list(scores),
-        y="share",
-        y_limits=(0, 1.08),
-    )
-    return Figure(
-        panels=[chart],
-        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
-        f"articles of which one of the {n} is exactly the reference; share of different summaries.",
     )

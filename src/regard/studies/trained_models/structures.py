@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, informational, named, table
+from regard.studies.finding import Evidence, Measurement, at_least, informational, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -34,10 +34,8 @@ TEXTS = 150
 class Structure:
     """Labeled-relation accuracy, on texts other than those by which the head was chosen."""
 
-    head: int
-    """The best, counted through all layers."""
     accuracy: float
-    """How often its largest weight is on the right word."""
+    """How often the largest weight of the best head is on the right word."""
     offset: float
     """How often the right word is at the most frequent distance."""
     untrained: float
@@ -46,13 +44,6 @@ class Structure:
 
 
 @study(
-    asked=[
-        "eecs182-transformers d",
-        "eecs182-hw8 2.a.i",
-        "eecs182-hw8 2.b.i",
-        "eecs182-hw8 2.c.i",
-        "eecs182-hw8 2.c.ii",
-    ],
     question="Do heads of a trained model find the previous word, the start of the sentence, the"
     " subject, the verb of an object, and the antecedent of a pronoun?",
     claim="For each of these structures, the largest weight of one head is on the right word in at"
@@ -90,13 +81,6 @@ def structures(
     return Evidence(
         numbers=judged(measured, wanted),
         figure=_figure(measured),
-        table=table(
-            ["structure", "best head", "accuracy", "best distance", "best head, untrained"],
-            [
-                (name, _name(s.head), s.accuracy, s.offset, s.untrained)
-                for name, s in measured.items()
-            ],
-        ),
         explorer_view=look(
             named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text
         ).data,
@@ -124,22 +108,20 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measuremen
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     """Return the best head of a trained model for a relation, and its alternatives."""
     rows = masked_rows(run, labeled_texts(seed, "test", TEXTS), relation)
-    head, accuracy, by_head = best_on_second_half(found(run, rows))
-    _, untrained, _ = best_on_second_half(found(new, rows))
-    _, offset, _ = best_on_second_half(at_distances(rows))
-    return Structure(
-        head=head, accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head
-    )
+    accuracy, by_head = best_on_second_half(found(run, rows))
+    untrained, _ = best_on_second_half(found(new, rows))
+    offset, _ = best_on_second_half(at_distances(rows))
+    return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
 
 def best_on_second_half(
     hits: Bool[Tensor, "rows heads"],
-) -> tuple[int, float, Float[Tensor, " heads"]]:
-    """Return the best head on half of the rows; its share on the others, and that of each head."""
+) -> tuple[float, Float[Tensor, " heads"]]:
+    """Return the share of hits on half of the rows: of the best head on the others, and of each."""
     half = len(hits) // 2
-    head = int(hits[:half].double().mean(0).argmax())
+    head = hits[:half].double().mean(0).argmax()
     shares = hits[half:].double().mean(0)
-    return head, float(shares[head]), shares
+    return float(shares[head]), shares
 
 
 def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
@@ -147,10 +129,6 @@ def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
     distances = [other - dependent for _, dependent, other in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])
-
-
-def _name(head: int) -> str:
-    return f"layer {head // HEADS}, head {head % HEADS}"
 
 
 def _figure(measured: Mapping[str, Structure]) -> Figure:

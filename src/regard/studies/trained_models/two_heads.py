@@ -2,35 +2,30 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from msgspec import Meta
 
 from regard.config import override
 from regard.data import IGNORE
 from regard.explorer.look import look
-from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, Line, bars
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, named, table
+from regard.studies.charts import bar_chart
+from regard.studies.figure import Figure, Line
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, named
 from regard.studies.model_cache import cached_run
+from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
-from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
-from regard.training.plan_task import plan_labeled_rows
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
 """Tokens of a row, and rows."""
-Rows = Int[np.ndarray, "rows length"]
 
 
 @study(
-    asked=["eecs182-transformers d", "eecs182-disc8 2.d"],
     question="What can two heads do that one can't?",
     claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
     "of the cases; two heads learn to name both in nearly all.",
@@ -55,21 +50,20 @@ def two_heads(
     measurements outside it are those of softmax. `noisy-keys-one-head` shows what such a mixture
     costs when keys are noisy.
     """
-    shares = {
-        (kind, heads): _accuracy(kind, heads, k, steps, seed)
+    runs = {
+        (kind, heads): cached_run(plan_rows(kind, heads, k, steps, seed))
         for kind in ("argmax", "softmax")
         for heads in (1, 2)
     }
+    rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
+    shares = {which: _right(run, rows) for which, run in runs.items()}
+    text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
     return Evidence(
         condition="attention takes one value: argmax",
-        numbers=judged_argmax(shares, k, TEST * (LENGTH - 2)),
-        outside_condition=judged_softmax(shares, k, TEST * (LENGTH - 2)),
+        numbers=judged("argmax", shares, k, TEST * (LENGTH - 2)),
+        outside_condition=judged("softmax", shares, k, TEST * (LENGTH - 2)),
         figure=_figure(shares, k),
-        table=table(
-            ["attention", "heads", "right answers"],
-            [(kind, heads, share) for (kind, heads), share in shares.items()],
-        ),
-        explorer_view=_explorer_view(k, steps, seed),
+        explorer_view=look(named(shown, "two heads of softmax"), text).data,
     )
 
 
@@ -77,19 +71,11 @@ Shares = Mapping[tuple[str, int], float]
 """Right answers by mechanism and number of heads."""
 
 
-def judged_argmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """Return the measurements of n answers that the claim depends on."""
+def judged(kind: str, shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
+    """Return the measurements of n answers by a mechanism that the claim depends on."""
     return (
-        at_most("argmax, one head", shares["argmax", 1], most_of_one(k, n)),
-        at_least("argmax, two heads", shares["argmax", 2], 0.9),
-    )
-
-
-def judged_softmax(shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """Return the same for heads that average."""
-    return (
-        at_most("softmax, one head", shares["softmax", 1], most_of_one(k, n)),
-        at_least("softmax, two heads", shares["softmax", 2], 0.9),
+        at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n)),
+        at_least(f"{kind}, two heads", shares[kind, 2], 0.9),
     )
 
 
@@ -99,7 +85,7 @@ def most_of_one(k: int, n: int) -> float:
     return share + 3 * math.sqrt(share * (1 - share) / n)
 
 
-def rows_of(k: int, n: int, seed: int) -> tuple[Rows, Rows]:
+def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
     """Return rows of tokens 0..k-1, and from the third place on the number of the two before."""
     ids = np.random.default_rng([seed, n]).integers(k, size=(n, LENGTH))
     labels = np.full_like(ids, IGNORE)
@@ -109,65 +95,42 @@ def rows_of(k: int, n: int, seed: int) -> tuple[Rows, Rows]:
 
 def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     """Return the plan to train one layer."""
-    recipe = _recipe(kind, heads, steps, seed)
-    run = Run.new(Path("unused"), recipe, number_tokenizer(k * k), {"stage": "two-heads", "k": k})
-    ids, labels = (x.astype(np.int64) for x in shifted(*rows_of(k, TRAINING, seed), run))
-    return plan_labeled_rows(run, ids, labels, "two heads")
+    settings = [
+        "model.context_length=16",
+        "model.n_layers=1",
+        "model.d_model=32",
+        f"model.n_heads={heads}",
+        f"model.attention.kind={kind}",
+        "model.positions.kind=learned",
+        "data.validation=0",
+        "tokenizer.kind=words",
+        "template.document={document}{eos}",
+        "template.prompt={question}",
+        f"training.steps={steps}",
+        "training.optimizer.kind=muon",
+        "training.lr=1e-2",
+        f"seed={seed}",
+    ]
+    recipe = override(RECIPES["default"], settings)
+    return plan_numbers(recipe, {"stage": "two-heads", "k": k}, k * k, *rows_of(k, TRAINING, seed))
 
 
-def shifted(ids: Rows, labels: Rows, run: Run) -> tuple[Rows, Rows]:
-    """Return numbers as ids of their tokens."""
-    (first,) = run.tokenizer.encode("0")
-    return ids + first, np.where(labels == IGNORE, IGNORE, labels + first)
-
-
-def _recipe(kind: str, heads: int, steps: int, seed: int) -> Recipe:
-    return override(
-        RECIPES["default"],
-        [
-            *(
-                "model.context_length=16",
-                "model.n_layers=1",
-                "model.d_model=32",
-                f"model.n_heads={heads}",
-            ),
-            *(f"model.attention.kind={kind}", "model.positions.kind=learned"),
-            *("data.validation=0", "tokenizer.kind=words"),
-            *("template.document={document}{eos}", "template.prompt={question}"),
-            *(f"training.steps={steps}", "training.optimizer.kind=muon", "training.lr=1e-2"),
-            f"seed={seed}",
-        ],
-    )
-
-
-def _accuracy(kind: str, heads: int, k: int, steps: int, seed: int) -> float:
-    run = cached_run(plan_rows(kind, heads, k, steps, seed))
-    ids, labels = (torch.from_numpy(x) for x in shifted(*rows_of(k, TEST, seed + 1), run))
-    with torch.inference_mode():
-        hits = run.language_model(ids).argmax(-1) == labels
-    return float(hits[labels != IGNORE].double().mean())
-
-
-def _explorer_view(k: int, steps: int, seed: int) -> dict[str, Any]:
-    """The two heads of softmax, on a row."""
-    run = cached_run(plan_rows("softmax", 2, k, steps, seed))
-    ids, _ = shifted(*rows_of(k, TEST, seed + 1), run)
-    return look(named(run, "two heads of softmax"), run.tokenizer.decode(ids[0].tolist())).data
+@torch.inference_mode()
+def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
+    """The share of right answers on rows."""
+    ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
+    return accuracy(run.language_model(ids), labels)
 
 
 def _figure(shares: Shares, k: int) -> Figure:
-    chart = Chart(
-        bars=[
-            bars([shares[kind, heads] for kind in ("argmax", "softmax")], label)
+    return bar_chart(
+        {
+            label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
             for heads, label in ((1, "one head"), (2, "two heads"))
-        ],
-        names=["argmax", "softmax"],
-        lines=[Line(y=2 / k, label="2/k")],
+        },
+        Line(y=2 / k, label="2/k"),
         y="right answers",
         y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
         caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
         "one head of argmax attention.",
     )

@@ -2,10 +2,10 @@
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor, nn
 
-from regard.attention import Attention
+from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.runs.run import Run
@@ -54,7 +54,6 @@ class Measured:
 
 
 @study(
-    asked=["eecs182-hw8 2.d.i", "eecs182-hw8 2.d.ii"],
     question="What do attention maps look like before training, and which gradient changes them?",
     claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
     "is nearly uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. "
@@ -139,17 +138,19 @@ def rescale(model: nn.Module, factor: float) -> None:
             parameter.mul_(factor)
 
 
+def masked_loss(model: Model, ids: list[int], place: int, target: int) -> Float[Tensor, ""]:
+    """Return the loss of the masked token at one place."""
+    return F.cross_entropy(model(torch.tensor([ids]))[0, place], torch.tensor(target))
+
+
 def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     entropies, norms, ratios, spreads, off = [], [], [], [], 0.0
     for (ids, place, other), target in zip(rows, targets, strict=True):
-        with kept_weights(exact) as layers:
-            logits = exact(torch.tensor([ids]))[0, place]
-            F.cross_entropy(logits, torch.tensor(target)).backward()
+        layers = layer_gradients(exact, partial(masked_loss, exact, ids, place, target))
         weights, gradients, errors = (
-            torch.cat([x[0] for x in several])
-            for several in zip(*(layer.found() for layer in layers), strict=True)
+            torch.cat([x[0] for x in several]) for several in zip(*layers, strict=True)
         )
         entropies.append(torch.special.entr(weights).sum(-1).mean(-1) / math.log(len(ids)))
         norms.append(gradients.flatten(1).norm(dim=1))
@@ -166,59 +167,44 @@ def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measur
     )
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Tensors of one layer."""
+class Layer(NamedTuple):
+    """Weights of one layer, and the gradient of a loss by them."""
 
     weights: Float[Tensor, "b heads n n"]
-    value: Float[Tensor, "b heads n e"]
-    out: Float[Tensor, "b heads n e"]
-
-    def found(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return weights, the loss's gradient by them, and its difference from (∂L/∂o_i)·v_j."""
-        assert self.weights.grad is not None
-        assert self.out.grad is not None
-        by_hand = self.out.grad @ self.value.mT
-        return self.weights.detach(), self.weights.grad, (self.weights.grad - by_hand).detach()
+    gradient: Float[Tensor, "b heads n n"]
+    off: Float[Tensor, "b heads n n"]
+    """Difference of the gradient and (∂L/∂o_i)·v_j."""
 
 
-@contextmanager
-def kept_weights(model: nn.Module) -> Iterator[list[Kept]]:
-    """Compute each attention as weights times values, and keep both with their gradients."""
-    kept: list[Kept] = []
+def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> list[Layer]:
+    """Return the weights of each layer and their gradients, by autograd and by hand."""
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
-        query, key, value = args
-        weights = module.weights(query, key, **kwargs)
-        out = weights @ value
-        weights.retain_grad()
-        out.retain_grad()
-        kept.append(Kept(weights, value, out))
+    def handle(record: AttentionRecord) -> Tensor:
+        out = record.output_from(record.weights)
+        kept.append((record.weights, record.value, out))
         return out
 
-    hooks = [
-        module.register_forward_hook(hook, with_kwargs=True)
-        for module in model.modules()
-        if isinstance(module, Attention)
+    with intercept(model, handle):
+        value = loss()
+    weights, values, outs = zip(*kept, strict=True)
+    gradients = torch.autograd.grad(value, [*weights, *outs])
+    by_weights, by_outs = gradients[: len(kept)], gradients[len(kept) :]
+    return [
+        Layer(w.detach(), found, found - by_out @ v.detach().mT)
+        for w, v, found, by_out in zip(weights, values, by_weights, by_outs, strict=True)
     ]
-    try:
-        yield kept
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def _figure(new: Run, run: Run, row: Row) -> Figure:
-    maps = []
-    for name, one in (("before", new), ("after", run)):
-        with kept_weights(one.model) as layers, torch.enable_grad():
-            one.model(torch.tensor([row[0]]))
-        maps += [
-            heat_map(weights.detach(), title=f"{name}, head 0.{head}", unit="weight")
-            for head, weights in enumerate(layers[0].weights[0])
-        ]
     return Figure(
-        panels=list(maps),
+        panels=[
+            heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
+            for name, one in (("before", new), ("after", run))
+            for head, weights in enumerate(
+                capture_attention(one.model, torch.tensor([row[0]]))[0].weights[0]
+            )
+        ],
         columns=HEADS,
         caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
         "before training, nearly uniform. Below: after it, each head attends to a few words.",

@@ -1,14 +1,42 @@
-"""Two texts and a label, as files hold them: TSV (text, tab, second text, tab, label) or JSONL."""
+"""Texts and pairs of texts with labels: scores, baselines, and their files.
 
+A file of pairs is TSV (text, tab, second text, tab, label) or JSONL.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from regard.errors import UserError
-from regard.tasks.examples import Example, parse_file, parse_json, parse_tsv
+from regard.metrics import macro_f1
+from regard.tasks.bag_of_words import naive_bayes
+from regard.tasks.examples import Example, majority_answer, parse_file, parse_json, parse_tsv
+from regard.tasks.split import Answers, Scores, TextTaskConfig, exact_matches
 from regard.text.corpus import Document
 
 _FORM = "a line holds a text, a tab, a second text, and behind another tab the label"
+
+
+class LabelTaskConfig(TextTaskConfig, frozen=True):
+    """Base of tasks whose answers are labels."""
+
+    def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
+        return {
+            "accuracy": exact_matches(answered, right)["exact match"],
+            "macro F1": macro_f1(answered, right, seed=seed),
+        }
+
+    def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
+        joined = [msgspec.structs.replace(q, text=_whole(q)) for q in training]
+        return {
+            "majority": [majority_answer(training)] * len(test),
+            "naive Bayes": naive_bayes(joined, [_whole(q) for q in test]),
+        }
+
+
+def _whole(question: Example) -> str:
+    return question.text if question.second is None else f"{question.text} {question.second}"
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,11 +1,28 @@
-"""How training went, drawn."""
+"""Figures that the reports of `regard demo` and `regard birthplaces` share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from regard.evaluation import figures
+from regard.evaluation.evaluate import Answer
 from regard.evaluation.report import Figure
+from regard.metrics import Interval
 from regard.runs.run import Run
 from regard.training.loggers import read_metrics
+
+
+def accuracies(found: Mapping[str, Interval]) -> Figure:
+    """The accuracy of each model on people in the text only."""
+    svg = figures.interval_chart(found, x="accuracy on people in the text only", title="Accuracy")
+    return Figure(svg=svg, caption="Who knows where people were born? Lines are 95 % intervals.")
+
+
+def confidence(
+    groups: Mapping[str, Sequence[Answer]], signal: str, *, title: str, caption: str
+) -> Figure:
+    """Histograms of a signal of several groups of answers; empty ones are left out."""
+    values = {name: [one.signals[signal] for one in group] for name, group in groups.items()}
+    shown = {name: several for name, several in values.items() if several}
+    return Figure(svg=figures.histogram(shown, x=signal, title=title), caption=caption)
 
 
 def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figure:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.tasks.examples import Example
-from regard.tasks.text_pairs import read_labeled, read_text_pairs, require_second
+from regard.tasks.labels import read_labeled, read_text_pairs, require_second
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "P")), min_size=1, max_size=8)
 pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)

@@ -1,0 +1,154 @@
+"""Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Qwen2 and Qwen3 (Yang et al.)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard.huggingface.family import Family
+from regard.huggingface.fields import (
+    ACTIVATIONS,
+    Constant,
+    Dropout,
+    Entry,
+    Renamed,
+    Rope,
+    Values,
+)
+from regard.models.config import DecoderConfig, LMHeadConfig
+
+
+class _Window:
+    """Mistral's window, the same in all layers; it counts the query itself, as `windows` does."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        window = hf.get("sliding_window", 4096)
+        return {"windows": [window] * hf["num_hidden_layers"] if window else []}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        return {"sliding_window": next(iter(options["windows"]), None)}
+
+
+class _WindowOfLayers:
+    """Qwen's window, in some of the layers."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        n_layers = hf["num_hidden_layers"]
+        window = hf.get("sliding_window") if hf.get("use_sliding_window") else None
+        kinds = hf.get("layer_types")
+        if kinds is None:
+            full = hf.get("max_window_layers", 28)
+            kinds = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
+        windows = [window if kind == "sliding_attention" else 0 for kind in kinds]
+        return {"windows": windows if window and any(windows) else []}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        windows = options["windows"] or (0,) * options["n_layers"]
+        kinds = ["sliding_attention" if window else "full_attention" for window in windows]
+        return {
+            "use_sliding_window": any(windows),
+            "sliding_window": max(windows) or None,
+            "max_window_layers": kinds.count("full_attention"),  # for transformers 4
+            "layer_types": kinds,
+        }
+
+
+class _KeyValueHeads:
+    """The number of key/value heads: that of all heads where it is null."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        heads = hf.get("num_key_value_heads")
+        return {"n_kv_heads": None if heads == hf["num_attention_heads"] else heads}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        return {"num_key_value_heads": options["n_kv_heads"] or options["n_heads"]}
+
+
+@dataclass(frozen=True)
+class _HeadWidth:
+    """The width of a head: its share of the model where it is null."""
+
+    default: int | None = None
+    """Width where the field is absent."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        width, heads = hf.get("head_dim", self.default), hf["num_attention_heads"]
+        return {"head_dim": None if width == hf["hidden_size"] / heads else width}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        return {"head_dim": options["head_dim"] or options["d_model"] // options["n_heads"]}
+
+
+def _family(model_type: str, architecture: str, *own: Entry) -> Family:
+    return Family(
+        model_type=model_type,
+        architecture=architecture,
+        config=DecoderConfig,
+        head=LMHeadConfig(),
+        fields=(
+            Renamed("max_position_embeddings", "context_length"),
+            Renamed("num_hidden_layers", "n_layers"),
+            Renamed("num_attention_heads", "n_heads"),
+            Renamed("hidden_size", "d_model"),
+            Renamed("intermediate_size", "d_ff"),
+            Renamed("hidden_act", "activation", default="silu", values=ACTIVATIONS),
+            Renamed("rms_norm_eps", "norm_eps", default=1e-6),
+            Renamed("tie_word_embeddings", "tie_head", default=False),
+            Dropout((), "attention_dropout", 0.0),
+            Constant("attention.kind", "softmax"),
+            Constant("norm_type", "rms-norm"),
+            Constant("gated", True),
+            _KeyValueHeads(),
+            Rope(),
+            *own,
+        ),
+        tensors={
+            "body.embedding": "model.embed_tokens",
+            "body.layers.*.norm_attention": "model.layers.*.input_layernorm",
+            "body.layers.*.self_attention.qkv_proj": (
+                "model.layers.*.self_attn.q_proj",
+                "model.layers.*.self_attn.k_proj",
+                "model.layers.*.self_attn.v_proj",
+            ),
+            "body.layers.*.self_attention.q_norm": "model.layers.*.self_attn.q_norm",
+            "body.layers.*.self_attention.k_norm": "model.layers.*.self_attn.k_norm",
+            "body.layers.*.self_attention.o_proj": "model.layers.*.self_attn.o_proj",
+            "body.layers.*.norm_feed_forward": "model.layers.*.post_attention_layernorm",
+            "body.layers.*.feed_forward.gate_proj": "model.layers.*.mlp.gate_proj",
+            "body.layers.*.feed_forward.up_proj": "model.layers.*.mlp.up_proj",
+            "body.layers.*.feed_forward.down_proj": "model.layers.*.mlp.down_proj",
+            "body.norm": "model.norm",
+            "head": "lm_head",
+        },
+        unused=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    )
+
+
+_BIAS = Renamed("attention_bias", "qkv_bias", "o_bias", default=False)
+_NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
+_NO_FF_BIAS = Constant("ff_bias", False)
+
+LLAMA = _family(
+    "llama",
+    "LlamaForCausalLM",
+    _HeadWidth(),
+    _BIAS,
+    Renamed("mlp_bias", "ff_bias", default=False),
+)
+MISTRAL = _family("mistral", "MistralForCausalLM", _HeadWidth(), _Window(), *_NO_BIAS, _NO_FF_BIAS)
+QWEN2 = _family(
+    "qwen2",
+    "Qwen2ForCausalLM",
+    _HeadWidth(),
+    _WindowOfLayers(),
+    Constant("qkv_bias", True),
+    Constant("o_bias", False),
+    _NO_FF_BIAS,
+)
+QWEN3 = _family(
+    "qwen3",
+    "Qwen3ForCausalLM",
+    _HeadWidth(default=128),
+    _BIAS,
+    _WindowOfLayers(),
+    Constant("qk_norm", True),
+    _NO_FF_BIAS,
+)

@@ -1,0 +1,280 @@
+"""A family of Hugging Face models: one table of fields and one of tensors, for both directions."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from regard.config import convert
+from regard.errors import UserError
+from regard.huggingface.fields import WHERE, Constant, Entry, Required, Values, flat, nested
+from regard.models.builders import make_model
+from regard.models.config import (
+    EmbeddingHeadConfig,
+    HeadConfig,
+    MaskedLMHeadConfig,
+    ModelConfig,
+)
+from regard.models.layers import SelfAttention
+from regard.runs.run import saved_tensors
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor is stored: from theirs to ours, and back."""
+
+    load: Callable[[Tensor, Any], Tensor]
+    save: Callable[[Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The modules or tensors that hold one of ours, one below the other, in their layout."""
+
+    names: tuple[str, ...]
+    layout: Layout = Layout(lambda x, _: x, lambda x, _: x)
+
+
+def _transposed(x: Tensor, _: Any) -> Tensor:
+    return x.mT if x.ndim == 2 else x
+
+
+TRANSPOSED = Layout(_transposed, _transposed)
+"""Matrices with outputs as columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Models of one `model_type`."""
+
+    model_type: str
+    architecture: str
+    """Name of the class in transformers."""
+    config: type[ModelConfig]
+    head: HeadConfig
+    fields: tuple[Entry, ...]
+    """Later entries prevail."""
+    tensors: Mapping[str, str | tuple[str, ...] | Stored]
+    """Modules or tensors of ours, and theirs; `*` is the number of a layer."""
+    variants: Callable[[Any], Mapping[str, str]] = lambda _: {}
+    """Further tensors, whose names depend on the configuration."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Patterns of older names, and what replaces them."""
+    unused: str = ""
+    """Pattern of tensors that are left out."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Second names of tensors in older files."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Second names of tensors in all files; the first name prevails."""
+    amend: Callable[[Values, Mapping[str, Tensor]], Values] = lambda hf, _: hf
+    """Correct config.json by the tensors beside it."""
+
+    def read_config(self, hf: Values) -> ModelConfig:
+        """Return the configuration that a config.json describes.
+
+        Raises:
+            UserError: names the field that is missing, or the value that is unsupported.
+        """
+        options: dict[str, Any] = {}
+        needed = (Required("model_type", self.model_type), Required("quantization_config", None))
+        try:
+            for entry in (*needed, *self.fields):
+                options |= entry.read(hf)
+        except (TypeError, AttributeError, ZeroDivisionError) as error:
+            raise UserError(f"{WHERE}: is damaged ({error}); restore it from a copy") from None
+        return convert(nested(options), self.config, where=WHERE)
+
+    def write_config(self, config: ModelConfig) -> tuple[dict[str, Any], list[str]]:
+        """Return the fields of config.json, and the dropout that they don't hold.
+
+        Raises:
+            UserError: names the option without a counterpart.
+        """
+        if not isinstance(config, self.config):
+            kind = config.__struct_config__.tag
+            raise UserError(f"model.kind = {kind!r}: {self.model_type} models are of another kind")
+        options = _options(config)
+        shared = {entry.option: entry.value for entry in self.fields if isinstance(entry, Constant)}
+        self._require_equal(options, {**options, **shared})
+        fields: dict[str, Any] = {}
+        for entry in self.fields:
+            fields |= entry.write(options)
+        again = _options(self.read_config({**fields, "model_type": self.model_type}))
+        return fields, self._require_equal(options, again)
+
+    def _require_equal(self, options: Values, theirs: Values) -> list[str]:
+        """Raise unless all options but dropout, which matters in training alone, are equal."""
+        names = dict.fromkeys((*options, *theirs))
+        different = [name for name in names if options.get(name) != theirs.get(name)]
+        for name in different:
+            if not name.endswith("dropout"):
+                raise UserError(
+                    f"model.{name} = {options.get(name)!r}: {self.model_type} models have "
+                    f"{theirs.get(name)!r}"
+                )
+        return [f"model.{name} = {options[name]}" for name in different]
+
+    def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
+        """Return the head of a model: that of vectors for an encoder that is saved without one."""
+        own = {name for ours, name in self.tensors.items() if ours.startswith("head")}
+        modules = {self.name_of_today(name).rpartition(".")[0] for name in tensors}
+        headless = isinstance(self.head, MaskedLMHeadConfig) and own.isdisjoint(modules)
+        return EmbeddingHeadConfig() if headless else self.head
+
+    def load_weights(
+        self, tensors: Mapping[str, Tensor], config: ModelConfig
+    ) -> tuple[dict[str, Tensor], list[str]]:
+        """Return the weights of our model, tied ones once, and the names of those left out.
+
+        Those of an encoder without a head are of its body alone.
+
+        Raises:
+            UserError: names the tensor that is missing or surplus, or of another shape.
+        """
+        given = {self.name_of_today(name): tensor for name, tensor in tensors.items()}
+        dropped = [name for name in given if re.fullmatch(self.unused, name)]
+        given = {name: tensor for name, tensor in given.items() if name not in dropped}
+        table = self._table(config)
+        embedding = table.stored(table.embedding).names[0]
+        for copy, name in self.copies.items():
+            second = given.pop(copy, None)
+            if second is not None and not torch.equal(given.setdefault(name, second), second):
+                dropped.append(copy)
+        given = _merge(given, self.aliases)
+        if embedding not in given:
+            raise _missing(embedding)
+        model = self.model(config, given[embedding].shape[:1].numel())
+        given = _merge(given, table.tied(model))
+        part = "" if self.head_of(tensors) == self.head else "body."
+        saved = {x: table.stored(x) for x in saved_tensors(model) if x.startswith(part)}
+        needed = {name: None for stored in saved.values() for name in stored.names}
+        for name in needed:
+            if name not in given:
+                raise _missing(name)
+        for name in given:
+            if name not in needed:
+                raise UserError(f"{name}: a tensor that a model of this {WHERE} doesn't have")
+        return {
+            name: _load(name, stored, given, model, config) for name, stored in saved.items()
+        }, dropped
+
+    def save_weights(self, model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
+        """Return the tensors of a model by their names and in their layout."""
+        found, table = dict[str, Tensor](), self._table(config)
+        for name, tensor in saved_tensors(model).items():
+            stored = table.stored(name)
+            parts = tensor.detach().split(_rows(name, stored, model))
+            found |= {
+                theirs: stored.layout.save(part, config).contiguous()
+                for theirs, part in zip(stored.names, parts, strict=True)
+            }
+        return found | {copy: found[name].clone() for copy, name in self.copies.items()}
+
+    def vocabulary(self, weights: Mapping[str, Tensor]) -> int:
+        """Return the rows of the embeddings among weights of ours."""
+        return len(weights[_Table(self.tensors).embedding])
+
+    def model(self, config: ModelConfig, vocabulary: int) -> nn.Module:
+        """Return a model without weights."""
+        with torch.device("meta"):
+            return make_model(config, self.head, vocabulary)
+
+    def name_of_today(self, name: str) -> str:
+        """Return the name that a tensor of an older file has now."""
+        for pattern, new in self.renamed:
+            name = re.sub(pattern, new, name)
+        return name
+
+    def _table(self, config: ModelConfig) -> "_Table":
+        return _Table({**self.tensors, **self.variants(config)})
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The table of tensors of one model."""
+
+    entries: Mapping[str, str | tuple[str, ...] | Stored]
+
+    @property
+    def embedding(self) -> str:
+        """The tensor of ours with a row for each token."""
+        body = "body" if "body.embedding" in self.entries else "body.encoder"
+        return f"{body}.embedding.weight"
+
+    def stored(self, ours: str) -> Stored:
+        """Their tensors for one of ours."""
+        number = re.search(r"\.(\d+)\.", ours)
+        pattern = re.sub(r"\.\d+\.", ".*.", ours)
+        module, _, parameter = pattern.rpartition(".")
+        whole = pattern in self.entries
+        entry = self.entries[pattern if whole else module]
+        if not isinstance(entry, Stored):
+            entry = Stored((entry,) if isinstance(entry, str) else entry)
+        layer, suffix = number[1] if number else "", "" if whole else f".{parameter}"
+        names = tuple(name.replace("*", layer) + suffix for name in entry.names)
+        return Stored(names, entry.layout)
+
+    def tied(self, model: nn.Module) -> dict[str, str]:
+        """The other names of tensors that several modules share."""
+        first = {id(tensor): name for name, tensor in saved_tensors(model).items()}
+        return {
+            other: self.stored(first[id(tensor)]).names[0]
+            for name, tensor in model.state_dict(keep_vars=True).items()
+            if name != first[id(tensor)]
+            for other in self.stored(name).names
+        }
+
+
+def _load(
+    ours: str, stored: Stored, given: Mapping[str, Tensor], model: nn.Module, config: ModelConfig
+) -> Tensor:
+    """One of our tensors, of theirs."""
+    parts = saved_tensors(model)[ours].split(_rows(ours, stored, model))
+    for name, part in zip(stored.names, parts, strict=True):
+        found, fitting = tuple(given[name].shape), tuple(stored.layout.save(part, config).shape)
+        if found != fitting:
+            raise UserError(f"{name}: has shape {found}, where {WHERE} makes it {fitting}")
+    return torch.cat([stored.layout.load(given[name], config) for name in stored.names])
+
+
+def _rows(ours: str, stored: Stored, model: nn.Module) -> list[int]:
+    """The rows of each of their tensors in one of ours."""
+    rows, parts = saved_tensors(model)[ours].shape[0], len(stored.names)
+    owner = model.get_submodule(ours.rsplit(".", 2)[0])
+    if parts == 3 and isinstance(owner, SelfAttention):
+        return [heads * owner.d_head for heads in (owner.n_heads, *[owner.kv_heads] * 2)]
+    return [rows // parts] * parts
+
+
+def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors by their first names; those of second names must be the same."""
+    merged = dict(given)
+    for alias, name in aliases.items():
+        if alias not in merged:
+            continue
+        tensor = merged.pop(alias)
+        if not torch.equal(merged.setdefault(name, tensor), tensor):
+            raise UserError(
+                f"{alias}: isn't {name}: set tie_word_embeddings to false in {WHERE} if it is "
+                "meant to be another"
+            )
+    return merged
+
+
+def _missing(name: str) -> UserError:
+    return UserError(f"{name}: no such tensor: save the whole model, with its head")
+
+
+def _options(config: ModelConfig) -> dict[str, Any]:
+    """Flat options; dropout of attention has its value where it is that of dropout."""
+    options = flat(msgspec.to_builtins(config))
+    del options["kind"]
+    for name, value in options.items():
+        stack, own, _ = name.rpartition("attention_dropout")
+        if own and value is None:
+            options[name] = options[f"{stack}dropout"]
+    return options

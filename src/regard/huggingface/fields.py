@@ -1,0 +1,245 @@
+"""Fields of config.json and the options here that have their values, read and written.
+
+Options are flat: `d_model`, `positions.base`, `encoder.n_layers`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from regard.errors import UserError
+
+Values: TypeAlias = Mapping[str, Any]
+
+WHERE = "config.json"
+REQUIRED = object()
+
+
+class Entry(Protocol):
+    """Part of a family's configuration."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        """Return options from the fields of config.json.
+
+        Raises:
+            UserError: names the field that is missing or unsupported.
+        """
+        ...
+
+    def write(self, options: Values) -> dict[str, Any]:
+        """Return fields of config.json from options.
+
+        Raises:
+            UserError: names the option without a counterpart.
+        """
+        ...
+
+
+class Renamed:
+    """A field with the value of an option, or of several that are equal."""
+
+    def __init__(
+        self, name: str, *options: str, default: Any = REQUIRED, values: Values | None = None
+    ) -> None:
+        """`values` maps values of the field to those of the option, where they differ."""
+        self.name, self.options, self.default, self.values = name, options, default, values
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        value = hf.get(self.name, self.default)
+        if value is REQUIRED:
+            raise UserError(
+                f"{WHERE}: {self.name} is missing: save the model with its configuration"
+            )
+        if self.values is not None:
+            if value not in self.values:
+                raise refused(self.name, value, " or ".join(map(str, self.values)))
+            value = self.values[value]
+        return dict.fromkeys(self.options, value)
+
+    def write(self, options: Values) -> dict[str, Any]:
+        option = self.options[0]
+        value = options[option]
+        if self.values is not None:
+            known = {ours: theirs for theirs, ours in reversed(list(self.values.items()))}
+            if value not in known:
+                raise UserError(f"model.{option} = {value!r}: has no counterpart in {self.name}")
+            value = known[value]
+        return {self.name: value}
+
+
+@dataclass(frozen=True)
+class Required:
+    """A field that must have one value; where it is absent, it has it."""
+
+    name: str
+    value: Any
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        if hf.get(self.name, self.value) != self.value:
+            raise refused(self.name, hf[self.name], repr(self.value))
+        return {}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An option that all models of a family share."""
+
+    option: str
+    value: Any
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        return {self.option: self.value}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout of the residual stream and of attention weights."""
+
+    residual: tuple[str, ...]
+    """Fields that must be equal; none: 0."""
+    attention: str
+    default: float
+    stacks: tuple[str, ...] = ("",)
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        shares = {name: hf.get(name, self.default) for name in self.residual}
+        if len(set(shares.values())) > 1:
+            different = ", ".join(f"{name} = {share}" for name, share in shares.items())
+            raise UserError(f"{WHERE}: {different}: a model has one of them here; make them equal")
+        residual = next(iter(shares.values()), 0.0)
+        attention = hf.get(self.attention, self.default)
+        values = {
+            "dropout": residual,
+            "attention_dropout": None if attention == residual else attention,
+        }
+        return {stack + name: value for stack in self.stacks for name, value in values.items()}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        residual, attention = (
+            options[self.stacks[0] + name] for name in ("dropout", "attention_dropout")
+        )
+        attention = residual if attention is None else attention
+        return dict.fromkeys(self.residual, residual) | {self.attention: attention}
+
+
+_SCALING = {
+    "linear": {"factor": "factor"},
+    "dynamic": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low_freq_factor",
+        "high_freq_factor": "high_freq_factor",
+        "original_max_position_embeddings": "original_context_length",
+    },
+}
+"""Fields of each type of scaling, and their options."""
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions, in `rope_parameters` or the fields that older files have."""
+
+    partial: float = 1.0
+    """Rotated share of a head where the file has none."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+        if any(isinstance(value, Mapping) for value in rope.values()):
+            raise refused("rope_parameters", rope, "the same in all layers")
+        base = rope.get("rope_theta", hf.get("rope_theta", hf.get("rotary_emb_base", 10_000.0)))
+        share = hf.get("partial_rotary_factor", hf.get("rotary_pct", self.partial))
+        share = rope.get("partial_rotary_factor", share)
+        if share != 1.0 and self.partial == 1.0:
+            raise refused("partial_rotary_factor", share, "1.0")
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", *_SCALING):
+            raise refused("rope_type", kind, ", ".join(("default", *_SCALING)))
+        d_head = hf["hidden_size"] // hf["num_attention_heads"]
+        options = {
+            "positions.kind": "rotary",
+            "positions.base": base,
+            "positions.dim": None if share == 1.0 else int(d_head * share),
+            "positions.scaling": None,
+        }
+        if kind == "default":
+            return options
+        scaling = {"kind": kind}
+        for theirs, ours in _SCALING[kind].items():
+            default = hf.get(theirs, hf["max_position_embeddings"]) if "max" in theirs else REQUIRED
+            scaling |= Renamed(theirs, ours, default=default).read(rope)
+        if kind == "dynamic":  # the field holds the length before it is scaled
+            scaling["original_context_length"] = hf["max_position_embeddings"]
+            options["context_length"] = int(hf["max_position_embeddings"] * rope["factor"])
+        return options | {"positions.scaling": scaling}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        if options["positions.kind"] != "rotary":
+            raise UserError(f"model.positions.kind = {options['positions.kind']!r}: must be rotary")
+        base, dim, scaling = (options[f"positions.{name}"] for name in ("base", "dim", "scaling"))
+        rope: dict[str, Any] = {"rope_type": "default", "rope_theta": base}
+        fields: dict[str, Any] = {"rope_theta": base}  # for transformers 4
+        if self.partial != 1.0:
+            d_head = options["head_dim"] or options["d_model"] // options["n_heads"]
+            dim = dim or d_head
+            share = dim / d_head if int(dim / d_head * d_head) == dim else (dim + 0.5) / d_head
+            rope["partial_rotary_factor"] = share
+            fields |= {"rotary_pct": share, "rotary_emb_base": base}
+        if scaling is not None:
+            kind = scaling["kind"]
+            rope |= {"rope_type": kind}
+            rope |= {theirs: scaling[ours] for theirs, ours in _SCALING[kind].items()}
+            fields["rope_scaling"] = rope
+            if kind == "dynamic":
+                fields["max_position_embeddings"] = scaling["original_context_length"]
+        return fields | {"rope_parameters": rope}
+
+
+def both(option: str) -> tuple[str, str]:
+    """An option of the encoder and of the decoder."""
+    return f"encoder.{option}", f"decoder.{option}"
+
+
+def refused(name: str, value: Any, supported: str) -> UserError:
+    """The error for a field whose value is unsupported."""
+    return UserError(f"{WHERE}: {name} = {value!r}: only models with {supported} can be imported")
+
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Names of activations there and here; the first of several is written."""
+
+
+def flat(config: Values, prefix: str = "") -> dict[str, Any]:
+    """Return nested options by dotted names; a scaling stays one value."""
+    options: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and name != "scaling":
+            options |= flat(value, f"{prefix}{name}.")
+        else:
+            options[prefix + name] = value
+    return options
+
+
+def nested(options: Values) -> dict[str, Any]:
+    """Return options with dotted names as nested tables."""
+    tables: dict[str, Any] = {}
+    for name, value in options.items():
+        *path, last = name.split(".")
+        table = tables
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return tables

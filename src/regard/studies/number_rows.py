@@ -1,0 +1,45 @@
+"""Training on rows of numbers, each of which is a token."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.data import IGNORE
+from regard.models.builders import LanguageModel
+from regard.runs.recipe import Recipe
+from regard.runs.run import Run
+from regard.text.tokenizer import number_tokenizer
+from regard.training.plan import Plan
+from regard.training.plan_task import plan_labeled_rows
+
+Numbers = Int[np.ndarray, "rows length"]
+
+
+def plan_numbers(
+    recipe: Recipe, origin: dict[str, Any], size: int, ids: Numbers, labels: Numbers
+) -> Plan:
+    """Plan training on rows of numbers below `size` that have a label, or IGNORE, at each place.
+
+    Labels are numbers too for a language model, and classes for a classifier.
+    """
+    run = Run.new(Path("unused"), recipe, number_tokenizer(size), origin)
+    if isinstance(run.model, LanguageModel):
+        labels = tokens_of(run, labels)
+    return plan_labeled_rows(run, tokens_of(run, ids), labels, "training")
+
+
+def tokens_of(run: Run, numbers: Numbers) -> Numbers:
+    """Return numbers as ids of their tokens; IGNORE stays."""
+    (first,) = run.tokenizer.encode("0")
+    return np.where(numbers == IGNORE, IGNORE, numbers + first)
+
+
+def accuracy(
+    logits: Float[Tensor, "rows length classes"], labels: Int[Tensor, "rows length"]
+) -> float:
+    """Return the share of labels that are the most probable class."""
+    hits = logits.argmax(-1) == labels
+    return float(hits[labels != IGNORE].double().mean())

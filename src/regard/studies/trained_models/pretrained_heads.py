@@ -1,0 +1,222 @@
+"""Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.head_scores import SINK, Head, head_scores
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.explorer.induction import attend_repeated_sequence, induction_scores
+from regard.studies.figure import Figure, heat_map
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, informational, table
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.pretrained import (
+    Bert,
+    pretrained_bert,
+    weights_of,
+    word_starts,
+)
+from regard.studies.trained_models.sentences import Labeled, labeled_texts
+
+AS_IS, REVERSED, EXCHANGED = "as they are", "words reversed", "sentences exchanged"
+PATTERNS = {
+    "previous": "previous token",
+    "next": "next token",
+    "first": "[CLS]",
+    "separators": "[SEP]",
+    "punctuation": "punctuation",
+    "duplicate": "same token",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Two sentences in some order of their words, as the model attends to them."""
+
+    one: AttentionMap
+    places: Mapping[int, int]
+    """Place of each word's first token, by the word's place in the text as it is."""
+
+    def between(self, query: int, key: int) -> Float[Tensor, "layers heads"]:
+        """Return what each head gives from one word to another."""
+        return weights_of(self.one)[:, :, self.places[query], self.places[key]]
+
+
+@study(
+    question="Which patterns do the heads of a pretrained BERT have, and which of them survive "
+    "another order of the words?",
+    claim="A head attends to the previous token and another to the next, in any order of the "
+    "words. At least half of all heads give [CLS] a weight above 0.3, and its value adds little. "
+    "A head finds the other occurrence of a repeated token. The head that attends from a verb to "
+    "its object gives it less once the words are reversed.",
+    formula=r"\mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1}",
+    trains=True,
+)
+def pretrained_heads(
+    bert: Bert = "",
+    texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
+    seed: Seed = 0,
+) -> Evidence:
+    """The model was trained by others on real English. It reads pairs of related sentences, and
+    each head is scored by where its weight goes: to the previous or the next token, to [CLS],
+    [SEP] or punctuation. For the same token, it reads random tokens that occur twice.
+
+    A weight tells little where the value is small. The output of a head that attends to one token
+    alone has the norm of v W_O. That of words is many times that of [CLS], where most of the
+    weight goes; so a head that attends to [CLS] adds nearly nothing.
+
+    Then the same pairs are read with the words of each sentence reversed, and with the sentences
+    exchanged. Heads of a neighbor stay: positions decide, whatever words stand there, and after the
+    reversal the previous token is the word that used to follow. A relation of words
+    is found by content and distance together: the head that attends from the verb to its object is
+    chosen on half of the pairs, and measured on the others in each order.
+    """
+    model = pretrained_bert(bert)
+    pairs = labeled_texts(seed, "pretrained", texts)
+    read = {
+        order: [reading(model, text, order) for text in pairs]
+        for order in (AS_IS, REVERSED, EXCHANGED)
+    }
+    heads = {order: head_scores([each.one for each in of]) for order, of in read.items()}
+    duplicate = induction_scores(attend_repeated_sequence(model, seed=seed))["duplicate twice"]
+    shares = _shares(heads[AS_IS], duplicate)
+    return Evidence(
+        numbers=(
+            *_neighbors(heads, shares),
+            *_sinks(shares, [each.one for each in read[AS_IS]]),
+            at_least("same token, best head on repeated tokens", duplicate.max(), 0.2),
+            *_objects(pairs, read),
+        ),
+        figure=_figure(shares, len(read[AS_IS][0].one.layers)),
+        table=table(
+            ["head", *PATTERNS.values()],
+            [
+                (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
+                for i, head in enumerate(heads[AS_IS])
+            ],
+        ),
+    )
+
+
+def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:
+    """Return the attention to both sentences of a text in an order of the words."""
+    first, second = in_order(text, order)
+    (one,) = model.attention_maps(*(" ".join(text.words[i] for i in s) for s in (first, second)))
+    return Reading(one, dict(zip([*first, *second], word_starts(one), strict=True)))
+
+
+def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
+    """Return the places of the words of both sentences, in an order."""
+    ((mark, _), _) = text.pairs["sentence start"]
+    first, second = list(range(mark + 1)), list(range(mark + 1, len(text.words)))
+    if order == EXCHANGED:
+        return second, first
+    return (first[::-1], second[::-1]) if order == REVERSED else (first, second)
+
+
+Shares = Mapping[str, Float[Tensor, " heads"]]
+"""Share of each head's weight, by pattern."""
+
+
+def _shares(heads: Sequence[Head], duplicate: Float[Tensor, " heads"]) -> Shares:
+    found = {
+        name: torch.tensor([head.scores[pattern] for head in heads])
+        for pattern, name in PATTERNS.items()
+        if pattern != "duplicate"
+    }
+    return {**found, PATTERNS["duplicate"]: duplicate}
+
+
+def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> list[Measurement]:
+    """Return the shares of the best head for each neighbor, in all orders."""
+    numbers = []
+    for pattern, low in (("previous", 0.8), ("next", 0.4)):
+        name = PATTERNS[pattern]
+        best = int(shares[name].argmax())
+        numbers += [
+            at_least(f"{name}, {best_of}", of[best].scores[pattern], low)
+            for best_of, of in (
+                ("best head", heads[AS_IS]),
+                (f"the same head, {REVERSED}", heads[REVERSED]),
+                (f"the same head, {EXCHANGED}", heads[EXCHANGED]),
+            )
+        ]
+    return numbers
+
+
+def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> list[Measurement]:
+    return [
+        at_least(
+            f"[CLS]: share of heads that give it more than {SINK}",
+            (shares["[CLS]"] > SINK).double().mean(),
+            0.5,
+        ),
+        informational("[CLS], best head", shares["[CLS]"].max()),
+        informational("[SEP], best head", shares["[SEP]"].max()),
+        at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5),
+    ]
+
+
+def value_ratio(maps: Sequence[AttentionMap]) -> float:
+    """Return ‖v W_O‖ of words over that of [CLS], the least of all layers but first and last."""
+    ratios = []
+    for layers in zip(*(one.layers[1:-1] for one in maps), strict=True):
+        lengths = [layer.value_lengths for layer in layers]
+        words = torch.stack([of[:, 1:-1].mean() for of in lengths if of is not None])
+        first = torch.stack([of[:, 0].mean() for of in lengths if of is not None])
+        ratios.append(float(words.mean() / first.mean()))
+    return min(ratios)
+
+
+def _objects(
+    texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
+) -> tuple[Measurement, ...]:
+    """Return what the best head gives from a verb to its object, in all orders."""
+    given = {
+        order: torch.stack(
+            [
+                each.between(verb, word).flatten()
+                for each, text in zip(of, texts, strict=True)
+                for word, verb in text.pairs["verb–object"]
+            ]
+        )
+        for order, of in read.items()
+    }
+    head = int(given[AS_IS][::2].mean(0).argmax())
+    share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
+    return (
+        at_least("verb → object, best head", share[AS_IS], 0.25),
+        at_most(
+            f"verb → object, the same head, {REVERSED}: share of that",
+            share[REVERSED] / share[AS_IS],
+            0.5,
+        ),
+        informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED]),
+    )
+
+
+def _figure(shares: Shares, layers: int) -> Figure:
+    return Figure(
+        panels=[
+            heat_map(
+                of.view(layers, -1),
+                title=name,
+                x="head",
+                y="layer",
+                rows=[str(i) for i in range(layers)],
+                columns=[str(i) for i in range(len(of) // layers)],
+                unit="share",
+            )
+            for name, of in shares.items()
+        ],
+        columns=3,
+        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
+        "same token, on random tokens that occur twice. Most heads of the inner "
+        "layers attend to [CLS], whose value adds little.",
+    )

@@ -1,0 +1,159 @@
+"""A word of two meanings in a pretrained BERT: its queries, keys and values, layer by layer."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.studies.figure import Chart, Figure, series
+from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.pretrained import Bert, pretrained_bert
+from regard.tasks.rng import choice, generator
+
+WORD = "play"
+PARTS = ("query", "key", "value")
+_PLAYERS = ("children", "boys", "girls", "friends")
+_LIKES = ("like", "love", "prefer")
+_ENDS = {
+    "to play": ("in the park", "in the garden", "on the grass", "with the ball"),
+    "the play": ("in the theatre", "on the stage", "about the king", "about the war"),
+}
+"""Verb and noun, each with what may follow."""
+
+Vectors = Mapping[str, Float[Tensor, "layers heads d"]]
+"""Queries, keys and values of one occurrence of the word."""
+Cosines = Mapping[str, Float[Tensor, " layers"]]
+
+
+@study(
+    question="Does a pretrained BERT represent a word differently in sentences of the same form "
+    "and different meaning?",
+    claim="Yes, from the second layer on: queries, keys and values of the word are more alike in "
+    "two sentences of one meaning than of two meanings. In the first layer they are the same, and "
+    "without pretraining both are alike in all layers.",
+    formula=r"\cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|}",
+    trains=True,
+)
+def two_meanings(
+    bert: Bert = "",
+    texts: Annotated[int, Meta(ge=2, le=200, description="sentences of each meaning")] = 12,
+    seed: Seed = 0,
+) -> Evidence:
+    """The word "play" is a verb in "The children like to play in the park." and a noun in "The
+    children like the play in the theatre.", at the same position. Vectors of both are compared by
+    their cosine, head by head, and averaged over the heads of a layer.
+
+    That they differ proves nothing, since any other context changes the vectors. The control is the
+    word in two sentences of one meaning, with other words around it. In the first layer, queries,
+    keys and values are made of the token and its position alone, which are the same. Each layer
+    then adds what it attends to. Values differ most.
+
+    The same model with random weights is the second control: its vectors stay alike, whatever the
+    meaning.
+    """
+    draw = generator(seed, "two meanings")
+    sentences = {meaning: [_sentence(draw, meaning) for _ in range(texts)] for meaning in _ENDS}
+    model = pretrained_bert(bert)
+    same, other = compared(model, sentences)
+    control_same, control_other = compared(model.untrained(), sentences)
+    control = max(float((control_same[part] - control_other[part]).max()) for part in PARTS)
+    return Evidence(
+        numbers=(
+            *judged(same, other),
+            at_most("without pretraining: same minus other meaning, largest", control, 0.02),
+        ),
+        figure=_figure(same, other),
+        table=table(
+            ["layer", *(f"{part}, {which}" for part in PARTS for which in ("same", "other"))],
+            [
+                (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
+                for layer in range(len(same["query"]))
+            ],
+        ),
+    )
+
+
+def judged(same: Cosines, other: Cosines) -> list[Measurement]:
+    """Return the measurements that the claim depends on."""
+    least = min(float(of[part][0]) for part in PARTS for of in (same, other))
+    return [
+        equal("first layer: least cosine", least, 1, within=1e-4),
+        *(
+            at_least(
+                f"{part}: same minus other meaning, least of the later layers",
+                (same[part] - other[part])[1:].min(),
+                0.03,
+            )
+            for part in PARTS
+        ),
+    ]
+
+
+def compared(
+    model: HuggingFaceModel, sentences: Mapping[str, Sequence[str]]
+) -> tuple[Cosines, Cosines]:
+    """Return mean cosines of the word in sentences of the same meaning, and of two meanings."""
+    verbs, nouns = ([vectors(model, one) for one in of] for of in sentences.values())
+    same = [*pairwise(verbs), *pairwise(nouns)]
+    return cosines(same), cosines(list(zip(verbs, nouns, strict=True)))
+
+
+def vectors(model: HuggingFaceModel, sentence: str) -> Vectors:
+    """Return the word's queries, keys and values in a sentence.
+
+    Raises:
+        UserError: the tokenizer splits the word.
+    """
+    (one,) = model.attention_maps(sentence)
+    if WORD not in one.keys:
+        raise UserError(f"bert: its tokenizer splits {WORD!r}; choose another model")
+    place = one.keys.index(WORD)
+    return {
+        part: torch.stack([getattr(layer.record, part)[0, :, place] for layer in one.layers])
+        for part in PARTS
+    }
+
+
+def cosines(pairs: Sequence[tuple[Vectors, Vectors]]) -> Cosines:
+    """Return the mean cosine of each part by layer, over pairs and heads."""
+    return {
+        part: torch.stack(
+            [F.cosine_similarity(one[part], two[part], dim=-1).mean(-1) for one, two in pairs]
+        ).mean(0)
+        for part in PARTS
+    }
+
+
+def _sentence(draw: Random, meaning: str) -> str:
+    player, likes = choice(draw, _PLAYERS), choice(draw, _LIKES)
+    return f"The {player} {likes} {meaning} {choice(draw, _ENDS[meaning])}."
+
+
+def _figure(same: Cosines, other: Cosines) -> Figure:
+    layers = range(len(same["query"]))
+    return Figure(
+        panels=[
+            Chart(
+                series=[
+                    series(layers, same[part], "same meaning", "line with dots"),
+                    series(layers, other[part], "two meanings", "line with dots"),
+                ],
+                title=part,
+                x="layer",
+                y="cosine" if part == PARTS[0] else "",
+                y_limits=(0, 1.05),
+            )
+            for part in PARTS
+        ],
+        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
+        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
+    )

@@ -1,0 +1,205 @@
+"""A folder that is imported and exported is the same model, for transformers and for us."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from msgspec import structs
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Native
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from regard.attention.config import EluConfig, SoftmaxConfig
+from regard.errors import UserError
+from regard.huggingface.export import export_run
+from regard.huggingface.families import FAMILIES
+from regard.huggingface.folder import import_folder
+from regard.models.config import (
+    AlibiConfig,
+    DecoderConfig,
+    EncoderConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
+from regard.runs.run import Run
+from regard.text.tokenizer import FILES
+from tiny import BIOGRAPHIES
+from tiny_folders import bert_pieces, gpt2_pieces, with_tokenizer
+from tiny_hugging_face import CASES, tiny
+
+EVERY_CASE = pytest.mark.parametrize(("family", "variant"), CASES)
+ENDS = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+BERT = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+WORDS = ("bert", "distilbert")
+
+
+def pieces_of(family: str) -> tuple[Native, dict[str, str]]:
+    """A tokenizer, and its special tokens by role."""
+    if family in WORDS:
+        return bert_pieces(), BERT
+    return gpt2_pieces(*ENDS.values()), ENDS | {"cls": "<s>", "sep": "</s>"}
+
+
+def folder_of(path: Path, family: str, variant: str, **settings: Any) -> Path:
+    """A model of a family with a tokenizer, and two rows of embeddings more than tokens."""
+    native, roles = pieces_of(family)
+    marks = {
+        f"{role}_token_id": native.token_to_id(roles[role])
+        for role in ("bos", "eos")
+        if role in roles
+    }
+    if family != "roberta":  # whose positions depend on it
+        marks["pad_token_id"] = native.token_to_id(roles["pad"])
+    marks |= {"vocab_size": native.get_vocab_size() + 2}
+    if family in ("t5", "bart"):
+        marks["decoder_start_token_id"] = marks["eos_token_id"]
+    tiny(family, variant, dtype=torch.float32, **marks, **settings).save_pretrained(path)
+    return with_tokenizer(path, native, roles)
+
+
+@torch.no_grad()
+def their_logits(folder: Path, ids: Tensor) -> Tensor:
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    kind: Any = getattr(transformers, config["architectures"][0])
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    target = {"decoder_input_ids": ids[:, :4]} if model.config.is_encoder_decoder else {}
+    logits: Tensor = model(ids, **target).logits
+    return logits
+
+
+@EVERY_CASE
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_import_export_and_import_keep_all(family: str, variant: str, tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "source", family, variant)
+    first = import_folder(source, tmp_path / "first")
+    exported = export_run(Run.load(tmp_path / "first"), tmp_path / "exported")
+    again = import_folder(tmp_path / "exported", tmp_path / "again")
+    assert exported.model_type == family
+    assert exported.dropped == []
+    assert again.recipe == first.recipe
+    assert again.tokenizer.special == first.tokenizer.special
+    before, after = (load_file(tmp_path / run / "model.safetensors") for run in ("first", "again"))
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert torch.equal(tensor, after[name]), name
+    kept, written = (
+        load_file(tmp_path / one / "model.safetensors") for one in ("source", "exported")
+    )
+    for name in kept.keys() - set(first.origin["dropped"]):
+        assert torch.equal(kept[name], written[name]), name
+    for name in FILES:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    text = (tmp_path / "exported" / "tokenizer.json").read_bytes()
+    assert text == (source / "tokenizer.json").read_bytes()
+    ids = torch.arange(7, 21).view(2, 7)
+    # Exact: the same operations on the same tensors.
+    assert torch.equal(their_logits(source, ids), their_logits(tmp_path / "exported", ids))
+
+
+@pytest.mark.parametrize("family", ["llama", "bert", "bart"])
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_transformers_reads_the_tokenizer(family: str, tmp_path: Path) -> None:
+    run = import_folder(folder_of(tmp_path / "source", family, *first(family)), tmp_path / "run")
+    export_run(run, tmp_path / "exported")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    for text in BIOGRAPHIES:
+        assert theirs(text).input_ids == run.encode(text)[0]
+    assert theirs.pad_token_id == run.tokenizer.special.pad
+
+
+def first(family: str) -> tuple[str]:
+    return next((variant,) for name, variant in CASES if name == family)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_weights_are_exported_in_their_own_type(dtype: torch.dtype, tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "source", "llama", "plain")
+    half = {n: x.to(dtype) for n, x in load_file(source / "model.safetensors").items()}
+    save_file(half, source / "model.safetensors")
+    export_run(import_folder(source, tmp_path / "run"), tmp_path / "exported")
+    written = load_file(tmp_path / "exported" / "model.safetensors")
+    assert written.keys() == half.keys()
+    assert all(torch.equal(written[name], half[name]) for name in half)
+    config = json.loads((tmp_path / "exported" / "config.json").read_text("utf-8"))
+    assert config["dtype"] == str(dtype).removeprefix("torch.")
+
+
+NEW = {
+    "gpt2": DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8),
+    "gpt_neox": DecoderConfig(
+        context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, positions=RotaryConfig()
+    ),
+    "bert": EncoderConfig(
+        context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, norm="post", n_token_types=2
+    ),
+}
+"""Architectures of models that were trained here."""
+
+
+def trained_run(tmp_path: Path, config: Any, **options: Any) -> Run:
+    imported = import_folder(folder_of(tmp_path / "source", "gpt2", "plain"), tmp_path / "own")
+    model = structs.replace(config, **options)
+    head = FAMILIES["bert" if isinstance(model, EncoderConfig) else "gpt2"].head
+    recipe = structs.replace(imported.recipe, model=model, head=head)
+    return Run.new(tmp_path / "trained", recipe, imported.tokenizer, {})
+
+
+@pytest.mark.parametrize("family", NEW)
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_a_model_of_ours_is_exported_as_the_family_it_is_like(family: str, tmp_path: Path) -> None:
+    run = trained_run(tmp_path, NEW[family])
+    run.model.eval()
+    exported = export_run(run, tmp_path / "exported")
+    assert exported.model_type == family
+    ids = torch.arange(7, 21).view(2, 7)
+    with torch.no_grad():
+        ours = run.model(ids)
+    theirs = their_logits(tmp_path / "exported", ids)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"short_conv": 4}, "model.short_conv = 4"),
+        ({"norm": "post"}, "model.norm = 'post'"),
+        ({"gated": True}, "model.gated = True"),
+        ({"attention": EluConfig()}, "model.attention.kind = 'elu'"),
+        ({"attention": SoftmaxConfig(scaled=False), "qkv_bias": False}, "model.qkv_bias = False"),
+        ({"positions": AlibiConfig()}, "model.positions.kind = 'alibi'"),
+        ({"positions": SinusoidalConfig()}, "model.positions.kind = 'sinusoidal'"),
+        ({"windows": (2,)}, "model.windows = (2,)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_what_no_family_has_is_refused_by_its_option(
+    options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    run = trained_run(tmp_path, NEW["gpt2"], **options)
+    with pytest.raises(UserError, match="no Hugging Face model is like this") as refused:
+        export_run(run, tmp_path / "exported")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_dropout_without_a_field_is_listed(tmp_path: Path) -> None:
+    from_llama = import_folder(folder_of(tmp_path / "llama", "llama", "plain"), tmp_path / "run")
+    model = structs.replace(from_llama.recipe.model, dropout=0.2)
+    recipe = structs.replace(from_llama.recipe, model=model)
+    run = Run.new(tmp_path / "more", recipe, from_llama.tokenizer, from_llama.origin)
+    exported = export_run(run, tmp_path / "exported")
+    assert exported.model_type == "llama"
+    assert exported.dropped == ["model.dropout = 0.2"]
+
+
+def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, NEW["gpt2"])
+    with pytest.raises(UserError, match="exists; choose another --out"):
+        export_run(run, tmp_path)

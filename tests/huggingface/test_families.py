@@ -1,0 +1,104 @@
+"""Models of all families compute here what they do in transformers."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from regard.decoding import generate
+from regard.huggingface.families import FAMILIES
+from regard.models.builders import LanguageModel, Model, SequenceToSequence
+from tiny_hugging_face import BLOCK, CASES, VARIANTS, VOCABULARY, ours, tiny, without_upcasts
+
+EVERY_CASE = pytest.mark.parametrize(("family", "variant"), CASES)
+GENERATING = [family for family in VARIANTS if FAMILIES[family].head.__struct_config__.tag == "lm"]
+LENGTHS = torch.tensor([BLOCK, 1, 7, 12])
+REAL = torch.arange(BLOCK) < LENGTHS[:, None]
+SPECIAL = 5
+"""Ids below are special in some family."""
+
+
+def ids(rows: int, n: int, *, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(SPECIAL, VOCABULARY, (rows, n), generator=generator)
+
+
+@torch.no_grad()
+def our_logits(model: Model, text: Tensor, target: Tensor) -> Tensor:
+    inputs = (text, LENGTHS, target) if isinstance(model, SequenceToSequence) else (text, LENGTHS)
+    logits: Tensor = model(*inputs[:1]) if isinstance(model, LanguageModel) else model(*inputs)
+    return logits
+
+
+@torch.no_grad()
+def their_logits(model: PreTrainedModel, text: Tensor, target: Tensor) -> Tensor:
+    padding = getattr(model.config, "pad_token_id", None) or 0
+    inputs: dict[str, Any] = {"input_ids": text.masked_fill(~REAL, padding)}
+    inputs["attention_mask"] = REAL.long()
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = target
+    logits: Tensor = model(**inputs).logits
+    return logits
+
+
+def difference(model: PreTrainedModel, found: Tensor, expected: Tensor) -> float:
+    """The largest difference of logits at real tokens, relative to the largest logit."""
+    if not model.config.is_encoder_decoder:
+        found, expected = found[REAL], expected[REAL]
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+@EVERY_CASE
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
+)
+def test_logits_are_those_of_transformers(
+    family: str, variant: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    """On right-padded rows; in float64 without the upcasts of transformers to float32."""
+    theirs = tiny(family, variant, dtype=dtype)
+    if dtype == torch.float64:
+        theirs = without_upcasts(theirs)
+    text, target = ids(len(LENGTHS), BLOCK), ids(len(LENGTHS), 9, seed=1)
+    found = difference(
+        theirs, our_logits(ours(theirs), text, target), their_logits(theirs, text, target)
+    )
+    assert found <= tolerance
+
+
+@pytest.mark.parametrize("family", GENERATING)
+@pytest.mark.parametrize("place", range(3))
+def test_greedy_choice_and_beam_search_write_what_transformers_writes(
+    family: str, place: int
+) -> None:
+    variant = list(VARIANTS[family])[place]
+    eos = 6
+    marks: dict[str, Any] = {"eos_token_id": eos, "pad_token_id": 1, "bos_token_id": 0}
+    theirs: Any = without_upcasts(tiny(family, variant, **marks))
+    model, prompts = ours(theirs), ids(20, 5)
+    prompts = torch.where(prompts == eos, eos + 1, prompts)
+    options: dict[str, Any] = {"max_new_tokens": 7, "do_sample": False, "eos_token_id": eos}
+    if theirs.config.is_encoder_decoder:
+        options["decoder_start_token_id"] = 2
+        options["use_cache"] = family != "t5"  # whose cache has only as many layers as the encoder
+        assert isinstance(model, SequenceToSequence)
+        starts, lengths = [[2]] * len(prompts), torch.full((len(prompts),), prompts.shape[1])
+        generator: Any = model.condition(prompts, lengths)
+    else:
+        starts, generator = prompts.tolist(), model
+    mask = torch.ones_like(prompts)
+    beams = {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0}
+    greedy = theirs.generate(prompts, attention_mask=mask, **options)
+    best = theirs.generate(prompts, attention_mask=mask, **options, **beams)
+    found = generate(generator, starts, max_new_tokens=7, stop_ids=[eos])
+    searched = search_ids(generator, starts, beams=4, max_new_tokens=7, stop_ids=[eos])
+    skipped = len(starts[0])
+    for row in range(len(prompts)):
+        assert found[row].ids == until(greedy[row, skipped:].tolist(), eos)
+        assert searched[row][0].ids == until(best[row, skipped:].tolist(), eos)
+
+
+def until(row: list[int], eos: int) -> list[int]:
+    return row[: row.index(eos)] if eos in row else row

