@@ -33,6 +33,7 @@ RANKS = {
     "evaluation": 7,
     "training": 8,
     "book": 9,
+    "comparison": 9,
     "studies": 9,
     "exercises": 9,
     "serve": 9,

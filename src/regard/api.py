@@ -4,9 +4,14 @@
 everything, `Plan.execute` writes the run's folder and trains.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from regard.comparison.grid import CellSettings, Grid
+from regard.comparison.plan import plan_comparison
+from regard.comparison.scheduler import train_comparison
+from regard.comparison.table import Comparison
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.evaluation.evaluate import answer as answer
@@ -79,3 +84,48 @@ def train(
     plan = plan_training(task, data, out=out, recipe=recipe, settings=settings, test=test)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
+
+
+def compare(
+    task: str,
+    *,
+    over: Mapping[str, Sequence[Any]],
+    out: str | Path,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int = 5,
+    recipe: str | None = None,
+    settings: Sequence[str] = (),
+    baseline: Mapping[str, Any] | None = None,
+    score: str | None = None,
+    within: float = 0.05,
+    jobs: int | None = None,
+    add: Sequence[str | Path] = (),
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> Comparison:
+    """Train a grid of runs for a task in worker processes, and compare them.
+
+    `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
+    each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
+    `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
+    join, `cells` confirms the number of more than 1 000.
+
+    Raises:
+        UserError: an axis or value is impossible, or the folder holds something else.
+    """
+    grid = Grid(
+        task=task,
+        recipe=recipe,
+        settings=tuple(settings),
+        over=dict(over),
+        tune=dict(tune or {}),
+        seeds=seeds,
+        baseline=dict(baseline or {}),
+        score=score,
+        within=within,
+        cell=CellSettings(threads=threads, device=device, precision=precision),
+    )
+    planned = plan_comparison(grid, confirmed=cells)
+    return train_comparison(planned, Path(out), jobs=jobs, add=[Path(run) for run in add])

@@ -20,6 +20,7 @@ _COMMANDS = {
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
     "tasks": ("regard.cli.data", "List the tasks of regard train."),
     "train": ("regard.cli.train", "Train a model from scratch for a task."),
+    "compare": ("regard.cli.compare", "Train a grid of runs and compare them."),
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
     "data": ("regard.cli.data", "Print training examples of a file."),

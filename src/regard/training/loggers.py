@@ -124,13 +124,16 @@ def sample_line(record: Record) -> str:
     return f"sample: {record['sample']}".replace("\n", "⏎")
 
 
-def make_loggers(run: Path, title: str, steps: int, step: int, *, quiet: bool) -> list[Logger]:
+def make_loggers(
+    run: Path, title: str, steps: int, step: int, *, quiet: bool, tensorboard: bool = True
+) -> list[Logger]:
     """Return the metrics file, the terminal unless quiet, and TensorBoard if installed."""
     loggers: list[Logger] = [MetricsFile(run / "metrics.jsonl", step)]
     if not quiet:
         loggers.append((Bar if sys.stderr.isatty() else Lines)(title, steps, step))
-    with suppress(ImportError):  # the extra may not be installed
-        loggers.append(TensorBoard(run / "tensorboard", step))
+    if tensorboard:
+        with suppress(ImportError):  # the extra may not be installed
+            loggers.append(TensorBoard(run / "tensorboard", step))
     return loggers
 
 

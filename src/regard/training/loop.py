@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from types import FrameType
@@ -65,6 +65,10 @@ class ExecutionOptions:
     quiet: bool = False
     kept_checkpoints: int = KEPT
     """Newest checkpoints that stay on disk."""
+    tensorboard: bool = True
+    """Whether events are written for TensorBoard, where it is installed."""
+    publishing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered before every write to the run's folder; may raise, so that nothing is written."""
 
     @staticmethod
     def choose(
@@ -103,8 +107,16 @@ def train(
     """
     model, environment = run.model.to(options.environment.device), options.environment
     optimizers = make_optimizers(model, config)
-    progress = _resume(run, optimizers, environment, sampler.steps)
-    loggers = make_loggers(run.path, title, sampler.steps, progress.step, quiet=options.quiet)
+    with options.publishing():
+        progress = _resume(run, optimizers, environment, sampler.steps)
+        loggers = make_loggers(
+            run.path,
+            title,
+            sampler.steps,
+            progress.step,
+            quiet=options.quiet,
+            tensorboard=options.tensorboard,
+        )
     trainer = _Trainer(run, optimizers, validation, config, options, loggers, at_checkpoint)
     body = torch.compile(model.body, dynamic=True) if options.compile else model.body
     model.train()
@@ -200,10 +212,11 @@ class _Trainer:
         run = self.run
         environment = self.options.environment.describe()
         kept = self.options.kept_checkpoints
-        save_checkpoint(run, self.optimizers, progress, environment, kept=kept)
-        best = progress.best_step == progress.step or not self.validation
-        if best or not (run.path / "model.safetensors").exists():
-            run.save_weights()
+        with self.options.publishing():
+            save_checkpoint(run, self.optimizers, progress, environment, kept=kept)
+            best = progress.best_step == progress.step or not self.validation
+            if best or not (run.path / "model.safetensors").exists():
+                run.save_weights()
 
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
         if not self.validation:
@@ -229,8 +242,9 @@ class _Trainer:
             "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
-        for logger in self.loggers:
-            logger.log(record)
+        with self.options.publishing():
+            for logger in self.loggers:
+                logger.log(record)
         return msgspec.structs.replace(progress, losses=())
 
 

@@ -48,7 +48,7 @@ from regard.tasks.encoding import (
     max_prompt_length,
 )
 from regard.tasks.examples import Example, Examples, require_answers
-from regard.tasks.probes import ProbeConfig, probe_rows
+from regard.tasks.probes import ProbeConfig, draw_probe, probe_rows
 from regard.tasks.registry import (
     TaskConfig,
     TextTask,
@@ -161,8 +161,9 @@ def plan_task(
                 f"task.kind={_kind(task)}: is a probe, which makes its own rows of tokens of its "
                 "own; leave files and --tokenizer out"
             )
+        check_model(recipe, task)
         return _plan_probe(out, recipe, task)
-    _check_head(task, recipe.head)
+    check_model(recipe, task)
     chosen = task.make(recipe.seed).training if examples is None else examples
     return _plan_examples(out, recipe, task, chosen, tokenizer)
 
@@ -290,23 +291,35 @@ def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
     return numbers[label]
 
 
-def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
-    """Rows of ids, each of which is a token."""
+def check_model(recipe: Recipe, task: TaskConfig) -> None:
+    """Raise unless a recipe's kind of model can learn a task, and reads rows of its length.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    if not isinstance(task, ProbeConfig):
+        _check_head(task, recipe.head)
+        return
     if not recipe.continues_texts:
         raise UserError(
             f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
             "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
         )
-    run = Run.new(
-        out, recipe, number_tokenizer(task.vocabulary), describe_origin(_kind(task), (), ())
-    )
-    ids, labels = probe_rows(task, run.tokenizer, recipe.seed, PROBE_ROWS)
+    ids, _ = draw_probe(task, recipe.seed, 1)
     if ids.shape[1] > recipe.model.context_length:
         raise UserError(
             f"task.kind={_kind(task)}: its rows take {ids.shape[1]} tokens, but "
             f"model.context_length is {recipe.model.context_length}; ask for a shorter task, or "
             "for a larger model.context_length"
         )
+
+
+def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
+    """Rows of ids, each of which is a token."""
+    run = Run.new(
+        out, recipe, number_tokenizer(task.vocabulary), describe_origin(_kind(task), (), ())
+    )
+    ids, labels = probe_rows(task, run.tokenizer, recipe.seed, PROBE_ROWS)
     return plan_labeled_rows(run, ids, labels, "training")
 
 

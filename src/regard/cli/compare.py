@@ -1,0 +1,168 @@
+"""regard compare"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli import options
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.comparison.grid import Grid
+    from regard.comparison.plan import PlannedComparison
+    from regard.comparison.table import Comparison
+
+
+@click.command()
+@click.argument("source", metavar="TASK|GRID.toml|FOLDER")
+@click.argument("settings", nargs=-1)
+@click.option("--over", multiple=True, metavar="FIELD=A,B", help="Axis to compare; repeatable.")
+@click.option(
+    "--tune",
+    multiple=True,
+    metavar="FIELD=A,B",
+    help="Axis whose best value is chosen by validation; repeatable.",
+)
+@click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds. [5]")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the comparison.")
+@click.option("--recipe", help="Name of a recipe, or a TOML file. Default: the recipe of TASK.")
+@click.option(
+    "--baseline",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Row that others are compared with. Default: the first.",
+)
+@click.option("--score", help="Score to compare. Default: the first of the task's.")
+@click.option(
+    "--within",
+    type=click.FloatRange(min=0),
+    help="Largest distance of a window's scores from the best. [0.05]",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Cells at a time. Default: one per core.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
+@click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
+@click.option(
+    "--precision",
+    type=options.Choice(["auto", "float32", "bfloat16"]),
+    help="Precision of a cell's matrix products. [float32]",
+)
+@click.option("--cells", type=click.IntRange(min=1), help="Number of cells, to confirm many.")
+@click.option("--dry-run", is_flag=True, help="Check the grid, time a few steps, train nothing.")
+@click.option(
+    "--add",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Run made by hand that joins the comparison; repeatable.",
+)
+@options.JSON
+def compare(
+    source: str,
+    settings: tuple[str, ...],
+    out: Path | None,
+    jobs: int | None,
+    cells: int | None,
+    dry_run: bool,
+    add: tuple[Path, ...],
+    json_file: Path | None,
+    **axes: Any,
+) -> None:
+    """Train a grid of runs for a task and compare them in a table and on a page.
+
+    TASK is one of `regard tasks`. A repeated command resumes: cells that have ended stay. FOLDER
+    alone shows what is there so far. Settings follow as section.field=value.
+    """
+    from regard.comparison.plan import plan_comparison
+    from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
+
+    grid = _grid(source, settings, axes)
+    if grid is None:
+        folder = Path(source)
+        found = add_to_comparison(folder, add) if add else summarize(folder)
+    else:
+        planned = plan_comparison(grid, confirmed=cells)
+        _print_plan(planned)
+        if dry_run:
+            _print_estimates(planned)
+            return
+        if out is None:
+            raise UserError("there is no folder for the cells; add --out FOLDER")
+        found = train_comparison(planned, out, jobs=jobs, add=add)
+    if json_file:
+        options.write_json(json_file, {"rows": found.table(), "failures": found.failures()})
+    _print(found)
+
+
+def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid | None":
+    """Return the grid that the arguments give; None for the folder of a comparison.
+
+    Raises:
+        UserError: an option isn't for a folder, or an axis is given twice.
+    """
+    from regard.comparison.grid import change_grid, read_grid
+    from regard.runs.recipes import TASKS
+
+    given = {name: value for name, value in axes.items() if value not in (None, ())}
+    path = Path(source)
+    if path.is_dir() and source not in TASKS:
+        if given or settings:
+            name = f"--{next(iter(given))}" if given else settings[0]
+            raise UserError(
+                f"{source}: is a folder, which is shown as it is; leave {name} out, or name a task "
+                f"and --out {source}"
+            )
+        return None
+    base = read_grid(path) if path.suffix == ".toml" else None
+    return change_grid(base, source, settings, given)
+
+
+def _print_plan(planned: "PlannedComparison") -> None:
+    """Print the number of cells, and the combinations that can't be trained."""
+    n = len(planned.combinations)
+    click.echo(f"cells: {n * planned.grid.seeds:,} ({n} × {planned.grid.seeds} seeds)")
+    for one in planned.sweep.refused:
+        values = ", ".join(f"{path}={value}" for path, value in one.values.items())
+        click.echo(f"refused: {values}: {one.reason}")
+
+
+def _print_estimates(planned: "PlannedComparison") -> None:
+    """Print parameters, operations and hours of each combination."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.comparison.plan import estimate
+
+    table = Table(box=None, pad_edge=False)
+    for column in (*planned.combinations[0].values, "cells", "parameters", "operations", "hours"):
+        table.add_column(column)
+    hours = 0.0
+    for one in estimate(planned):
+        hours += one.seconds / 3600
+        counts = (f"{one.cells}", f"{one.parameters:,}", f"{one.operations:,}")
+        table.add_row(*one.values.values(), *counts, f"{one.seconds / 3600:.3f}")
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=200).print(table)
+    click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")
+
+
+def _print(found: "Comparison") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.comparison.export import failure_lines, readable
+    from regard.comparison.page import PAGE
+
+    columns, rows = readable(found)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=250).print(table)
+    for line in failure_lines(found):
+        click.echo(line)
+    ended = sum(cell.outcome is not None for cell in found.cells)
+    click.echo(f"cells: {ended} of {len(found.cells)} have ended")
+    click.echo(f"Page: {found.out / PAGE}")

@@ -1,0 +1,1 @@
+"""Comparisons: a grid of runs, trained by worker processes, in one table and on one page."""

@@ -1,0 +1,246 @@
+"""One cell: whether its model can be built, and its training and scores, resumed exactly."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from regard.comparison.claims import Claim, StaleClaimError
+from regard.comparison.folder import Costs, Outcome, read_outcome
+from regard.comparison.grid import CellSettings, Combination, Refused
+from regard.errors import NonFiniteError, UserError
+from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
+from regard.models.builders import Embedder, LanguageModel, make_model
+from regard.models.config import HeadConfig
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.memory import peak_memory_mb
+from regard.runs.recipe import Recipe, load_recipe
+from regard.runs.run import Progress, Run, load_origin, newest_checkpoint
+from regard.tasks.examples import Example
+from regard.tasks.probes import ProbeConfig
+from regard.tasks.registry import TextTask
+from regard.tasks.split import Scores
+from regard.training.loop import ExecutionOptions, InterruptedTraining
+from regard.training.plan import Plan
+from regard.training.plan_task import check_model, plan_task
+
+VALIDATION = 2**32
+"""Added to a run's seed for its validation examples; seeds of recipes are smaller."""
+MODEL_SECTIONS = ("model.", "head.", "task.")
+"""Fields that decide whether a model can be built."""
+CHECKED_VOCABULARY = 16
+"""Tokens of the models that are built to see whether they can be."""
+SDPA = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""Fused attention on a CPU, which torch's counter of operations doesn't know."""
+
+
+# Before training
+
+
+def split_refused(combinations: list[Combination]) -> tuple[list[Combination], list[Refused]]:
+    """Return the combinations whose models can be built, and why others can't.
+
+    Each model is refused once, whatever the values that don't concern it.
+    """
+    reasons: dict[bytes, str | None] = {}
+    possible, refused = [], []
+    for one in combinations:
+        recipe = one.recipe
+        key = msgspec.json.encode([recipe.task, recipe.model, recipe.head])
+        if key not in reasons:
+            reasons[key] = _why_refused(recipe)
+        if (reason := reasons[key]) is None:
+            possible.append(one)
+        else:
+            of_model = {p: value for p, value in one.values.items() if p.startswith(MODEL_SECTIONS)}
+            refused.append(Refused(values=of_model, reason=reason))
+    return possible, [one for i, one in enumerate(refused) if one not in refused[:i]]
+
+
+def _why_refused(recipe: Recipe) -> str | None:
+    """Build the model without memory for its weights."""
+    assert recipe.task is not None
+    try:
+        check_model(recipe, recipe.task)
+        with torch.device("meta"):
+            make_model(recipe.model, _with_labels(recipe.head), CHECKED_VOCABULARY)
+    except UserError as error:
+        return str(error)
+    except (NotImplementedError, RuntimeError):
+        return None  # it draws what the meta device doesn't: the cell itself will show
+    return None
+
+
+def _with_labels(head: HeadConfig) -> HeadConfig:
+    """Labels are known only from the examples."""
+    if not hasattr(head, "labels"):
+        return head
+    labelled: HeadConfig = msgspec.structs.replace(head, labels=("a", "b"))
+    return labelled
+
+
+# Training and scores
+
+
+def run_cell(path: Path) -> None:
+    """Train a cell from where it is and score it; write how it ended. An ended cell stays as it is.
+
+    Raises:
+        StaleClaimError: another attempt has begun meanwhile; nothing was written since.
+        InterruptedTraining: Ctrl-C; the state is saved.
+    """
+    if (before := read_outcome(path)) and before.state != "failed":
+        return
+    claim = Claim.take(path)
+    try:
+        outcome = _train_and_score(path, claim)
+    except (StaleClaimError, InterruptedTraining):
+        raise
+    except NonFiniteError as error:
+        step, reason = _failed_step(path, error), str(error)
+        outcome = Outcome(state="diverged", attempt=claim.number, step=step, reason=reason)
+    except Exception as error:
+        step, reason = _steps_done(path), f"{type(error).__name__}: {' '.join(str(error).split())}"
+        outcome = Outcome(state="failed", attempt=claim.number, step=step, reason=reason)
+    claim.publish(outcome)
+
+
+def _train_and_score(path: Path, claim: Claim) -> Outcome:
+    plan, environment = _plan(path, claim)
+    _reset_peak(environment)
+    options = ExecutionOptions(
+        environment=environment,
+        quiet=True,
+        kept_checkpoints=1,
+        tensorboard=False,
+        publishing=claim.publishing,
+    )
+    progress = plan.execute(options, resume=True)
+    return Outcome(
+        state="finished",
+        attempt=claim.number,
+        step=progress.step,
+        validation=_score(plan.run, environment, "validation"),
+        test=_score(plan.run, environment, "test"),
+        costs=_costs(plan, progress, environment),
+    )
+
+
+def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
+    """Plan the training of a cell's folder, and complete the folder's description."""
+    settings = msgspec.json.decode((path / "cell.json").read_bytes(), type=CellSettings)
+    environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
+    plan = plan_task(path, load_recipe(path))
+    described = (path / "origin.json").exists() and "stage" in load_origin(path)
+    if not described:
+        with claim.publishing():
+            plan.run.save_description()
+    return plan, environment
+
+
+def _score(run: Run, environment: ExecutionEnvironment, part: str) -> dict[str, float]:
+    """Scores on examples for a choice or for the report; neither are those of the training."""
+    task, seed = run.recipe.task, run.recipe.seed
+    assert task is not None
+    if isinstance(task, ProbeConfig):
+        drawn = seed + 1 if part == "test" else seed + VALIDATION
+        found = score_probe(run, task, environment, rows=PROBE_ROWS, seed=drawn)
+    else:
+        examples = _examples(task, seed, part)
+        if isinstance(run.model, Embedder):
+            found = score_ranks(run, examples, environment)
+        else:
+            found = score_answers(run, task, examples, environment)
+    return _values(found.scores)
+
+
+def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
+    """Test examples of the task, or those of another seed without any of this one's.
+
+    Raises:
+        UserError: all of those are this one's too.
+    """
+    own = task.make(seed)
+    if part == "test":
+        return list(own.test)
+    known = {(example.text, example.second) for example in (*own.training, *own.test)}
+    others = task.make(seed + VALIDATION).test
+    new = [example for example in others if (example.text, example.second) not in known]
+    if not new:
+        raise UserError("the task has no examples left for validation; lower task.training")
+    return new
+
+
+def _values(scores: Scores) -> dict[str, float]:
+    return {name: interval.value for name, interval in scores.items()}
+
+
+def _failed_step(path: Path, error: NonFiniteError) -> int:
+    """The step that a message begins with; otherwise, the one after the saved state."""
+    named = re.match(r"step (\d+):", str(error))
+    return int(named[1]) if named else _steps_done(path) + 1
+
+
+def _steps_done(path: Path) -> int:
+    checkpoint = newest_checkpoint(path)
+    return checkpoint.progress.step if checkpoint else 0
+
+
+# Costs
+
+
+def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) -> Costs:
+    run = plan.run
+    return Costs(
+        parameters=run.n_parameters,
+        operations=count_operations(plan, environment),
+        state_bytes=state_bytes(run),
+        seconds=round(progress.seconds, 3),
+        tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
+        peak_memory_mb=round(_peak(environment), 1),
+    )
+
+
+@torch.no_grad()
+def count_operations(plan: Plan, environment: ExecutionEnvironment) -> int:
+    """Count the floating-point operations of the forward pass of one row, two a multiplication.
+
+    Those of matrix products, convolutions and fused attention, as torch's FlopCounterMode counts.
+    """
+    batch = plan.sampler.batch(0)
+    part = batch.split(len(batch.labels))[0].to(environment.device)
+    with FlopCounterMode(display=False, custom_mapping={SDPA: _count_attention}) as counter:
+        plan.run.model.loss(part)
+    return int(counter.get_total_flops())
+
+
+def _count_attention(query: Any, key: Any, value: Any, *_args: Any, **_kwargs: Any) -> int:
+    """Count from shapes, as torch does for its other fused kernels: masked scores count too."""
+    return int(sdpa_flop_count(query, key, value))
+
+
+def state_bytes(run: Run) -> int | None:
+    """Return the size of the decoding state of a full context; None if the model has none."""
+    if not isinstance(run.model, LanguageModel):
+        return None
+    return int(run.model.init_state(1, run.recipe.model.context_length).bytes)
+
+
+def _peak(environment: ExecutionEnvironment) -> float:
+    if environment.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(environment.device) / 2**20
+    return peak_memory_mb()
+
+
+def _reset_peak(environment: ExecutionEnvironment) -> None:
+    """Forget the peak of earlier cells of this process, where the system can (Linux, CUDA)."""
+    if environment.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(environment.device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # see proc(5)
+    except OSError:
+        return

@@ -1,0 +1,154 @@
+"""Executors: cells in, finished folders out. Each is a generator of the cells that have ended.
+
+An executor gets nothing but the paths of cells; results are read from their folders.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+
+from regard.comparison.claims import give_up
+
+ATTEMPTS = 3
+"""Times that a cell is tried whose process dies, before it counts as failed."""
+PATIENCE = 30.0
+"""Seconds that workers have after Ctrl-C to save their states."""
+
+
+def default_jobs(threads: int) -> int:
+    """Return the number of cells of so many threads that this process's cores run at a time."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, cores // threads)
+
+
+def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Path, None, None]:
+    """Train cells in worker processes, `jobs` at a time; yield each that has ended.
+
+    A worker trains one cell after another. The cell of a worker that dies is tried again, and
+    resumes. What workers print is appended to `log`.
+    """
+    waiting, ended, closed = deque(cells), SimpleQueue[Path | Exception](), Event()
+    slots = [_Slot(number, log) for number in range(min(jobs, len(cells)))]
+    threads = [Thread(target=slot.work, args=(waiting, ended, closed)) for slot in slots]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in cells:
+            one = ended.get()
+            if isinstance(one, Exception):
+                raise one
+            yield one
+    except KeyboardInterrupt:
+        closed.set()
+        for slot in slots:
+            slot.interrupt()
+        for thread in threads:
+            thread.join(PATIENCE)
+        raise
+    finally:
+        closed.set()
+        for slot in slots:
+            slot.kill()
+        for thread in threads:
+            thread.join()
+
+
+class _Slot:
+    """A place for a worker process, which trains one cell after another."""
+
+    def __init__(self, number: int, log: Path) -> None:
+        self._number, self._log = number, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def work(
+        self, waiting: "deque[Path]", ended: "SimpleQueue[Path | Exception]", closed: Event
+    ) -> None:
+        """Train waiting cells until none is left. Runs in a thread of its own."""
+        try:
+            with suppress(IndexError):  # nothing waits any more
+                while not closed.is_set():
+                    cell = waiting.popleft()
+                    self._train(cell, closed)
+                    ended.put(cell)
+        except Exception as error:
+            ended.put(error)
+        finally:
+            self.kill()
+            self._end()
+
+    def _train(self, cell: Path, closed: Event) -> None:
+        reason = ""
+        for _ in range(ATTEMPTS):
+            if self._process is None:
+                self._process = self._start()
+            if closed.is_set():  # perhaps while the process was started
+                self.kill()
+            if self._request(self._process, cell):
+                return
+            reason = self._end()
+            if closed.is_set():
+                return
+        give_up(cell, f"{reason}, {ATTEMPTS} times")
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "regard.comparison.worker", str(os.getpid())]
+        with self._log.open("ab") as messages:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                env=os.environ | _share_of_gpus(self._number),
+                start_new_session=True,  # Ctrl-C reaches the scheduler alone
+            )
+
+    @staticmethod
+    def _request(process: "subprocess.Popen[bytes]", cell: Path) -> bool:
+        """Hand a cell to the worker and wait for its end; False if the worker dies."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # its reply will be missing
+            process.stdin.write(f"{cell}\n".encode())
+            process.stdin.flush()
+        return bool(process.stdout.readline())
+
+    def interrupt(self) -> None:
+        """Let the worker save its state and end."""
+        if process := self._process:
+            process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kill the worker, which can lose nothing but steps since its last checkpoint."""
+        if process := self._process:
+            process.kill()
+
+    def _end(self) -> str:
+        """Wait for the worker's end, and describe it."""
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        with suppress(BrokenPipeError), process:  # closes its pipes
+            process.wait()
+        return _describe_end(process.returncode)
+
+
+def _describe_end(code: int) -> str:
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process exited with code {code}"
+
+
+def _share_of_gpus(slot: int) -> dict[str, str]:
+    """Return the environment that gives a slot one GPU, the next in turn, where there are any."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        visible = ",".join(str(i) for i in range(len(list(Path("/dev").glob("nvidia[0-9]*")))))
+    devices = [device for device in visible.split(",") if device]
+    return {"CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} if devices else {}

@@ -1,0 +1,149 @@
+"""The table of a comparison as CSV, JSON, Markdown and LaTeX."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from math import isinf
+
+from regard.comparison.table import MEASURED, Comparison, Record
+from regard.files import write_file
+
+FILES = ("table.csv", "table.json", "table.md", "table.tex")
+SHORT = {
+    "parameters": "parameters",
+    "operations": "operations",
+    "state_bytes": "state bytes",
+    "seconds": "seconds",
+    "tokens_per_second": "tokens/s",
+    "peak_memory_mb": "memory (MB)",
+}
+"""Names of costs in tables for readers."""
+
+
+def save_tables(comparison: Comparison) -> None:
+    """Write all tables into the comparison's folder."""
+    records, failures = comparison.table(), comparison.failures()
+    document = {"rows": records, "failures": failures, "measured": list(MEASURED)}
+    texts = {
+        "table.csv": to_csv(records),
+        "table.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
+        "table.md": to_markdown(comparison),
+        "table.tex": to_latex(comparison),
+    }
+    for name in FILES:
+        write_file(comparison.out / name, texts[name].encode())
+
+
+def to_csv(records: Sequence[Record]) -> str:
+    """Return records as CSV; what is missing is empty."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return file.getvalue()
+
+
+def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and cells of a table for readers: scores with intervals, costs rounded."""
+    sweep = comparison.sweep
+    axes = sweep.axes
+    columns = ["rank", *map(short_name, axes), "window", comparison.score or "score", "seeds"]
+    columns += ["difference", "verdict", *SHORT.values()]
+    rows = [
+        [
+            str(record["rank"] or "–"),
+            *(record[path] or "–" for path in axes),
+            "; ".join(record[f"window of {path}"] or "–" for path in sweep.tune) or "–",
+            interval(record, "test", ""),
+            f"{record['seeds']}",
+            interval(record, "difference", "+"),
+            _remarks(record),
+            *(quantity(record[name]) for name in SHORT),
+        ]
+        for record in comparison.table()
+    ]
+    return columns, rows
+
+
+def _remarks(record: Record) -> str:
+    remarks = [record["verdict"]]
+    if record["at the edge"]:
+        remarks.append("best value at the edge of the grid")
+    if record["diverged or failed"]:
+        remarks.append(f"{record['diverged or failed']} diverged or failed")
+    if record["waiting"]:
+        remarks.append(f"{record['waiting']} waiting")
+    return "; ".join(filter(None, remarks))
+
+
+def interval(record: Record, name: str, sign: str) -> str:
+    """Return a mean with its interval: 0.912 [0.873, 0.951]."""
+    value, low, high = (record[key] for key in (name, f"{name} low", f"{name} high"))
+    if value is None:
+        return "–"
+    text = f"{value:{sign}.3f}"
+    return text if low is None else f"{text} [{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def quantity(value: float | None) -> str:
+    """Return a number of three digits or more, with thousands separated."""
+    if value is None or isinf(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def short_name(path: str) -> str:
+    """Return the last name of an axis's path; of a kind, the section: attention."""
+    *_, section, name = ["", *path.split(".")]
+    return section if name == "kind" and section else name
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Return the table as Markdown, and below it what was refused, diverged or failed."""
+    columns, rows = readable(comparison)
+    lines = [_markdown_row(columns), _markdown_row(["---"] * len(columns))]
+    lines += map(_markdown_row, rows)
+    lines += ["", *(f"- {line}" for line in failure_lines(comparison))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def failure_lines(comparison: Comparison) -> list[str]:
+    """Return a line for each combination or cell without a score."""
+    axes = comparison.sweep.axes
+    lines = []
+    for one in comparison.failures():
+        where = ", ".join(f"{path}={one[path]}" for path in axes if one.get(path))
+        where += "" if one["seed"] is None else f", seed {one['seed']}"
+        at = f" at step {one['step']}" if one["step"] else ""
+        lines.append(f"{where}: {one['state']}{at}: {one['reason']}")
+    return lines
+
+
+def to_latex(comparison: Comparison) -> str:
+    """Return the table as a LaTeX tabular with rules of booktabs."""
+    columns, rows = readable(comparison)
+    lines = [f"\\begin{{tabular}}{{{'l' * len(columns)}}}", "\\toprule"]
+    lines += [_latex_row(columns), "\\midrule", *map(_latex_row, rows)]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(_latex, cells)) + " \\\\"
+
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+} | {character: f"\\{character}" for character in "&%$#_{}"}
+
+
+def _latex(text: str) -> str:
+    return re.sub(r"[\\~^–&%$#_{}]", lambda found: _SPECIAL[found[0]], text)

@@ -1,0 +1,58 @@
+"""The figure of a comparison: test scores with intervals, and tuning curves."""
+
+from math import isnan
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.comparison.export import short_name
+from regard.comparison.statistics import t_interval
+from regard.comparison.table import Comparison, Row, sort_key
+from regard.drawing import COLORS, INK, panels
+
+
+def draw(comparison: Comparison) -> Figure:
+    """Return a Matplotlib figure, a panel for the scores and one for each tuned axis."""
+    rows, tuned = comparison.rows, list(comparison.sweep.tune)
+    height, width = max(2.6, 0.6 + 0.36 * len(rows)), 4.2 * (1 + len(tuned))
+    with panels(1 + len(tuned), height=height, width=width) as (figure, (scores, *curves)):
+        _draw_scores(scores, rows, comparison.score)
+        for axes, path in zip(curves, tuned, strict=True):
+            _draw_curves(axes, rows, path)
+            axes.set_ylabel(f"validation {comparison.score}")
+        return figure
+
+
+def _color(place: int) -> str:
+    return COLORS[place % len(COLORS)]
+
+
+def _draw_scores(axes: Axes, rows: list[Row], score: str) -> None:
+    """A point with its interval for each row, the first on top."""
+    for place, row in enumerate(rows):
+        values = list(row.chosen.by_seed("test").values()) if row.chosen else []
+        if not values:
+            continue
+        found = t_interval(values)
+        if not isnan(found.low):
+            axes.plot([found.low, found.high], [place, place], color=INK, linewidth=1.2)
+        filled = "none" if row.edges else _color(place)  # hollow: the best may lie beyond the grid
+        axes.plot(found.value, place, "o", color=_color(place), markerfacecolor=filled)
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(f"test {score}")
+
+
+def _draw_curves(axes: Axes, rows: list[Row], path: str) -> None:
+    """Mean validation scores by the value of a tuned axis; those in the window are filled."""
+    values = sorted({value for row in rows for value in row.curve(path)}, key=sort_key)
+    places = {value: place for place, value in enumerate(values)}
+    for number, row in enumerate(rows):
+        curve = [(value, mean) for value, mean in row.curve(path).items() if mean is not None]
+        xs, ys = [places[value] for value, _ in curve], [mean for _, mean in curve]
+        axes.plot(xs, ys, "o-", color=_color(number), markerfacecolor="none")
+        window = row.window(path)
+        inside = [(places[value], mean) for value, mean in curve if value in window]
+        axes.plot([x for x, _ in inside], [y for _, y in inside], "o", color=_color(number))
+    axes.set_xticks(range(len(values)), values)
+    axes.set_xlabel(short_name(path))

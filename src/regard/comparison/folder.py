@@ -1,0 +1,307 @@
+"""The folder of a comparison: its axes, and a run folder for each cell. Knows no torch.
+
+sweep.json             axes, baseline, score, and the combinations that were refused
+cells/FINGERPRINT/     a run, and beside its files
+  cell.json            threads, device and precision
+  claim                number of the newest attempt, the only one that may write
+  outcome.json         how it ended: scores and costs, or the reason of a failure
+"""
+
+import hashlib
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from regard.comparison.grid import CellSettings, Refused, Values, as_text
+from regard.config import parse_toml, to_toml
+from regard.errors import UserError
+from regard.files import read_text, write_file
+from regard.runs.code import code_hashes, copy_code
+from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
+
+State = Literal["finished", "diverged", "failed"]
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a comparison asks."""
+
+    over: dict[str, tuple[str, ...]]
+    """Compared axes: path → values, in the order of the table."""
+    tune: dict[str, tuple[str, ...]]
+    """Tuned axes."""
+    baseline: Values = msgspec.field(default_factory=dict)
+    score: str | None = None
+    within: float = 0.05
+    cell: CellSettings = CellSettings()
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def axes(self) -> list[str]:
+        """Paths of all axes."""
+        return [*self.over, *self.tune]
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs of a cell, measured in it."""
+
+    parameters: int
+    operations: int
+    """Floating-point operations of the forward pass of one row of the first batch."""
+    state_bytes: int | None
+    """Bytes of the decoding state of a full context; none if the model doesn't generate."""
+    seconds: float
+    """Of all training steps."""
+    tokens_per_second: float
+    """Positions trained on per second, padding included."""
+    peak_memory_mb: float
+    """Of the process on a CPU, of the device's tensors on a GPU."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cell ended."""
+
+    state: State
+    attempt: int
+    """Number of the attempt that wrote this."""
+    step: int = 0
+    """Training steps done; the step that failed, if one did."""
+    reason: str = ""
+    validation: dict[str, float] = msgspec.field(default_factory=dict)
+    """Scores by which tuned values are chosen."""
+    test: dict[str, float] = msgspec.field(default_factory=dict)
+    """Scores on the task's test examples."""
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell on disk."""
+
+    path: Path
+    recipe: dict[str, Any]
+    """Plain values of config.toml."""
+    outcome: Outcome | None
+
+    def value(self, axis: str) -> str:
+        """Return the value of an axis as text; empty where the recipe has no such field."""
+        return value_at(self.recipe, axis)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the recipe."""
+        return int(self.recipe["seed"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the cell finished or diverged; a failed one is tried again."""
+        return self.outcome is not None and self.outcome.state != "failed"
+
+
+def value_at(recipe: Mapping[str, Any], axis: str) -> str:
+    """Return the value of an axis in plain values; empty where there is no such field."""
+    found: Any = recipe
+    for name in axis.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return "" if found is None else as_text(found)
+
+
+# The folder
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold the folder alone; a second scheduler is refused, and a killed one holds nothing.
+
+    Raises:
+        UserError: the folder holds something else, or another command works on it.
+    """
+    if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
+        raise UserError(f"{out}: exists but is not a comparison; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / ".lock", timeout=0)
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise UserError(
+            f"{out}: another regard compare works on it; wait for its end, or choose another --out"
+        ) from None
+
+
+def is_sweep(out: Path) -> bool:
+    """Whether a folder holds a comparison."""
+    return (out / "sweep.json").is_file()
+
+
+def _is_blank(out: Path) -> bool:
+    return {path.name for path in out.iterdir()} <= {".lock", ".sweep.json.partial"}
+
+
+def load_sweep(out: Path) -> Sweep:
+    """Read what a folder compares.
+
+    Raises:
+        UserError: it isn't the folder of a comparison, or damaged.
+    """
+    if not is_sweep(out):
+        raise UserError(f"{out}: is not a comparison: it has no sweep.json; start one with --over")
+    try:
+        return msgspec.json.decode((out / "sweep.json").read_bytes(), type=Sweep)
+    except msgspec.DecodeError as error:
+        raise UserError(f"{out}/sweep.json: is damaged ({error}); repeat its command") from None
+
+
+def join_sweep(out: Path, sweep: Sweep) -> Sweep:
+    """Return what is compared now, joined with what the folder compared before.
+
+    Raises:
+        UserError: an axis was tuned and is compared, or the other way round.
+    """
+    if not is_sweep(out):
+        return sweep
+    before = load_sweep(out)
+    over, tune = _merged(before.over, sweep.over), _merged(before.tune, sweep.tune)
+    if both := sorted(over.keys() & tune.keys()):
+        raise UserError(f"{both[0]}: is compared and tuned in one folder; choose another --out")
+    refused = (*sweep.refused, *(one for one in before.refused if one not in sweep.refused))
+    return msgspec.structs.replace(sweep, over=over, tune=tune, refused=refused)
+
+
+def save_sweep(out: Path, sweep: Sweep) -> None:
+    """Write what a folder compares."""
+    write_file(out / "sweep.json", msgspec.json.format(msgspec.json.encode(sweep), indent=1))
+
+
+def _merged(
+    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    return {
+        path: tuple(dict.fromkeys((*before.get(path, ()), *now.get(path, ()))))
+        for path in dict.fromkeys((*before, *now))
+    }
+
+
+# Cells
+
+
+def plain_values(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe as its file has it."""
+    return tomllib.loads(to_toml(recipe))
+
+
+def fingerprint(recipe: Recipe, settings: CellSettings) -> str:
+    """Return the name of a cell: everything that its weights depend on."""
+    parts = [to_toml(_without_labels(recipe)), code_hashes(recipe), msgspec.to_builtins(settings)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_labels(recipe: Recipe) -> Recipe:
+    """Labels are found in the examples, when the run is planned."""
+    if not hasattr(recipe.head, "labels"):
+        return recipe
+    return msgspec.structs.replace(recipe, head=msgspec.structs.replace(recipe.head, labels=()))
+
+
+def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
+    """Write the folder of a cell that waits for its training; one that exists stays as it is."""
+    path = cell_path(out, recipe, settings)
+    if not (path / "config.toml").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        if hashes := code_hashes(recipe):
+            copy_code(recipe, path)
+            write_file(path / "origin.json", json.dumps({"code": hashes}).encode())
+        write_file(path / "cell.json", msgspec.json.encode(settings))
+        write_file(path / "config.toml", recipe_to_toml(recipe).encode())  # last: now it is a cell
+    return path
+
+
+def cell_path(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
+    """Return where a cell is, or will be."""
+    return out / "cells" / fingerprint(recipe, settings)
+
+
+def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
+    """Copy a run made by hand into the folder, as a cell.
+
+    Raises:
+        UserError: it isn't a run, or not trained for a task.
+    """
+    recipe = load_recipe(require_run(run))
+    if recipe.task is None:
+        raise UserError(f"--add {run}: was trained for no task, so that nothing scores it")
+    target = cell_path(out, recipe, settings)
+    if not target.exists():
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(run, partial, ignore=shutil.ignore_patterns("tensorboard", "outcome.json"))
+        write_file(partial / "cell.json", msgspec.json.encode(settings))
+        partial.rename(target)
+    return target
+
+
+def read_cells(out: Path) -> list[Cell]:
+    """Return all cells of a folder, in order of their names."""
+    return [
+        read_cell(config.parent)
+        for config in sorted((out / "cells").glob("*/config.toml"))
+        if not config.parent.name.startswith(".")
+    ]
+
+
+def read_cell(path: Path) -> Cell:
+    """Read a cell, or another run.
+
+    Raises:
+        UserError: it isn't a run folder.
+    """
+    config = require_run(path) / "config.toml"
+    return Cell(path, parse_toml(read_text(config), where=str(config)), read_outcome(path))
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """Return how a cell ended, if it has."""
+    try:
+        return msgspec.json.decode((path / "outcome.json").read_bytes(), type=Outcome)
+    except FileNotFoundError:
+        return None
+
+
+def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:
+    """Raise unless cells differ in nothing but the axes and the seed.
+
+    Raises:
+        UserError: names the fields.
+    """
+    first: dict[str, Any] | None = None
+    for cell in cells:
+        fields = {path: value for path, value in _fields(cell.recipe) if not _is_free(path, axes)}
+        first = fields if first is None else first
+        if differing := sorted(
+            path for path in first.keys() | fields.keys() if first.get(path) != fields.get(path)
+        ):
+            raise UserError(
+                f"{cell.path.parent}: its runs differ in {', '.join(differing)}; add --over "
+                f"{differing[0]}=…, or choose another --out"
+            )
+
+
+def _is_free(path: str, axes: Sequence[str]) -> bool:
+    """Whether a field may differ: it is an axis, or an option of the kind that an axis chooses."""
+    below = (axis.removesuffix(".kind") + "." for axis in axes)
+    return path in ("format", "seed", "head.labels", *axes) or path.startswith(tuple(below))
+
+
+def _fields(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _fields(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,271 @@
+"""Grids: axes of a comparison, and the recipes that their combinations make.
+
+An axis is a field of the recipe with values, as text: `model.attention.kind=softmax,elu`. Values
+of compared axes (`over`) are rows of the table. Of those of tuned axes (`tune`), the best is chosen
+for each row by validation. Knows no torch.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from regard.config import Config, Positive, convert, override, parse_toml
+from regard.errors import UserError, alternatives
+from regard.files import read_text
+from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipes import TASKS
+
+UNCONFIRMED = 1000
+"""Cells that a grid may have without a confirmation of their number."""
+
+Values = dict[str, str]
+"""Path of an axis → value, as in an assignment."""
+
+
+class CellSettings(Config, frozen=True):
+    """How each cell is executed; part of its identity, as other threads round differently."""
+
+    threads: Positive = 1
+    """CPU threads of a cell."""
+    device: str = "auto"
+    """Device of a cell: auto, cpu, cuda, …"""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Precision of matrix products; auto: bfloat16 if the hardware supports it."""
+
+
+class Grid(Config, frozen=True):
+    """A comparison, as in a grid.toml."""
+
+    task: str
+    """Task that all cells learn; `regard tasks` lists them."""
+    recipe: str | None = None
+    """Name or file of the recipe that the axes change. Default: the recipe of the task."""
+    settings: tuple[str, ...] = ()
+    """Settings of all cells, such as "model.short_conv=4"."""
+    over: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Axes that are compared: a field and its values."""
+    tune: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Axes whose best value is chosen for each row by validation."""
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Number of seeds, from the recipe's on."""
+    baseline: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Values of compared axes in the row that others are compared with. Default: the first row."""
+    score: str | None = None
+    """Score to compare. Default: the first of the task's."""
+    within: Annotated[float, Meta(ge=0)] = 0.05
+    """Largest distance from the best mean validation score of values in the window."""
+    cell: CellSettings = CellSettings()
+    """How each cell is executed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A field of the recipe and its values."""
+
+    path: str
+    values: tuple[str, ...]
+    tuned: bool
+
+    @property
+    def option(self) -> str:
+        """The option that an axis is given by."""
+        return "--tune" if self.tuned else "--over"
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A combination of values that no model can be built for, and why."""
+
+    values: Values
+    reason: str
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A value of each axis, and the recipe that they make, with the first seed."""
+
+    values: Values
+    recipe: Recipe
+
+
+def read_grid(path: Path) -> Grid:
+    """Read a grid.toml.
+
+    Raises:
+        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible.
+    """
+    return convert(parse_toml(read_text(path), where=str(path)), Grid, where=str(path))
+
+
+def change_grid(
+    base: Grid | None, task: str, settings: Sequence[str], given: Mapping[str, Any]
+) -> Grid:
+    """Return a grid with what the command line gives, which is added to that of a file.
+
+    Raises:
+        UserError: an axis is malformed or given twice.
+    """
+    values = msgspec.to_builtins(base or Grid(task=task))
+    values["settings"] = [*values["settings"], *settings]
+    for name in ("over", "tune", "baseline"):
+        table = flatten(values[name])
+        for text in given.get(name, ()):
+            path, chosen = parse_axis(text, f"--{name}")
+            if path in table:
+                raise UserError(f"--{name} {path}: is given twice; join the values by commas")
+            table[path] = chosen
+        values[name] = table
+    for name in ("seeds", "recipe", "score", "within"):
+        values[name] = given.get(name, values[name])
+    for name in ("threads", "device", "precision"):
+        values["cell"][name] = given.get(name, values["cell"][name])
+    return convert(values, Grid, where="command line")
+
+
+def parse_axis(text: str, option: str) -> tuple[str, list[str]]:
+    """Return path and values of an axis such as training.lr=1e-3,3e-3.
+
+    Commas in brackets, braces and quotes belong to a value.
+
+    Raises:
+        UserError: there is no path or no value.
+    """
+    path, equals, values = text.partition("=")
+    if not equals or not path:
+        raise UserError(f"{option} {text}: write FIELD=VALUE,VALUE, such as training.lr=1e-3,3e-3")
+    return path, [value.strip() for value in _split(values)]
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, quoted, value = 0, "", ""
+    for character in text:
+        if quoted:
+            quoted = "" if character == quoted else quoted
+        elif character in "\"'":
+            quoted = character
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and not depth and not quoted:
+            yield value
+            value = ""
+        else:
+            value += character
+    yield value
+
+
+def axes_of(grid: Grid) -> list[Axis]:
+    """Return the axes of a grid, those that choose a kind first, for they reset other fields.
+
+    Raises:
+        UserError: an axis is empty, has a value twice, is the seed, or is compared and tuned.
+    """
+    over, tune = flatten(grid.over), flatten(grid.tune)
+    if both := sorted(over.keys() & tune.keys()):
+        raise UserError(f"{both[0]}: is compared and tuned; keep --over or --tune")
+    axes = [
+        Axis(path=path, values=tuple(map(as_text, values)), tuned=axes is tune)
+        for axes in (over, tune)
+        for path, values in axes.items()
+    ]
+    for axis in axes:
+        if not axis.values or "" in axis.values:
+            raise UserError(f"{axis.option} {axis.path}: has an empty value; give values after =")
+        repeated = [value for value, n in Counter(axis.values).items() if n > 1]
+        if repeated:
+            raise UserError(f"{axis.option} {axis.path}: has {repeated[0]} twice; remove one")
+        if axis.path in ("seed", "task.kind"):
+            raise UserError(f"{axis.option} {axis.path}: can't be an axis; see --seeds and TASK")
+    return sorted(axes, key=lambda axis: not axis.path.endswith(".kind"))
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
+    """Return path → values of axes; dotted keys of TOML without quotes are nested tables."""
+    found: dict[str, list[Any]] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = list(value) if isinstance(value, list | tuple) else [value]
+    return found
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it stands in an assignment."""
+    return value if isinstance(value, str) else _toml(value)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(x)}" for name, x in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def base_recipe(grid: Grid) -> Recipe:
+    """Return the recipe that the axes change.
+
+    Raises:
+        UserError: the task is unknown, or the recipe is another task's.
+    """
+    if grid.task not in TASKS:
+        raise UserError(f"{grid.task}: no such task; {alternatives(grid.task, TASKS)}")
+    recipe = find_recipe(grid.recipe or grid.task, grid.settings)
+    if recipe.task is None or recipe.task.__struct_config__.tag != grid.task:
+        raise UserError(f"--recipe {grid.recipe}: isn't for {grid.task}; set task.kind={grid.task}")
+    return recipe
+
+
+def check_size(axes: Sequence[Axis], seeds: int, confirmed: int | None) -> None:
+    """Raise for a grid that is large by mistake.
+
+    Raises:
+        UserError: there are many cells, and their number isn't confirmed.
+    """
+    cells = prod(len(axis.values) for axis in axes) * seeds
+    if cells > UNCONFIRMED and confirmed != cells:
+        raise UserError(f"the grid has {cells} cells; to train so many, add --cells {cells}")
+
+
+def expand(base: Recipe, axes: Sequence[Axis]) -> tuple[list[Combination], list[Refused]]:
+    """Return all combinations of values, and those that aren't a recipe.
+
+    Raises:
+        UserError: a field is unknown, or a value is possible in no combination.
+    """
+    found: list[Combination] = []
+    refused: list[Refused] = []
+    for values in product(*(axis.values for axis in axes)):
+        chosen = dict(zip((axis.path for axis in axes), values, strict=True))
+        try:
+            recipe = override(base, [f"{path}={value}" for path, value in chosen.items()])
+        except UserError as error:
+            refused.append(Refused(values=chosen, reason=_without_place(error)))
+        else:
+            found.append(Combination(chosen, recipe))
+    for axis in axes:
+        for value in axis.values:
+            if not any(one.values[axis.path] == value for one in found):
+                _require_possible(base, axis, value)
+    return found, refused
+
+
+def _require_possible(base: Recipe, axis: Axis, value: str) -> None:
+    """Raise for a value that is impossible alone, and not only beside those of other axes."""
+    try:
+        override(base, [f"{axis.path}={value}"])
+    except UserError as error:
+        why = _without_place(error).removeprefix(f"{axis.path}: ")
+        raise UserError(f"{axis.option} {axis.path}={value}: {why}") from None
+
+
+def _without_place(error: UserError) -> str:
+    return str(error).removeprefix("command line: ")

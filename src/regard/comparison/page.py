@@ -1,0 +1,120 @@
+"""The page of a comparison: one offline file with its table and charts."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from string import Template
+from typing import Any
+
+from regard.comparison.export import SHORT, failure_lines, readable, short_name
+from regard.comparison.folder import Cell
+from regard.comparison.table import Candidate, Comparison, Row
+from regard.explorer.page import content_policy, inert
+from regard.files import write_file
+from regard.training.loggers import read_metrics
+
+PAGE = "report.html"
+POINTS = 40
+"""Most points of a learning curve."""
+
+
+def save_page(comparison: Comparison) -> Path:
+    """Write the page into the comparison's folder and return its path."""
+    path = comparison.out / PAGE
+    write_file(path, page(comparison).encode())
+    return path
+
+
+def page(comparison: Comparison) -> str:
+    """Return the page, complete in itself."""
+    script = _static("compare.js")
+    title = f"Comparison {comparison.out.name}"
+    return Template(_static("compare.html")).substitute(
+        policy=content_policy(script),
+        title=escape(title),
+        summary=escape(_summary(comparison)),
+        style=_static("compare.css"),
+        data=inert(page_data(comparison)),
+        script=script,
+    )
+
+
+def page_data(comparison: Comparison) -> dict[str, Any]:
+    """Return what the page draws, as plain values."""
+    columns, cells = readable(comparison)
+    records = comparison.table()
+    return {
+        "score": comparison.score,
+        "within": comparison.sweep.within,
+        "columns": columns,
+        "costs": SHORT,
+        "rows": [
+            {
+                "name": row.name,
+                "cells": texts,
+                "test": record["test"],
+                "costs": {name: record[name] for name in SHORT},
+                "curves": {path: _curve(row, path) for path in comparison.sweep.tune},
+                "learning": _learning(row.chosen),
+            }
+            for row, texts, record in zip(comparison.rows, cells, records, strict=True)
+        ],
+        "tuned": {path: short_name(path) for path in comparison.sweep.tune},
+        "failures": failure_lines(comparison),
+    }
+
+
+def _summary(comparison: Comparison) -> str:
+    ended = sum(cell.outcome is not None for cell in comparison.cells)
+    tuned = ", ".join(comparison.sweep.tune)
+    chosen = f" Chosen by mean validation score over seeds: {tuned}." if tuned else ""
+    return (
+        f"{ended} of {len(comparison.cells)} cells have ended. Scores are means over seeds with "
+        f"95 % intervals of Student's t; differences to the baseline are paired by seed.{chosen}"
+    )
+
+
+def _curve(row: Row, path: str) -> dict[str, Any]:
+    """Mean validation scores of a tuned axis, its window, and whether the best is at its edge."""
+    curve = row.curve(path)
+    return {
+        "values": list(curve),
+        "means": [_rounded(score) for score in curve.values()],
+        "window": row.window(path),
+        "chosen": row.chosen.values[path] if row.chosen else None,
+        "edge": path in row.edges,
+    }
+
+
+def _learning(chosen: Candidate | None) -> dict[str, Any]:
+    """Mean training loss over the seeds of the chosen values, by step."""
+    found = [_losses(cell) for cell in chosen.cells] if chosen else []
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    kept = _thinned(steps)
+    return {
+        "steps": kept,
+        "losses": [_rounded(fmean(losses[step] for losses in found)) for step in kept],
+    }
+
+
+def _losses(cell: Cell) -> dict[int, float]:
+    records = read_metrics(cell.path / "metrics.jsonl")
+    return {record["step"]: record["loss"] for record in records}
+
+
+def _thinned(steps: Sequence[int]) -> list[int]:
+    """At most so many steps, the first and the last among them."""
+    if len(steps) <= POINTS:
+        return list(steps)
+    return [steps[round(i * (len(steps) - 1) / (POINTS - 1))] for i in range(POINTS)]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Four digits, so that the page stays small."""
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _static(name: str) -> str:
+    return (files("regard.comparison") / "static" / name).read_text(encoding="utf-8")

@@ -1,0 +1,165 @@
+"""Plans of comparisons: grids that have been checked, before anything is written or trained."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from regard.comparison.cell import count_operations, split_refused
+from regard.comparison.folder import Sweep, value_at
+from regard.comparison.grid import (
+    Combination,
+    Grid,
+    as_text,
+    axes_of,
+    base_recipe,
+    check_size,
+    expand,
+    flatten,
+)
+from regard.comparison.table import same_value
+from regard.errors import UserError
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.recipe import Recipe
+from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.plan_task import plan_task
+
+TIMED_STEPS = 3
+"""Steps that an estimate times, after one that isn't."""
+
+
+@dataclass(frozen=True)
+class PlannedComparison:
+    """What a grid compares, and the combinations whose models can be built."""
+
+    grid: Grid
+    sweep: Sweep
+    combinations: Sequence[Combination]
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """Recipes of all cells: all combinations with the first seed, then with the next."""
+        return [
+            msgspec.structs.replace(one.recipe, seed=one.recipe.seed + number)
+            for number in range(self.grid.seeds)
+            for one in self.combinations
+        ]
+
+
+def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedComparison:
+    """Check a grid: axes, values, and that the models can be built.
+
+    Raises:
+        UserError: an axis or value is impossible, the grid is large and its number of cells isn't
+            `confirmed`, no combination can be built, or the baseline is none of the rows.
+    """
+    axes = axes_of(grid)
+    check_size(axes, grid.seeds, confirmed)
+    combinations, refused = expand(base_recipe(grid), axes)
+    combinations, unsupported = split_refused(combinations)
+    if not combinations:
+        raise UserError(f"no combination can be trained: {unsupported[0].reason}")
+    values = [msgspec.to_builtins(one.recipe) for one in combinations]
+    over, tune = (
+        {
+            axis.path: tuple(dict.fromkeys(value_at(one, axis.path) for one in values))
+            for axis in axes
+            if axis.tuned == tuned
+        }
+        for tuned in (False, True)
+    )
+    sweep = Sweep(
+        over=over,
+        tune=tune,
+        baseline=_baseline(grid, over),
+        score=grid.score,
+        within=grid.within,
+        cell=grid.cell,
+        refused=(*refused, *unsupported),
+    )
+    _require_distinct(combinations, tune)
+    return PlannedComparison(grid, sweep, combinations)
+
+
+def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return the values of the baseline as they stand in recipes."""
+    found = {}
+    for path, (value, *others) in flatten(grid.baseline).items():
+        if others:
+            raise UserError(f"--baseline {path}: has several values; give one")
+        if path not in over:
+            raise UserError(f"--baseline {path}: is not compared; choose of {', '.join(over)}")
+        same = next((one for one in over[path] if same_value(one, as_text(value))), None)
+        if same is None:
+            raise UserError(
+                f"--baseline {path}={value}: is not among the values that can be trained; choose "
+                f"of {', '.join(over[path])}"
+            )
+        found[path] = same
+    return found
+
+
+def _require_distinct(combinations: Sequence[Combination], tune: Collection[str]) -> None:
+    """Raise if two combinations are one recipe, as of 1e-3 and 0.001."""
+    seen: dict[bytes, Combination] = {}
+    for one in combinations:
+        other = seen.setdefault(msgspec.json.encode(one.recipe), one)
+        if other is not one:
+            path = next(p for p in one.values if one.values[p] != other.values[p])
+            raise UserError(
+                f"{'--tune' if path in tune else '--over'} {path}: {other.values[path]} and "
+                f"{one.values[path]} are the same value; remove one"
+            )
+
+
+# Estimates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The cost of the cells of one combination."""
+
+    values: dict[str, str]
+    cells: int
+    parameters: int
+    operations: int
+    """Floating-point operations of the forward pass of a row."""
+    seconds: float
+    """Of the training of all cells, one after another."""
+
+
+def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
+    """Yield the cost of each combination, from a few steps of each shape of model and batch."""
+    settings = planned.grid.cell
+    environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
+    timed: dict[bytes, tuple[int, int, float]] = {}
+    for one in planned.combinations:
+        training = one.recipe.training
+        shape = [one.recipe.model, one.recipe.head, one.recipe.task, training.batch]
+        key = msgspec.json.encode([shape, training.optimizer, training.steps, training.epochs])
+        if key not in timed:
+            timed[key] = _time(one.recipe, environment)
+        parameters, operations, seconds = timed[key]
+        yield Estimate(
+            values=one.values,
+            cells=planned.grid.seeds,
+            parameters=parameters,
+            operations=operations,
+            seconds=seconds * planned.grid.seeds,
+        )
+
+
+def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, float]:
+    """Return parameters, operations and seconds of a training; nothing is written."""
+    plan = plan_task(Path("estimate"), recipe)
+    model = plan.run.model.to(environment.device).train()
+    started = 0.0
+    for step in range(1 + TIMED_STEPS):
+        if step == 1:
+            started = time.perf_counter()
+        batch = plan.sampler.batch(step % plan.sampler.steps)
+        accumulate_gradients(model, batch, environment, parts=best_parts(batch, environment))
+    seconds = (time.perf_counter() - started) / TIMED_STEPS * plan.sampler.steps
+    return plan.run.n_parameters, count_operations(plan, environment), seconds

@@ -1,0 +1,161 @@
+"""The course of a comparison: cells are written, trained by an executor, and put in a table."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from regard.comparison.executors import default_jobs, run_locally
+from regard.comparison.export import save_tables
+from regard.comparison.folder import (
+    Cell,
+    add_run,
+    cell_path,
+    create_cell,
+    join_sweep,
+    load_sweep,
+    locked,
+    plain_values,
+    read_cell,
+    read_cells,
+    require_equal,
+    save_sweep,
+)
+from regard.comparison.page import save_page
+from regard.comparison.plan import PlannedComparison
+from regard.comparison.table import Comparison
+from regard.training.loggers import read_metrics
+
+Executor = Callable[[Sequence[Path]], Iterator[Path]]
+"""Trains cells; yields each that has ended."""
+
+
+def train_comparison(
+    planned: PlannedComparison,
+    out: Path,
+    *,
+    jobs: int | None = None,
+    add: Sequence[Path] = (),
+    quiet: bool = False,
+) -> Comparison:
+    """Train what has not ended of a comparison, `jobs` cells at a time, and write its tables.
+
+    Raises:
+        UserError: the folder holds something else, another command works on it, or its cells or
+            a run to add differ in more than the axes.
+    """
+    settings = planned.sweep.cell
+    with locked(out):
+        recipe = planned.recipes[0]
+        first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
+        sweep = join_sweep(out, planned.sweep)
+        require_equal([first, *read_cells(out), *map(read_cell, add)], sweep.axes)
+        save_sweep(out, sweep)
+        cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
+        cells += [add_run(out, run, settings) for run in add]
+        _train(out, cells, jobs or default_jobs(settings.threads), quiet=quiet)
+        return summarize(out)
+
+
+def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -> Comparison:
+    """Add runs made by hand to a comparison: score them, or train them to their end.
+
+    Raises:
+        UserError: the folder isn't a comparison, or a run differs in more than the axes.
+    """
+    sweep = load_sweep(out)
+    with locked(out):
+        require_equal([*read_cells(out), *map(read_cell, runs)], sweep.axes)
+        cells = [add_run(out, run, sweep.cell) for run in runs]
+        _train(out, cells, 1, quiet=quiet)
+        return summarize(out)
+
+
+def summarize(out: Path) -> Comparison:
+    """Write tables and page of what is there so far.
+
+    Raises:
+        UserError: the folder isn't a comparison.
+    """
+    comparison = Comparison.load(out)
+    save_tables(comparison)
+    save_page(comparison)
+    return comparison
+
+
+def _train(out: Path, cells: Sequence[Path], jobs: int, *, quiet: bool) -> None:
+    """Train the cells that have neither finished nor diverged, and show the progress."""
+    waiting = [cell for cell in cells if not read_cell(cell).has_ended]
+    sweep = load_sweep(out)
+    progress = _Progress(waiting, len(cells), sweep.axes)
+    show = _silently if quiet or not waiting else _live if sys.stderr.isatty() else _in_lines
+    show(progress, run_locally(waiting, jobs=jobs, log=out / "workers.log"))
+
+
+# Progress
+
+
+class _Progress:
+    """The cells that are trained, by the values of their axes."""
+
+    def __init__(self, waiting: Sequence[Path], total: int, axes: Sequence[str]) -> None:
+        self.running = {cell: _name(read_cell(cell), axes) for cell in waiting}
+        self.total = total
+
+    def end(self, path: Path) -> str:
+        """Note that a cell has ended; return its place, name and result."""
+        name = self.running.pop(path)
+        return f"{self.total - len(self.running)}/{self.total} {name}: {_result(read_cell(path))}"
+
+    def table(self) -> Table:
+        """Return the cells that have begun, with their last metrics."""
+        table = Table(box=None, pad_edge=False)
+        for column in ("cell", "step", "loss", "tokens/s"):
+            table.add_column(column)
+        for path, name in list(self.running.items()):
+            if records := read_metrics(path / "metrics.jsonl"):
+                last = records[-1]
+                table.add_row(
+                    name,
+                    str(last["step"]),
+                    f"{last['loss']:.3f}",
+                    f"{last['tokens_per_second']:,}",
+                )
+        table.caption = f"{self.total - len(self.running)} of {self.total} cells have ended"
+        return table
+
+
+def _silently(_progress: _Progress, ended: Iterator[Path]) -> None:
+    for _ in ended:
+        pass
+
+
+def _in_lines(progress: _Progress, ended: Iterator[Path]) -> None:
+    for path in ended:
+        print(progress.end(path), file=sys.stderr, flush=True)
+
+
+def _live(progress: _Progress, ended: Iterator[Path]) -> None:
+    console = Console(stderr=True)
+    with Live(get_renderable=progress.table, console=console, refresh_per_second=1) as live:
+        for path in ended:
+            live.console.print(progress.end(path), highlight=False, markup=False)
+
+
+def _name(cell: Cell, axes: Sequence[str]) -> str:
+    values = (cell.value(axis) for axis in axes)
+    return ", ".join((*(value or "–" for value in values), f"seed {cell.seed}"))
+
+
+def _result(cell: Cell) -> str:
+    outcome = cell.outcome
+    if outcome is None:
+        return "was claimed by another command"
+    if outcome.state != "finished":
+        return f"{outcome.state} at step {outcome.step}: {outcome.reason}"
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in outcome.test.items())
+    seconds = f" in {outcome.costs.seconds:.1f} s" if outcome.costs else ""
+    return scores + seconds

@@ -1,0 +1,100 @@
+"""Means over seeds, and differences between rows that share their seeds. Pure functions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+
+import numpy as np
+
+from regard.metrics import Interval
+
+LEVEL = 0.05
+"""Share of true null hypotheses that may be rejected, in the whole family of comparisons."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A row less the baseline, over their common seeds."""
+
+    mean: Interval
+    """With the 95 % interval of the paired t-test, not corrected for several comparisons."""
+    p: float
+    """Of the paired t-test; NaN with fewer than two common seeds."""
+    adjusted_p: float
+    """By Holm's method, for all rows that are compared with the baseline."""
+    seeds: int
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the seeds show a difference."""
+        return self.adjusted_p < LEVEL
+
+
+def t_interval(values: Sequence[float]) -> Interval:
+    """Return the mean with Student's 95 % interval; its ends are NaN for a single value.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("a mean needs at least one value")
+    mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return Interval(mean, nan, nan)
+    from scipy.stats import t  # takes half a second to import
+
+    half = float(t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / sqrt(n)
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_p(differences: Sequence[float]) -> float:
+    """Return the two-sided p value of the paired t-test (Student, 1908).
+
+    Differences that are all 0 show nothing: 1. Those that are equal and not 0: 0.
+    """
+    n = len(differences)
+    if n < 2:
+        return nan
+    mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
+    if spread == 0:
+        return 1.0 if mean == 0 else 0.0
+    from scipy.stats import t
+
+    return float(2 * t.sf(abs(mean) / (spread / sqrt(n)), n - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values adjusted by Holm's step-down method (Holm, 1979).
+
+    The k-th smallest of m is multiplied by m - k + 1, and none falls below a smaller one's. NaN
+    stays NaN and isn't counted.
+    """
+    order = sorted((p, i) for i, p in enumerate(p_values) if p == p)
+    adjusted, highest = [nan] * len(p_values), 0.0
+    for rank, (p, i) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - rank)))
+        adjusted[i] = highest
+    return adjusted
+
+
+def compare_with(
+    baseline: Mapping[int, float], others: Mapping[str, Mapping[int, float]]
+) -> dict[str, Difference]:
+    """Return the difference of each row to the baseline, over the seeds that both have.
+
+    Rows are scores by seed. A row without a common seed is left out.
+    """
+    paired = {
+        name: [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]
+        for name, scores in others.items()
+    }
+    paired = {name: differences for name, differences in paired.items() if differences}
+    p_values = [paired_p(differences) for differences in paired.values()]
+    return {
+        name: Difference(
+            mean=t_interval(differences), p=p, adjusted_p=adjusted, seeds=len(differences)
+        )
+        for (name, differences), p, adjusted in zip(
+            paired.items(), p_values, holm(p_values), strict=True
+        )
+    }

@@ -1,0 +1,358 @@
+"""The table of a comparison: a row for each combination of compared values. Imports no torch.
+
+Tuned values are chosen by the mean validation score over seeds; what is reported is the test score
+of the choice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from regard.comparison.folder import Cell, Costs, Sweep, load_sweep, read_cells
+from regard.comparison.grid import Values
+from regard.comparison.statistics import Difference, compare_with, t_interval
+from regard.errors import UserError, alternatives
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+"""A row as plain values; None where there is nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A combination of tuned values in a row: a cell for each seed."""
+
+    values: Values
+    cells: Sequence[Cell]
+    score: str
+
+    def by_seed(self, part: str) -> dict[int, float]:
+        """Return the "validation" or "test" score of each seed that has finished."""
+        return {
+            cell.seed: getattr(cell.outcome, part)[self.score]
+            for cell in self.cells
+            if cell.outcome is not None and cell.outcome.state == "finished"
+        }
+
+    @cached_property
+    def validation(self) -> float | None:
+        """Mean validation score; None if a seed diverged or failed, or none has finished."""
+        scores = self.by_seed("validation")
+        return fmean(scores.values()) if scores and not self.n_lost else None
+
+    @property
+    def n_lost(self) -> int:
+        """Number of seeds that diverged or failed."""
+        outcomes = (cell.outcome for cell in self.cells)
+        return sum(outcome is not None and outcome.state != "finished" for outcome in outcomes)
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of seeds that haven't ended."""
+        return sum(cell.outcome is None for cell in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A combination of compared values, with all of its tuned values."""
+
+    values: Values
+    candidates: Sequence[Candidate]
+    within: float
+
+    @property
+    def name(self) -> str:
+        """The compared values."""
+        return ", ".join(value or "–" for value in self.values.values()) or "all"
+
+    @cached_property
+    def chosen(self) -> Candidate | None:
+        """The best candidate by validation, of those with most seeds finished.
+
+        Of equal ones, the one that lies least at the edges of the grid.
+        """
+        possible = [one for one in self.candidates if one.validation is not None]
+        if not possible:
+            return None
+        most = max(len(one.by_seed("validation")) for one in possible)
+        full = [one for one in possible if len(one.by_seed("validation")) == most]
+        return max(full, key=lambda one: (one.validation or 0.0, -len(self._edges(one))))
+
+    @cached_property
+    def edges(self) -> list[str]:
+        """Tuned axes with numbers whose chosen value is the lowest or highest that was tried."""
+        return self._edges(self.chosen) if self.chosen else []
+
+    def _edges(self, candidate: Candidate) -> list[str]:
+        found = []
+        for path, value in candidate.values.items():
+            numbers = (_number(one.values[path]) for one in self.candidates)
+            tried = sorted(number for number in numbers if number is not None)
+            if len(set(tried)) > 1 and _number(value) in (tried[0], tried[-1]):
+                found.append(path)
+        return found
+
+    def curve(self, path: str) -> dict[str, float | None]:
+        """Return the mean validation score of each value of a tuned axis, the others at their best.
+
+        None where every candidate has lost a seed, or hasn't finished one.
+        """
+        values = sorted({one.values[path] for one in self.candidates}, key=sort_key)
+        return {
+            value: max(
+                (
+                    one.validation
+                    for one in self.candidates
+                    if one.values[path] == value and one.validation is not None
+                ),
+                default=None,
+            )
+            for value in values
+        }
+
+    def window(self, path: str) -> list[str]:
+        """Return the values of a tuned axis within the stated distance of the best mean."""
+        curve = {value: score for value, score in self.curve(path).items() if score is not None}
+        best = max(curve.values(), default=0.0)
+        return [value for value, score in curve.items() if best - score <= self.within]
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of cells that haven't ended."""
+        return sum(one.n_waiting for one in self.candidates)
+
+    @property
+    def n_lost(self) -> int:
+        """Number of cells that diverged or failed."""
+        return sum(one.n_lost for one in self.candidates)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The cells of a folder, as far as they have ended."""
+
+    out: Path
+    sweep: Sweep
+    cells: Sequence[Cell]
+
+    @staticmethod
+    def load(out: Path) -> "Comparison":
+        """Read a folder.
+
+        Raises:
+            UserError: it isn't the folder of a comparison.
+        """
+        return Comparison(out, load_sweep(out), read_cells(out))
+
+    @cached_property
+    def scores(self) -> list[str]:
+        """Names of the task's scores; empty until a cell has finished."""
+        ended = (cell.outcome for cell in self.cells if cell.outcome)
+        return next((list(outcome.test) for outcome in ended if outcome.test), [])
+
+    @cached_property
+    def score(self) -> str:
+        """Name of the score that is compared.
+
+        Raises:
+            UserError: the task has no such score.
+        """
+        chosen = self.sweep.score or (self.scores[0] if self.scores else "")
+        if self.scores and chosen not in self.scores:
+            raise UserError(f"--score {chosen}: no such score; {alternatives(chosen, self.scores)}")
+        return chosen
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows, in the order of the axes' values."""
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault(tuple(map(cell.value, self.sweep.over)), []).append(cell)
+        ordered = sorted(groups, key=lambda values: _places(self.sweep.over, values))
+        return [
+            Row(
+                values=dict(zip(self.sweep.over, values, strict=True)),
+                candidates=self._candidates(groups[values]),
+                within=self.sweep.within,
+            )
+            for values in ordered
+        ]
+
+    def _candidates(self, cells: Iterable[Cell]) -> list[Candidate]:
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in cells:
+            groups.setdefault(tuple(map(cell.value, self.sweep.tune)), []).append(cell)
+        return [
+            Candidate(
+                values=dict(zip(self.sweep.tune, values, strict=True)),
+                cells=sorted(groups[values], key=lambda cell: cell.seed),
+                score=self.score,
+            )
+            for values in sorted(groups, key=lambda values: _places(self.sweep.tune, values))
+        ]
+
+    @cached_property
+    def baseline(self) -> Row | None:
+        """The row that others are compared with."""
+        chosen = self.sweep.baseline
+        matching = (
+            row
+            for row in self.rows
+            if all(same_value(row.values.get(path, ""), value) for path, value in chosen.items())
+        )
+        return next(matching, None)
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """Each row less the baseline, by the names of the rows."""
+        if self.baseline is None or self.baseline.chosen is None:
+            return {}
+        others = {
+            row.name: row.chosen.by_seed("test")
+            for row in self.rows
+            if row.chosen and row is not self.baseline
+        }
+        return compare_with(self.baseline.chosen.by_seed("test"), others)
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each row by its mean test score, 1 for the best.
+
+        Not ranked are rows with a chosen value at the edge of the grid, as a better one may lie
+        beyond, and rows whose cells haven't all ended.
+        """
+        means = {
+            row.name: fmean(row.chosen.by_seed("test").values())
+            for row in self.rows
+            if row.chosen and not row.edges and not row.n_waiting
+        }
+        return {name: 1 + sum(m > mean for m in means.values()) for name, mean in means.items()}
+
+    def table(self) -> list[Record]:
+        """Return the rows as plain records with equal keys; `pandas.DataFrame` takes them."""
+        return [self._record(row) for row in self.rows]
+
+    def best(self) -> Record | None:
+        """Return the record of the first rank, if a row is ranked; of equal ones, the first."""
+        return next((record for record in self.table() if record["rank"] == 1), None)
+
+    def figure(self) -> "Figure":
+        """Return a Matplotlib figure of test scores with intervals and of tuning curves."""
+        from regard.comparison.figure import draw  # made of this module's classes
+
+        return draw(self)
+
+    def _record(self, row: Row) -> Record:
+        chosen = row.chosen
+        test = t_interval(list(chosen.by_seed("test").values())) if chosen else None
+        record: Record = dict(row.values)
+        for path in self.sweep.tune:
+            record[path] = chosen.values[path] if chosen else None
+            record[f"window of {path}"] = ", ".join(row.window(path)) or None
+        record |= {
+            "rank": self.ranks.get(row.name),
+            "score": self.score or None,
+            "validation": chosen.validation if chosen else None,
+            "test": test.value if test else None,
+            "test low": _or_none(test.low) if test else None,
+            "test high": _or_none(test.high) if test else None,
+            "seeds": len(chosen.by_seed("test")) if chosen else 0,
+            "waiting": row.n_waiting,
+            "diverged or failed": row.n_lost,
+            "at the edge": ", ".join(row.edges) or None,
+        }
+        return record | self._against_baseline(row) | _mean_costs(chosen.cells if chosen else ())
+
+    def _against_baseline(self, row: Row) -> Record:
+        found = self.differences.get(row.name)
+        return {
+            "difference": found.mean.value if found else None,
+            "difference low": _or_none(found.mean.low) if found else None,
+            "difference high": _or_none(found.mean.high) if found else None,
+            "p (Holm)": _or_none(found.adjusted_p) if found else None,
+            "verdict": self._verdict(row, found),
+        }
+
+    def _verdict(self, row: Row, found: Difference | None) -> str | None:
+        if row is self.baseline:
+            return "baseline"
+        if found is None:
+            return None
+        if found.distinct:
+            return "better" if found.mean.value > 0 else "worse"
+        seeds = "1 seed" if found.seeds == 1 else f"{found.seeds} seeds"
+        return f"{seeds} can't tell these apart"
+
+    def failures(self) -> list[Record]:
+        """Return the combinations that were refused, and the cells that diverged or failed."""
+        refused = [
+            {"cell": None, **one.values, "seed": None, "state": "refused", "step": None}
+            | {"reason": one.reason}
+            for one in self.sweep.refused
+        ]
+        axes = self.sweep.axes
+        return refused + [
+            {"cell": cell.path.name, **{path: cell.value(path) for path in axes}}
+            | {"seed": cell.seed, "state": cell.outcome.state}
+            | {"step": cell.outcome.step, "reason": cell.outcome.reason}
+            for cell in self.cells
+            if cell.outcome and cell.outcome.state != "finished"
+        ]
+
+
+MEASURED = ("seconds", "tokens_per_second", "peak_memory_mb")
+"""Columns that differ between two trainings of the same cell."""
+
+
+def _mean_costs(cells: Sequence[Cell]) -> Record:
+    """Mean of each cost over the seeds that have finished."""
+    costs = [cell.outcome.costs for cell in cells if cell.outcome and cell.outcome.costs]
+    return {name: _mean([getattr(one, name) for one in costs]) for name in Costs.__struct_fields__}
+
+
+def _mean(values: Sequence[float | None]) -> float | int | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    equal = all(value == known[0] for value in known)  # counts stay whole numbers
+    return known[0] if equal else fmean(known)
+
+
+def _or_none(value: float) -> float | None:
+    return None if isnan(value) else value
+
+
+# Order of values
+
+
+def _places(axes: Mapping[str, Sequence[str]], values: Sequence[str]) -> list[tuple[int, str]]:
+    """Where values stand among those of their axes; unknown ones come last."""
+    return [
+        (known.index(value) if value in known else len(known), value)
+        for known, value in zip(axes.values(), values, strict=True)
+    ]
+
+
+def sort_key(value: str) -> tuple[bool, float, str]:
+    """Sort numbers by size, and before texts."""
+    number = _number(value)
+    return (number is None, number or 0.0, value)
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts are the same value: 1e-3 is 0.001."""
+    number = _number(one)
+    return one == other or (number is not None and number == _number(other))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,54 @@
+"""A worker process of the local executor: `python -m regard.comparison.worker`.
+
+It reads the paths of cells from its input, a line each, trains them, and writes the path of each
+that has ended. It ends with its parent.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+"""The signal that a process gets when its parent ends (Linux, prctl(2))."""
+
+
+def main() -> None:
+    """Train the cells that the input names."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints isn't a reply
+    _end_with(int(sys.argv[1]))
+    warnings.showwarning = _show_warning
+
+    from regard.comparison.cell import run_cell  # takes seconds, so after the signal is set
+    from regard.comparison.claims import StaleClaimError
+    from regard.training.loop import InterruptedTraining
+
+    try:
+        for line in sys.stdin:
+            try:
+                run_cell(Path(line.rstrip("\n")))
+            except StaleClaimError as error:
+                print(error, file=sys.stderr, flush=True)
+            print(line, end="", file=replies, flush=True)
+    except (InterruptedTraining, KeyboardInterrupt):
+        sys.exit(130)
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent does; elsewhere than on Linux, when the input ends."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before
+        sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_args: object, **_kwargs: object) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""regard compare: from a command to a table; bad input is one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.comparison import scheduler
+from tiny import Command, refused, succeeded
+from tiny_comparisons import TINY, run_here
+
+AXES = (
+    *("compare", "mqar", "--over", "model.attention.kind=softmax,linformer"),
+    *("--tune", "training.lr=1e-3,1e-2,1e-1", "--seeds", 2, *TINY),
+)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "run_locally", run_here)
+    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+
+
+def test_a_grid_is_trained_once_and_shown_again(regard: Command, folder: Path) -> None:
+    first = succeeded(regard(*AXES, "--out", "sweep", "--json", "rows.json"))
+    assert "cells: 6 (3 × 2 seeds)" in first.out
+    assert "refused: model.attention.kind=linformer: linformer attention does not" in first.out
+    assert "6/6 softmax, 0.1, seed 1: accuracy" in first.err
+    (row,) = json.loads((folder / "rows.json").read_text())["rows"]
+    assert row["seeds"] == 2
+    again = succeeded(regard(*AXES, "--out", "sweep"))
+    assert not again.err
+    shown = succeeded(regard("compare", "sweep"))
+    assert shown.out in again.out
+    assert "cells: 6 of 6 have ended" in shown.out
+
+
+def test_a_dry_run_writes_nothing(regard: Command) -> None:
+    outcome = succeeded(regard(*AXES, "--dry-run"))
+    assert "hours" in outcome.out
+    assert not outcome.new
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("mqar --over model.n_layer=1,2 --out new", "did you mean n_layers"),
+        ("mqar --over model.n_layers --out new", "--over model.n_layers: write FIELD=VALUE"),
+        ("mqar --over model.n_layers= --out new", "has an empty value"),
+        ("mqar --over training.lr=fast --out new", "--over training.lr=fast: expected `float`"),
+        ("mqar --over training.lr=1 --tune training.lr=2 --out new", "is compared and tuned"),
+        ("mqar --over training.lr=1 --over training.lr=2 --out new", "is given twice"),
+        ("mqar --over training.lr=1e-3,1e-2", "add --out FOLDER"),
+        ("mqar --over model.n_layers=1,2 --seeds 900 --out new", "add --cells 1800"),
+        ("mqra --over model.n_layers=1,2 --out new", "did you mean mqar"),
+        ("mqar --over model.n_layers=1,2 --out text.txt", "exists but is not a comparison"),
+        ("grid.toml --out new", "grid.toml: no such file"),
+        (".", "is not a comparison"),
+        (". --seeds 3", "leave --seeds out"),
+    ],
+)
+def test_bad_input(regard: Command, arguments: str, says: str) -> None:
+    refused(regard("compare", *arguments.split()), says)
+
+
+def test_an_added_run_that_is_none_is_refused(regard: Command) -> None:
+    succeeded(regard(*AXES, "--out", "sweep"))
+    refused(regard("compare", "sweep", "--add", "nothing"), "nothing: is not a run folder")

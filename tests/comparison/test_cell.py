@@ -1,0 +1,249 @@
+"""A cell is an ordinary run: resumed exactly, scored, and written by its newest attempt alone."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from msgspec import structs
+
+from regard.comparison import cell as cells
+from regard.comparison.cell import run_cell, state_bytes
+from regard.comparison.claims import Claim, StaleClaimError, give_up
+from regard.comparison.folder import (
+    Outcome,
+    create_cell,
+    fingerprint,
+    read_cell,
+    read_outcome,
+)
+from regard.comparison.grid import CellSettings
+from regard.comparison.plan import plan_comparison
+from regard.errors import NonFiniteError
+from regard.evaluation.tasks import score_task
+from regard.files import write_file
+from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.run import Run, newest_checkpoint
+from tiny import contents
+from tiny_comparisons import TINY, tiny_grid
+from tiny_tasks import CPU
+
+SETTINGS = CellSettings(device="cpu")
+
+
+def tiny_recipe(*settings: str) -> Recipe:
+    return find_recipe("mqar", [*TINY, *settings])
+
+
+def outcome_of(path: Path) -> Outcome:
+    found = read_outcome(path)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_rows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished cell. Not to be changed."""
+    path = create_cell(tmp_path_factory.mktemp("whole"), tiny_recipe(), SETTINGS)
+    run_cell(path)
+    return path
+
+
+def test_a_cell_is_a_run_with_its_scores(whole: Path) -> None:
+    run, outcome = Run.load(whole), outcome_of(whole)
+    assert run.recipe == tiny_recipe()
+    assert (outcome.state, outcome.step) == ("finished", 4)
+    scores = score_task(run, CPU).scores
+    assert outcome.test == {name: interval.value for name, interval in scores.items()}
+    assert outcome.validation.keys() == outcome.test.keys()
+    assert whole.name == fingerprint(run.recipe, SETTINGS)
+
+
+def test_costs_are_those_of_the_run(whole: Path) -> None:
+    run, costs = Run.load(whole), outcome_of(whole).costs
+    assert costs is not None
+    assert costs.parameters == run.n_parameters
+    assert costs.state_bytes == state_bytes(run)
+    assert costs.seconds > 0
+    assert costs.tokens_per_second > 0
+    matrices = [p for n, p in run.model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    tokens = 16
+    assert costs.operations >= 2 * tokens * sum(p.numel() for p in matrices)
+
+
+def test_an_ended_cell_stays_as_it_is(whole: Path) -> None:
+    before = contents(whole)
+    run_cell(whole)
+    assert contents(whole) == before
+
+
+def test_a_failed_cell_is_tried_again(whole: Path, tmp_path: Path) -> None:
+    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
+    give_up(path, "its process was ended by SIGKILL, 3 times")
+    assert outcome_of(path).state == "failed"
+    run_cell(path)
+    again, first = outcome_of(path), outcome_of(whole)
+    assert again.attempt == 2
+    assert (again.state, again.validation, again.test) == ("finished", first.validation, first.test)
+
+
+class Killed(BaseException):
+    """Takes the place of a kill."""
+
+
+@pytest.mark.parametrize("write", range(1, 12))
+def test_a_cell_stopped_at_any_write_ends_as_the_uninterrupted_one(
+    write: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, publishing = create_cell(tmp_path, tiny_recipe(), SETTINGS), Claim.publishing
+    written = 0
+
+    def counted(claim: Claim) -> object:
+        nonlocal written
+        written += 1
+        if written == write:
+            raise Killed
+        return publishing(claim)
+
+    monkeypatch.setattr(Claim, "publishing", counted)
+    try:
+        run_cell(path)
+    except Killed:
+        monkeypatch.undo()
+        run_cell(path)
+    assert (path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    found, expected = outcome_of(path), outcome_of(whole)
+    assert (found.validation, found.test) == (expected.validation, expected.test)
+
+
+def test_divergence_is_an_outcome_with_its_step(tmp_path: Path) -> None:
+    recipe = tiny_recipe("training.lr=1000", "training.max_grad_norm=inf", "training.steps=200")
+    path = create_cell(tmp_path, recipe, SETTINGS)
+    run_cell(path)
+    outcome = outcome_of(path)
+    if outcome.state == "finished":
+        pytest.skip("this machine's rounding lets it train at a learning rate of 1000")
+    assert outcome.state == "diverged"
+    assert f"step {outcome.step}" in outcome.reason
+
+
+def test_divergence_without_a_named_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
+
+    def diverge(*_: object, **__: object) -> float:
+        raise NonFiniteError("the weights add up to zero")
+
+    monkeypatch.setattr("regard.training.loop.accumulate_gradients", diverge)
+    run_cell(path)
+    assert (outcome_of(path).state, outcome_of(path).step) == ("diverged", 1)
+
+
+def test_an_error_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no\nmemory")
+
+    monkeypatch.setattr(cells, "_score", fail)
+    run_cell(path)
+    outcome = outcome_of(path)
+    assert (outcome.state, outcome.step) == ("failed", 4)
+    assert outcome.reason == "OutOfMemoryError: no memory"
+
+
+# Claims
+
+
+def test_a_stale_attempt_writes_nothing(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attempt begins and ends while this one is in its training."""
+    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
+    publishing = Claim.publishing
+    seen: dict[str, bytes | None] = {}
+
+    def overtaken(claim: Claim) -> object:
+        checkpoint = newest_checkpoint(path) if (path / "checkpoints").exists() else None
+        if claim.number == 1 and checkpoint and not seen:
+            seen["began"] = None
+            run_cell(path)
+            seen.update(contents(path))
+        return publishing(claim)
+
+    monkeypatch.setattr(Claim, "publishing", overtaken)
+    with pytest.raises(StaleClaimError, match="attempt 1 is stale"):
+        run_cell(path)
+    seen.pop("began")
+    assert contents(path) == seen
+    assert outcome_of(path).attempt == 2
+    assert (path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_claims_are_numbered(tmp_path: Path) -> None:
+    first, second = Claim.take(tmp_path), Claim.take(tmp_path)
+    assert (first.number, second.number) == (1, 2)
+    with pytest.raises(StaleClaimError), first.publishing():
+        write_file(tmp_path / "written", b"")
+    with second.publishing():
+        write_file(tmp_path / "written", b"")
+
+
+# Names
+
+
+def test_a_cell_is_named_by_all_that_its_weights_depend_on() -> None:
+    recipe = tiny_recipe()
+    names = [
+        fingerprint(recipe, SETTINGS),
+        fingerprint(structs.replace(recipe, seed=1), SETTINGS),
+        fingerprint(recipe, structs.replace(SETTINGS, threads=2)),
+        fingerprint(tiny_recipe("training.lr=0.5"), SETTINGS),
+    ]
+    assert len(set(names)) == len(names)
+    assert fingerprint(tiny_recipe(), CellSettings(device="cpu")) == names[0]
+
+
+def test_custom_code_is_part_of_the_name_and_of_the_folder(tmp_path: Path) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "from regard.attention.softmax import Softmax\n\nclass Mine(Softmax):\n    name = 'mine'\n"
+    )
+    recipe = tiny_recipe(f"model.attention.kind={code}:Mine")
+    path = create_cell(tmp_path / "out", recipe, SETTINGS)
+    code.write_text(code.read_text() + "\n")
+    assert fingerprint(recipe, SETTINGS) != path.name
+    shutil.move(code, tmp_path / "elsewhere.py")
+    run_cell(path)
+    assert outcome_of(path).state == "finished"
+
+
+@pytest.mark.parametrize("task", ["classification", "casing"])
+def test_cells_of_texts(task: str, tmp_path: Path) -> None:
+    few = ["task.training=20", "task.test=10", "training.steps=2", "training.batch=4"]
+    few += ["tokenizer.kind=byte-pairs", "tokenizer.size=300"]
+    small = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2"]
+    if task == "casing":
+        small = [f"model.{side}.{one[6:]}" for side in ("encoder", "decoder") for one in small]
+        few += ["task.shortest=4", "task.longest=8"]
+    path = create_cell(tmp_path, find_recipe(task, [*few, *small]), SETTINGS)
+    run_cell(path)
+    outcome = outcome_of(path)
+    assert outcome.state == "finished", outcome.reason
+    assert outcome.validation.keys() == outcome.test.keys()
+    assert read_cell(path).seed == 0
+
+
+def test_every_recipe_of_a_plan_has_its_own_folder() -> None:
+    planned = plan_comparison(tiny_grid())
+    names = {fingerprint(recipe, SETTINGS) for recipe in planned.recipes}
+    assert len(names) == len(planned.recipes)
+    assert msgspec.json.decode(msgspec.json.encode(planned.sweep)) is not None

@@ -1,0 +1,37 @@
+"""regard.compare is the command as a function."""
+
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.comparison import scheduler
+from regard.comparison.scheduler import summarize
+from regard.errors import UserError
+from tiny_comparisons import KIND, LR, TINY, run_here
+
+
+def test_the_function_returns_what_the_folder_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "run_locally", run_here)
+    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    found = regard.compare(
+        "mqar",
+        over={KIND: ["softmax", "elu"]},
+        tune={LR: [1e-3, 1e-2, 1e-1]},
+        seeds=2,
+        baseline={KIND: "elu"},
+        settings=TINY,
+        out=tmp_path / "sweep",
+        device="cpu",
+    )
+    assert found.table() == summarize(tmp_path / "sweep").table()
+    assert found.table()[1]["verdict"] == "baseline"
+
+
+def test_many_cells_are_confirmed(tmp_path: Path) -> None:
+    rates = [i / 1000 for i in range(1, 202)]
+    with pytest.raises(UserError, match="1005 cells"):
+        regard.compare("mqar", over={LR: rates}, out=tmp_path / "sweep", settings=TINY)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,126 @@
+"""The page of a comparison in a browser, by mouse and by keyboard."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from browser import driven, watched
+from regard.comparison.page import save_page
+from regard.comparison.table import Comparison
+from tiny_comparisons import DIVERGED, finished, made_up, with_metrics
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+
+Scheme = Literal["light", "dark"]
+SCORES = {"softmax": 0.9, "elu": 0.5, "a-mechanism-with-a-very-long-name-" * 3: 0.7}
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with driven() as found:
+        yield found
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    outcomes = {
+        (kind, lr, seed): finished(score - abs(lr - 1e-3) + seed / 100, score)
+        for kind, score in SCORES.items()
+        for lr in (1e-4, 1e-3, 1e-2)
+        for seed in range(2)
+    }
+    found = made_up(outcomes | {("diverging", 1e-3, 0): DIVERGED}, out=tmp_path)
+    with_metrics(found, steps=50)
+    return found
+
+
+@pytest.fixture
+def tab(browser: "Browser", comparison: Comparison) -> "Iterator[Page]":
+    with watched(browser, save_page(comparison)) as page:
+        yield page
+
+
+def names(page: "Page") -> list[str]:
+    return page.locator("tbody td:nth-child(2)").all_inner_texts()
+
+
+def test_a_click_on_a_column_sorts_and_another_turns_it_round(tab: "Page") -> None:
+    long = next(name for name in SCORES if name.startswith("a-"))
+    tab.get_by_role("button", name="accuracy").click()
+    assert names(tab) == ["elu", long, "softmax", "diverging"]
+    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("accuracy")
+    tab.get_by_role("button", name="accuracy").click()
+    assert names(tab) == ["softmax", long, "elu", "diverging"]  # what is missing stays last
+
+
+def test_the_keyboard_sorts_too(tab: "Page") -> None:
+    tab.get_by_role("button", name="attention").focus()
+    tab.keyboard.press("Enter")
+    assert names(tab) == sorted(names(tab))
+
+
+def test_the_filter_applies_to_the_charts(tab: "Page") -> None:
+    tab.get_by_label("Filter rows").fill("soft")
+    assert names(tab) == ["softmax"]
+    assert tab.get_by_role("status").inner_text() == "1 of 4 rows"
+    assert tab.locator("figure").first.locator("svg path").count() == 1
+    tab.get_by_label("Filter rows").fill("nothing like it")
+    assert names(tab) == []
+    assert tab.locator("figure").count() == 0
+
+
+def test_hovering_a_point_says_what_it_is(tab: "Page") -> None:
+    tuning = tab.locator("figure").first
+    tuning.locator("circle").nth(1).hover()
+    assert "softmax, lr 0.001: 0.905, in the window, chosen" in tuning.inner_text()
+
+
+def test_arrow_keys_move_through_the_points(tab: "Page") -> None:
+    tuning = tab.locator("figure").first
+    tuning.get_by_role("group").focus()
+    for expected in ("lr 0.0001", "lr 0.001", "lr 0.01"):
+        tab.keyboard.press("ArrowRight")
+        assert f"softmax, {expected}:" in tuning.locator(".said").inner_text()
+    tab.keyboard.press("ArrowLeft")
+    assert "softmax, lr 0.001:" in tuning.locator(".said").inner_text()
+
+
+def test_another_cost_is_drawn(tab: "Page") -> None:
+    tab.get_by_label("Cost").select_option("state_bytes")
+    assert tab.get_by_label("Cost").input_value() == "state_bytes"
+    assert "no row is better and cheaper" in hovered(tab)
+
+
+def hovered(tab: "Page") -> str:
+    cost = tab.locator("figure").nth(1)
+    cost.get_by_role("group").focus()
+    tab.keyboard.press("ArrowRight")
+    return cost.locator(".said").inner_text()
+
+
+def test_what_diverged_is_listed(tab: "Page") -> None:
+    assert "diverged at step 3" in tab.locator("#failures").inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_axe_finds_nothing(
+    browser: "Browser", comparison: Comparison, width: int, scheme: Scheme
+) -> None:
+    """By https://github.com/dequelabs/axe-core, which comes in a package."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python isn't installed")
+    script = (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+    with watched(browser, save_page(comparison), width=width, scheme=scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.evaluate(script)
+        result = page.evaluate("axe.run()")
+        assert result["passes"], "it looked"
+        assert [one["id"] for one in result["violations"]] == []

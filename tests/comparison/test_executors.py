@@ -1,0 +1,139 @@
+"""Worker processes train cells, are replaced when they die, and end with their parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.comparison import executors
+from regard.comparison.executors import default_jobs, run_locally
+from regard.comparison.folder import create_cell, read_outcome
+from regard.comparison.grid import CellSettings
+from regard.runs.recipe import find_recipe
+from tiny_comparisons import TINY
+
+SETTINGS = CellSettings(device="cpu")
+
+
+def cell(out: Path, seed: int) -> Path:
+    return create_cell(out, find_recipe("mqar", [*TINY, f"seed={seed}"]), SETTINGS)
+
+
+def fake_worker(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Put a module in the place of the worker's."""
+    interpreter = folder / "python"
+    interpreter.write_text(f"#!{sys.executable}\nimport os, sys\n{code}\n", encoding="utf-8")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+
+
+def test_a_worker_trains_one_cell_after_another(tmp_path: Path) -> None:
+    cells = [cell(tmp_path, seed) for seed in range(2)]
+    log = tmp_path / "log"
+    assert list(run_locally(cells, jobs=1, log=log)) == cells
+    outcomes = [read_outcome(one) for one in cells]
+    assert [one and one.state for one in outcomes] == ["finished", "finished"], log.read_text()
+
+
+def test_a_cell_whose_processes_die_fails_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "for line in sys.stdin:\n"
+        "    if 'bad' in line: os.kill(os.getpid(), 9)\n"
+        "    print(line, end='', flush=True)"
+    )
+    fake_worker(tmp_path, monkeypatch, code)
+    cells = [tmp_path / name for name in ("bad", "good", "better")]
+    for one in cells:
+        one.mkdir()
+    assert set(run_locally(cells, jobs=2, log=tmp_path / "log")) == set(cells)
+    failed = read_outcome(cells[0])
+    assert failed is not None
+    assert failed.reason == "its process was ended by SIGKILL, 3 times"
+    assert read_outcome(cells[1]) is None
+
+
+def test_a_stopped_generator_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "with open(os.path.join(os.path.dirname(sys.argv[0]), 'pids'), 'a') as file:\n"
+        "    print(os.getpid(), file=file)\n"
+        "line = sys.stdin.readline()\n"
+        "print(line, end='', flush=True)\n"
+        "import time; time.sleep(600)"
+    )
+    fake_worker(tmp_path, monkeypatch, code)
+    ended = run_locally([tmp_path / "a", tmp_path / "b"], jobs=1, log=tmp_path / "log")
+    assert next(ended) == tmp_path / "a"
+    ended.close()
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not _is_alive(int(pid))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_a_worker_ends_with_its_parent() -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        "command = [sys.executable, '-m', 'regard.comparison.worker', str(os.getpid())]\n"
+        "worker = subprocess.Popen(command, stdin=subprocess.PIPE)\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    with parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 60
+    while _is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(worker)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended may not have been waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    if sys.platform == "linux":
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def test_ctrl_c_lets_workers_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import signal, time\n"
+        "def save(*_):\n"
+        "    open(os.path.join(os.path.dirname(sys.argv[0]), 'saved'), 'w').close()\n"
+        "    sys.exit(130)\n"
+        "signal.signal(signal.SIGINT, save)\n"
+        "line = sys.stdin.readline(); print(line, end='', flush=True)\n"
+        "time.sleep(600)"
+    )
+    fake_worker(tmp_path, monkeypatch, code)
+    ended = run_locally([tmp_path / "a", tmp_path / "b"], jobs=1, log=tmp_path / "log")
+    next(ended)
+    with pytest.raises(KeyboardInterrupt):
+        ended.throw(KeyboardInterrupt)
+    assert (tmp_path / "saved").exists()
+    assert signal.getsignal(signal.SIGINT) is not None
+
+
+def test_jobs_share_the_cores() -> None:
+    assert default_jobs(1) >= default_jobs(2) >= 1
+    assert default_jobs(10**6) == 1
+
+
+def test_slots_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    shares = [executors._share_of_gpus(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(3)]
+    assert shares == ["2", "5", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert executors._share_of_gpus(0) == {}

@@ -1,0 +1,135 @@
+"""Grids are trained once, joined, added to, and refused where the folder isn't theirs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from regard.comparison import scheduler
+from regard.comparison.folder import read_cells
+from regard.comparison.grid import Grid
+from regard.comparison.plan import estimate, plan_comparison
+from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
+from regard.comparison.table import Comparison
+from regard.errors import UserError
+from regard.training.plan import plan_training
+from tiny import contents
+from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
+from tiny_tasks import SETTINGS as OPTIONS
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "run_locally", run_here)
+    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+
+
+def trained(grid: Grid, out: Path) -> Comparison:
+    return train_comparison(plan_comparison(grid), out, quiet=True)
+
+
+def test_a_grid_becomes_a_table_and_its_files(tmp_path: Path) -> None:
+    found = trained(tiny_grid(), tmp_path / "sweep")
+    table = found.table()
+    assert [record[KIND] for record in table] == ["softmax", "elu"]
+    assert all(record["seeds"] == 2 for record in table)
+    names = {path.name for path in (tmp_path / "sweep").iterdir()}
+    assert names == {
+        *(".lock", "cells", "report.html", "sweep.json"),
+        *("table.csv", "table.json", "table.md", "table.tex"),
+    }
+    assert json.loads((tmp_path / "sweep" / "table.json").read_text())["rows"] == table
+
+
+def test_a_larger_grid_trains_the_new_cells_alone(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    trained(tiny_grid(), out)
+    before = contents(out / "cells")
+    found = trained(tiny_grid(tune={LR: [0.003]}, over={KIND: ["elu", "bigbird"]}), out)
+    after = contents(out / "cells")
+    assert all(after[path] == content for path, content in before.items())
+    assert len(read_cells(out)) == 2 * 2 * 2 + 2 * 2
+    assert found.sweep.tune == {LR: ("0.001", "0.01", "0.003")}
+    assert [record[KIND] for record in found.table()] == ["softmax", "elu", "bigbird"]
+
+
+def test_a_new_axis_joins_the_cells_that_lie_on_it(tmp_path: Path) -> None:
+    trained(tiny_grid(tune={}, seeds=1), tmp_path / "sweep")
+    over = {KIND: ["softmax"], "model.n_layers": [1, 2]}
+    found = trained(tiny_grid(over=over, tune={}, seeds=1), tmp_path / "sweep")
+    rows = [(record[KIND], record["model.n_layers"]) for record in found.table()]
+    assert rows == [("softmax", "1"), ("softmax", "2"), ("elu", "1")]
+
+
+def test_other_settings_are_refused_and_nothing_changes(tmp_path: Path) -> None:
+    trained(tiny_grid(seeds=1), tmp_path / "sweep")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"its runs differ in model\.d_model; add --over"):
+        trained(tiny_grid(settings=(*TINY, "model.d_model=32")), tmp_path / "sweep")
+    assert contents(tmp_path) == before
+
+
+def test_an_axis_that_was_tuned_is_not_compared(tmp_path: Path) -> None:
+    trained(tiny_grid(seeds=1), tmp_path / "sweep")
+    with pytest.raises(UserError, match="is compared and tuned in one folder"):
+        trained(tiny_grid(over={LR: [0.001]}, tune={}, seeds=1), tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_folder_of_something_else_is_left_alone(kind: str, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    if kind == "folder":
+        out.mkdir()
+    (out / "notes" if kind == "folder" else out).write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match="exists but is not a comparison"):
+        trained(tiny_grid(), out)
+    assert contents(tmp_path) == before
+
+
+def test_a_second_scheduler_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    out.mkdir()
+    with FileLock(out / ".lock"), pytest.raises(UserError, match="another regard compare works"):
+        trained(tiny_grid(), out)
+    assert contents(out).keys() == {".lock"}
+
+
+def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = (*TINY, f"{KIND}=elu", f"{LR}=0.001", "seed=2")
+    plan_training("mqar", out=run, settings=settings).execute(OPTIONS)
+    before = contents(run)
+    trained(tiny_grid(tune={}, seeds=2, settings=(*TINY, f"{LR}=0.001")), tmp_path / "sweep")
+    found = add_to_comparison(tmp_path / "sweep", [run], quiet=True)
+    assert [record["seeds"] for record in found.table()] == [2, 3]
+    assert contents(run) == before
+    (cell,) = (cell for cell in found.cells if cell.seed == 2)
+    assert (cell.path / "model.safetensors").read_bytes() == before["model.safetensors"]
+
+
+def test_a_run_that_differs_does_not_join(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    plan_training("mqar", out=run, settings=(*TINY, "model.d_model=32")).execute(OPTIONS)
+    trained(tiny_grid(seeds=1), tmp_path / "sweep")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"differ in model\.d_model"):
+        add_to_comparison(tmp_path / "sweep", [run])
+    with pytest.raises(UserError, match="is not a run folder"):
+        add_to_comparison(tmp_path / "sweep", [tmp_path / "nothing"])
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_without_a_comparison(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a comparison"):
+        summarize(tmp_path)
+    assert not contents(tmp_path)
+
+
+def test_an_estimate_is_of_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = list(estimate(plan_comparison(tiny_grid())))
+    assert [one.cells for one in found] == [2] * 4
+    assert all(one.parameters and one.operations and one.seconds for one in found)
+    assert not contents(tmp_path)

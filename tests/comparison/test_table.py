@@ -1,0 +1,152 @@
+"""Tuned values are chosen by validation; what isn't known isn't ranked."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.comparison.export import failure_lines, readable, to_csv, to_latex, to_markdown
+from regard.comparison.folder import Outcome
+from regard.comparison.grid import Refused
+from regard.comparison.table import Comparison
+from regard.errors import UserError
+from tiny_comparisons import COSTS, DIVERGED, KIND, LR, finished, made_up
+
+RATES = (1e-4, 1e-3, 1e-2)
+Outcomes = dict[tuple[str, float, int], Outcome | None]
+
+
+def curve(kind: str, scores: tuple[float, float, float], seeds: int = 3) -> Outcomes:
+    """Validation scores by learning rate; test scores are a tenth lower, seeds differ a little."""
+    return {
+        (kind, lr, seed): finished(score + seed / 1000, score - 0.1 + seed / 1000)
+        for lr, score in zip(RATES, scores, strict=True)
+        for seed in range(seeds)
+    }
+
+
+def test_the_choice_is_by_validation_and_the_report_by_test() -> None:
+    outcomes = curve("softmax", (0.3, 0.9, 0.4))
+    outcomes |= {("softmax", 1e-2, seed): finished(0.4, 1.0) for seed in range(3)}  # best in test
+    (record,) = made_up(outcomes).table()
+    assert record[LR] == "0.001"
+    assert record["validation"] == pytest.approx(0.901)
+    assert record["test"] == pytest.approx(0.801)
+    assert (record["seeds"], record["rank"]) == (3, 1)
+    assert record["operations"] == COSTS.operations
+
+
+@pytest.mark.parametrize(
+    ("scores", "edge"),
+    [
+        ((0.3, 0.9, 0.4), None),
+        ((0.9, 0.3, 0.4), LR),
+        ((0.3, 0.4, 0.9), LR),
+        ((0.2, 0.9, 0.9), None),
+    ],
+)
+def test_a_best_value_at_the_edge_is_flagged_and_not_ranked(
+    scores: tuple[float, float, float], edge: str | None
+) -> None:
+    comparison = made_up(curve("softmax", (0.1, 0.2, 0.1)) | curve("elu", scores))
+    record = comparison.table()[1]
+    assert record["at the edge"] == edge
+    assert (record["rank"] is None) == (edge is not None)
+    best = comparison.best()
+    assert best is not None
+    assert best[KIND] == ("softmax" if edge else "elu")
+
+
+def test_one_value_has_no_edge() -> None:
+    outcomes = {("softmax", 1e-3, 0): finished(0.5, 0.5)}
+    assert made_up(outcomes).table()[0]["rank"] == 1
+
+
+@given(st.lists(st.integers(0, 100), min_size=3, max_size=3), st.integers(0, 100))
+def test_the_window_is_within_the_stated_distance(scores: list[int], within: int) -> None:
+    outcomes = {("softmax", lr, 0): finished(s, s) for lr, s in zip(RATES, scores, strict=True)}
+    (row,) = made_up(outcomes, within=within).rows
+    expected = [str(lr) for lr, s in zip(RATES, scores, strict=True) if max(scores) - s <= within]
+    assert row.window(LR) == expected
+
+
+def test_a_value_that_lost_a_seed_is_not_chosen() -> None:
+    outcomes = curve("softmax", (0.3, 0.9, 0.4)) | {("softmax", 1e-3, 1): DIVERGED}
+    comparison = made_up(outcomes)
+    (record,) = comparison.table()
+    assert record[LR] == "0.01"
+    assert record["diverged or failed"] == 1
+    assert comparison.rows[0].curve(LR) == {"0.0001": 0.301, "0.001": None, "0.01": 0.401}
+    (line,) = failure_lines(comparison)
+    assert line == f"{KIND}=softmax, {LR}=0.001, seed 1: diverged at step 3: step 3: loss nan"
+
+
+def test_a_row_without_any_score_is_shown() -> None:
+    outcomes = {("softmax", lr, 0): DIVERGED for lr in RATES}
+    (record,) = made_up(outcomes).table()
+    assert (record["test"], record["rank"], record["diverged or failed"]) == (None, None, 3)
+
+
+def test_a_half_finished_sweep_has_a_table() -> None:
+    outcomes = curve("softmax", (0.3, 0.9, 0.4)) | {("softmax", 1e-2, 2): None}
+    (record,) = made_up(outcomes).table()
+    assert (record[LR], record["waiting"], record["rank"]) == ("0.001", 1, None)
+    assert made_up({("softmax", 1e-3, 0): None}).table()[0]["test"] is None
+
+
+def test_differences_are_paired_and_said_in_words() -> None:
+    noise = (0.0, 0.01, -0.02, 0.015, 0.005)
+    outcomes = {("softmax", 1e-3, seed): finished(0.5, 0.5 + x) for seed, x in enumerate(noise)}
+    for kind, shift in (("better", 0.2), ("same", 0.0), ("worse", -0.2)):
+        outcomes |= {
+            (kind, 1e-3, seed): finished(0.5, 0.5 + shift + x * (-1) ** seed)
+            for seed, x in enumerate(noise)
+        }
+    table = made_up(outcomes).table()
+    assert [record["verdict"] for record in table] == [
+        "baseline",
+        "better",
+        "5 seeds can't tell these apart",
+        "worse",
+    ]
+    other = made_up(outcomes, baseline={KIND: "worse"}).table()
+    assert [record["verdict"] for record in other][1:] == ["better", "better", "baseline"]
+
+
+def test_another_score_can_be_compared() -> None:
+    with pytest.raises(UserError, match="--score BLEU: no such score; there are: accuracy"):
+        made_up(curve("softmax", (0.1, 0.2, 0.1)), score="BLEU").table()
+
+
+# Files
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    outcomes = curve("softmax", (0.3, 0.9, 0.4)) | curve("a_b|c", (0.2, 0.8, 0.1))
+    refused = (Refused(values={KIND: "linformer"}, reason="is not causal"),)
+    return made_up(outcomes, refused=refused)
+
+
+def test_csv_is_the_records(comparison: Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparison.table()))))
+    assert [row[KIND] for row in rows] == ["softmax", "a_b|c"]
+    assert float(rows[0]["test"]) == comparison.table()[0]["test"]
+    assert rows[0]["difference"] == ""
+
+
+def test_markdown_and_latex_have_the_same_cells(comparison: Comparison) -> None:
+    columns, rows = readable(comparison)
+    markdown, latex = to_markdown(comparison), to_latex(comparison)
+    assert markdown.splitlines()[0].count("|") == len(columns) + 1
+    assert "a_b\\|c" in markdown
+    assert f"- {KIND}=linformer: refused: is not causal" in markdown
+    assert "a\\_b|c" in latex
+    assert latex.count(" & ") == (len(columns) - 1) * (len(rows) + 1)
+
+
+def test_all_rows_have_the_same_keys(comparison: Comparison) -> None:
+    first, *others = comparison.table()
+    assert all(list(record) == list(first) for record in others)
