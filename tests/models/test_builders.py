@@ -10,9 +10,16 @@ from regard.models.builders import (
     HEADS,
     LanguageModel,
     MaskedLanguageModel,
+    SequenceToSequence,
     make_model,
 )
-from regard.models.config import FixedWindowConfig, RecurrentConfig, TiedConfig
+from regard.models.config import (
+    EncoderDecoderConfig,
+    FixedWindowConfig,
+    RecurrentConfig,
+    TiedConfig,
+)
+from regard.models.transformer import EncoderDecoder
 from tiny_families import (
     FAMILIES,
     HEAD_CONFIGS,
@@ -151,7 +158,10 @@ def test_a_model_is_made_of_what_fits_and_else_refused_in_one_line(family: str, 
 )
 def test_a_tied_head_is_the_embedding(name: str) -> None:
     config, model = MODELS[name][0], tiny(*MODELS[name])
-    assert isinstance(model, LanguageModel | MaskedLanguageModel)
-    assert isinstance(config, TiedConfig | RecurrentConfig | FixedWindowConfig)
+    assert isinstance(model, LanguageModel | MaskedLanguageModel | SequenceToSequence)
+    assert isinstance(
+        config, TiedConfig | EncoderDecoderConfig | RecurrentConfig | FixedWindowConfig
+    )
     scores = model.head.scores if isinstance(model, MaskedLanguageModel) else model.head
-    assert (scores.weight is model.body.embedding.weight) == config.tie_head
+    body = model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body
+    assert (scores.weight is body.embedding.weight) == config.tie_head
