@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from regard.errors import UserError
 from regard.models.builders import (
@@ -19,7 +20,7 @@ from regard.models.config import (
     RecurrentConfig,
     TiedConfig,
 )
-from regard.models.transformer import EncoderDecoder
+from regard.models.seq2seq import EncoderDecoder
 from tiny_families import (
     FAMILIES,
     HEAD_CONFIGS,
@@ -164,4 +165,5 @@ def test_a_tied_head_is_the_embedding(name: str) -> None:
     )
     scores = model.head.scores if isinstance(model, MaskedLanguageModel) else model.head
     body = model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body
+    assert isinstance(body.embedding, nn.Embedding)
     assert (scores.weight is body.embedding.weight) == config.tie_head
