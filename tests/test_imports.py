@@ -31,6 +31,7 @@ RANKS = {
     "explorer": 6,
     "huggingface": 6,
     "evaluation": 7,
+    "hf": 7,
     "training": 8,
     "book": 9,
     "comparison": 9,

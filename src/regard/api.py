@@ -17,14 +17,35 @@ from regard.decoding.generate import generate as generate
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
-from regard.runs.environment import Precision
+from regard.huggingface.folder import read_folder
+from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.runs.run import load as load
+from regard.runs.run import load as load_run
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere.
+
+    With the prefix "hf:", the folder is that of a Hugging Face model, and nothing is saved.
+    """
+    folder = str(path).removeprefix("hf:")
+    if folder == str(path):
+        return load_run(path, device=device, threads=threads, trust_code=trust_code)
+    environment = ExecutionEnvironment.choose(device, threads=threads)
+    run = read_folder(Path(folder))
+    run.model.to(environment.device)
+    return run
 
 
 def pretrain(

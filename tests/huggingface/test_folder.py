@@ -101,6 +101,16 @@ def test_what_is_returned_is_what_was_saved(folders: Path, tmp_path: Path, famil
 
 
 @FAMILIES
+def test_a_folder_is_loaded_without_being_saved(folders: Path, family: str) -> None:
+    before = sorted(path.name for path in (folders / family).iterdir())
+    run = api.load(f"hf:{folders / family}", device="cpu")
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(logits(run), logits(Run.load(folders / f"{family}-run")))
+    assert not run.model.training
+    assert sorted(path.name for path in (folders / family).iterdir()) == before
+
+
+@FAMILIES
 def test_the_origin_tells_the_folder_and_its_weights(folders: Path, family: str) -> None:
     origin = Run.load(folders / f"{family}-run").origin
     weights = (folders / family / "model.safetensors").read_bytes()

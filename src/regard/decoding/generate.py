@@ -86,7 +86,7 @@ def encode_prompts(
     affixes = run.template.prompt if answers and not has_source else run.text_affixes
     rows = [affixes.around(text) for text in texts]
     if has_source:
-        _require_fit(rows, 0, run.max_source_tokens)
+        _require_fit(rows, 0, run.recipe.max_source_tokens)
     model, starts = begin_answers(run, rows, device) if answers else (run.language_model, rows)
     context_length = run.recipe.model.context_length
     _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
@@ -108,7 +108,7 @@ def begin_answers(
         return run.language_model, [run.template.open_answer(row) for row in rows]
     special = run.tokenizer.special
     start = [special.require("decoder_start_id"), *run.template.target.prefix]
-    padded = pad_rows(rows, special.padding, limit=run.max_source_tokens).to(device)
+    padded = pad_rows(rows, special.padding, limit=run.recipe.max_source_tokens).to(device)
     return run.model.condition(padded, lengths_of(rows).to(device)), [start] * len(rows)
 
 

@@ -219,7 +219,7 @@ def predict(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
-    affixes, longest = run.text_affixes, run.max_source_tokens
+    affixes, longest = run.text_affixes, run.recipe.max_source_tokens
     if isinstance(run.model, LanguageModel):
         affixes, longest = run.template.prompt, max_prompt_length(longest, run.template)
     encode = encode_words if isinstance(run.model, TokenClassifier) else encode_texts
@@ -334,7 +334,7 @@ def embed(
         raise UserError(
             f"{run.path}: makes no vectors of texts; train one with head.kind=embedding"
         )
-    texts = encode_texts(run.template, run.text_affixes, questions, run.max_source_tokens)
+    texts = encode_texts(run.template, run.text_affixes, questions, run.recipe.max_source_tokens)
     vectors = []
     for start in range(0, len(texts.rows), BATCH):
         padded = _padded(run, texts.rows[start : start + BATCH], environment.device)

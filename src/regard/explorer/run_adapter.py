@@ -129,7 +129,7 @@ class RunAdapter:
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
         source, _ = self.run.encode(text)
-        require_fit(len(source), self.run.max_source_tokens, "the text")
+        require_fit(len(source), self.run.recipe.max_source_tokens, "the text")
         if second is None:
             (found,) = generate_ids(
                 model.condition(*self._inputs(source)),

@@ -1,6 +1,5 @@
 """Export of a run as a Hugging Face folder, which transformers loads."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.family import Family
-from regard.models.builders import SequenceToSequence
-from regard.runs.run import Run, pack_tensors, saved_tensors
+from regard.runs.run import Run
+from regard.runs.tensors import pack_tensors, saved_tensors
+from regard.runs.transformers_files import forced_ids, special_ids, to_json
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def export_run(run: Run, out: Path) -> Exported:
     dtype = run.origin.get("dtype", "float32")
     tensors = family.save_weights(run.model, run.recipe.model)
     converted = {name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors.items()}
-    ids = _special_ids(run)
+    ids = special_ids(run.recipe, run.tokenizer)
     config = {
         "model_type": family.model_type,
         "architectures": [family.architecture],
@@ -49,9 +49,9 @@ def export_run(run: Run, out: Path) -> Exported:
     }
     out.mkdir(parents=True)
     run.tokenizer.save(out)
-    write_file(out / "generation_config.json", _json(ids | _forced(run)))
+    write_file(out / "generation_config.json", to_json(ids | forced_ids(run.recipe, run.tokenizer)))
     write_file(out / "model.safetensors", pack_tensors(converted, {"format": "pt"}))
-    write_file(out / "config.json", _json(config))
+    write_file(out / "config.json", to_json(config))
     return Exported(family.model_type, dropped)
 
 
@@ -73,26 +73,3 @@ def _family(run: Run) -> tuple[Family, dict[str, Any], list[str]]:
         )
     reason = reasons.get(str(first)) or "; ".join(dict.fromkeys(reasons.values()))
     raise UserError(f"{run.path}: no Hugging Face model is like this: {reason}")
-
-
-def _special_ids(run: Run) -> dict[str, Any]:
-    """The special ids by transformers' names; null where there is none, as defaults differ."""
-    special = run.tokenizer.special
-    ids = {f"{role}_token_id": getattr(special, role) for role in ("pad", "bos", "eos")}
-    if len(special.stop_ids) > 1:
-        ids["eos_token_id"] = list(special.stop_ids)
-    if isinstance(run.model, SequenceToSequence):
-        ids["decoder_start_token_id"] = special.decoder_start_id
-    return ids
-
-
-def _forced(run: Run) -> dict[str, Any]:
-    """The token that begins each target, as the template has it."""
-    if not isinstance(run.model, SequenceToSequence):
-        return {}
-    prefix = run.template.target.prefix
-    return {"forced_bos_token_id": prefix[0]} if len(prefix) == 1 else {}
-
-
-def _json(table: dict[str, Any]) -> bytes:
-    return json.dumps(table, indent=2).encode()

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,36 @@ from regard.errors import UserError
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
-from regard.runs.run import Run, read_table, read_tensors
+from regard.runs.run import Run, read_table
+from regard.runs.tensors import read_tensors
 from regard.text.config import HuggingFaceConfig
 
 
 def import_folder(folder: Path, out: Path) -> Run:
     """Save the model and tokenizer of a folder as a run, and return it in evaluation mode.
 
+    Raises:
+        UserError: as `read_folder`; or `out` exists.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another --out")
+    run = replace(read_folder(folder), path=out)
+    out.mkdir(parents=True)
+    run.save_weights()  # first: without config.toml, a killed import isn't a run
+    run.save_description()
+    return run
+
+
+def read_folder(folder: Path) -> Run:
+    """Return the model and tokenizer of a folder as a run, unsaved, in evaluation mode.
+
     What has no place in a run is listed in the origin, under "dropped". An encoder without a head
     gets one that makes vectors, drawn by the recipe's seed.
 
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
-            together; or `out` exists.
+            together.
     """
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another --out")
     hf = read_config(folder)
     family = FAMILIES.get(str(hf.get("model_type")))
     if family is None:
@@ -67,12 +82,9 @@ def import_folder(folder: Path, out: Path) -> Run:
         "dtype": _dtype(tensors),
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
-    run = Run.new(out, recipe, tokenizer, origin)
+    run = Run.new(folder, recipe, tokenizer, origin)
     # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
     run.model.load_state_dict(weights, strict=False)
-    out.mkdir(parents=True)
-    run.save_weights()  # first: without config.toml, a killed import isn't a run
-    run.save_description()
     run.model.eval()
     return run
 

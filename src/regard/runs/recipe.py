@@ -26,16 +26,19 @@ from regard.models.config import (
     CausalConfig,
     DecoderConfig,
     EncoderConfig,
+    EncoderDecoderConfig,
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
     ModelConfig,
+    RecurrentEncoderDecoderConfig,
 )
 from regard.runs import code
+from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig
 from regard.tasks.tables import TableConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.template import TemplateConfig
+from regard.text.template import Affixes, Template, TemplateConfig
 
 FORMAT = 1
 """Version of the configuration in run folders; incremented when older ones can't be read."""
@@ -221,9 +224,34 @@ class Recipe(Config, frozen=True):
         return isinstance(self.model, CausalConfig) and isinstance(self.head, LMHeadConfig)
 
     @property
+    def has_source(self) -> bool:
+        """Whether the model writes a target while it looks at a source."""
+        return isinstance(self.model, EncoderDecoderConfig | RecurrentEncoderDecoderConfig)
+
+    @property
+    def max_source_tokens(self) -> int:
+        """The longest row that the model reads, in tokens; not that of a target."""
+        reader = self.model.encoder if isinstance(self.model, EncoderDecoderConfig) else self.model
+        return reader.context_length
+
+    @property
     def uses_token_types(self) -> bool:
         """Whether the model has token type embeddings."""
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
+
+
+def text_affixes(recipe: Recipe, template: Template) -> Affixes:
+    """Return the ids around a text that a model reads alone.
+
+    Nothing ends a text that a model may continue.
+    """
+    if recipe.has_source:
+        return template.source
+    if not recipe.continues_texts:
+        return template.prompt
+    # Windows begin anywhere; a plan replaces auto by what it detects.
+    bare = recipe.data.documents in {"files", "auto"} or isinstance(recipe.task, ProbeConfig)
+    return Affixes() if bare else Affixes(template.document.prefix)
 
 
 def require_objective(recipe: Recipe) -> None:

@@ -4,6 +4,7 @@ config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
 tokenizer.json     text ↔ ids, in the format of Hugging Face tokenizers
 tokenizer_config.json  the special tokens
+config.json, generation_config.json  what transformers needs, derived from config.toml
 code/              the files of custom mechanisms
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
@@ -15,7 +16,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,21 +24,20 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
-from torch import Tensor, nn
+from safetensors import safe_open
+from torch import Tensor
 
 import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
 from regard.files import read_text, write_file, write_folder
-from regard.models.builders import LanguageModel, Model, SequenceToSequence, make_model
-from regard.models.config import EncoderDecoderConfig
+from regard.models.builders import LanguageModel, Model, make_model
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.environment import ExecutionEnvironment, Precision
-from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml
+from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
+from regard.runs.tensors import pack_tensors, read_tensors, saved_tensors
+from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files, vocabulary_size
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
@@ -60,8 +60,7 @@ class Run:
         """Make a run with an untrained model, initialized from the recipe's seed."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            vocabulary = getattr(recipe.tokenizer, "vocab_size", None) or tokenizer.size
-            model = make_model(recipe.model, recipe.head, vocabulary)
+            model = make_model(recipe.model, recipe.head, vocabulary_size(recipe, tokenizer))
         if code_paths(msgspec.to_builtins(recipe)):
             origin = origin | {"code": code_hashes(recipe)}
         return Run(path, recipe, tokenizer, model, origin)
@@ -107,16 +106,8 @@ class Run:
 
     @cached_property
     def text_affixes(self) -> Affixes:
-        """The ids around a text that the model reads alone; it may continue, so nothing ends it."""
-        match self.model:
-            case LanguageModel():
-                # Windows begin anywhere; a plan replaces auto by what it detects.
-                windows = self.recipe.data.documents in {"files", "auto"}
-                bare = windows or isinstance(self.recipe.task, ProbeConfig)
-                return Affixes() if bare else Affixes(self.template.document.prefix)
-            case SequenceToSequence():
-                return self.template.source
-        return self.template.prompt
+        """The ids around a text that the model reads alone."""
+        return text_affixes(self.recipe, self.template)
 
     def encode(self, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
         """Return the row that the model reads for one text or two, and the segment of each id.
@@ -136,14 +127,7 @@ class Run:
     @property
     def max_text_tokens(self) -> int:
         """The longest text that the model reads, in tokens, without those around it."""
-        return self.max_source_tokens - len(self.text_affixes)
-
-    @property
-    def max_source_tokens(self) -> int:
-        """The longest row that the model reads, in tokens; not that of a target."""
-        model = self.recipe.model
-        reader = model.encoder if isinstance(model, EncoderDecoderConfig) else model
-        return reader.context_length
+        return self.recipe.max_source_tokens - len(self.text_affixes)
 
     @property
     def answers_questions(self) -> bool:
@@ -158,9 +142,11 @@ class Run:
         self.path.mkdir(parents=True, exist_ok=True)
         if "code" in self.origin:
             copy_code(self.recipe, self.path)
-        self.tokenizer.save(self.path)
+        self.tokenizer.save(self.path, tokenizer_class=TOKENIZER_CLASS)
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
+        for name, content in transformers_files(self.recipe, self.tokenizer).items():
+            write_file(self.path / name, content)
         write_file(self.path / "config.toml", recipe_to_toml(self.recipe).encode())
 
     def save_weights(self) -> None:
@@ -198,33 +184,6 @@ def pack_weights(run: Run) -> bytes:
     """Return the weights as a safetensors file with the fingerprints of tokenizer and model."""
     made_for = msgspec.json.encode(_made_for(run)).decode()
     return pack_tensors(saved_tensors(run.model), {"made_for": made_for})
-
-
-def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and saved buffers of a model."""
-    kept = model.state_dict(keep_vars=True)
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
-    return dict(model.named_parameters()) | buffers
-
-
-def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """A safetensors file."""
-    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    return save_safetensors(contiguous, metadata)
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    try:
-        return load_safetensors(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except SafetensorError as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
 
 
 def load_weights(path: Path, run: Run) -> None:

@@ -199,10 +199,13 @@ class Tokenizer:
         text: str = self.native.decode(list(ids), skip_special_tokens=False)
         return text
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json, and tokenizer_config.json with the special tokens."""
+    def save(self, folder: Path, *, tokenizer_class: str = "PreTrainedTokenizerFast") -> None:
+        """Write tokenizer.json, and tokenizer_config.json with the special tokens.
+
+        `tokenizer_class` is the class of transformers that loads them.
+        """
         settings = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
+            "tokenizer_class": tokenizer_class,
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
             "unknown": self._unknown,

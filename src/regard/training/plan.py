@@ -31,6 +31,7 @@ from regard.runs.recipe import (
 )
 from regard.runs.recipes import TASKS
 from regard.runs.run import Progress, Run, describe_origin, pack_weights
+from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
@@ -265,7 +266,7 @@ def require_free(path: Path) -> None:
     Raises:
         UserError: it holds something else.
     """
-    first = {*TOKENIZER_FILES, "origin.json", "tokens", "test.jsonl"}
+    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", "test.jsonl"}
     if path.exists() and not (
         path.is_dir()
         and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())

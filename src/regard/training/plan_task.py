@@ -194,7 +194,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
         UserError: an example can't be encoded, or its answer is too long or no label of the model.
         TypeError: the model doesn't answer.
     """
-    template, longest = run.template, run.max_source_tokens
+    template, longest = run.template, run.recipe.max_source_tokens
     affixes, format = run.text_affixes, run.row_format.whole_rows
     match run.model:
         case LanguageModel():
