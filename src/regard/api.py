@@ -16,6 +16,7 @@ from regard.runs.environment import Precision
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.runs.run import load as load
+from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions

@@ -34,6 +34,7 @@ _COMMANDS = {
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
     "import-hf": ("regard.cli.config", "Import a Hugging Face model."),
     "export-hf": ("regard.cli.config", "Export a run for Hugging Face transformers."),
+    "convert": ("regard.cli.convert", "Change the mechanism or the positions of a run."),
     "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
 

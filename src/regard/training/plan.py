@@ -3,7 +3,6 @@
 A plan is built and checked before a single step or file.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
@@ -30,7 +29,8 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import Progress, Run, describe_origin, pack_weights
+from regard.runs.run import Progress, Run, describe_origin
+from regard.runs.start import begin_run, require_same
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
@@ -245,17 +245,9 @@ def plan_finetuning(
     recipe = find_recipe(recipe or parent.recipe, settings)
     questions = answered_examples(questions)
     require_continuing(parent.recipe)
-    made = ("model", "head", "tokenizer")
-    if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
-        raise UserError(
-            f"{parent.path}: its model and tokenizer are made and can't be changed; "
-            "leave model.*, head.* and tokenizer.* as they are"
-        )
-    weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
+    require_same(parent, recipe, ("model", "head", "tokenizer"))
     origin = describe_origin("finetuning", (), questions)
-    origin |= {"parent": str(parent.path), "parent_weights": weights}
-    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
-    run.model.load_state_dict(parent.model.state_dict())
+    run = begin_run(Path(out), recipe, parent.tokenizer, origin, parent)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
 
 
