@@ -13,7 +13,7 @@ ELU = "model.attention.kind=elu"
 
 def test_a_run_goes_on_with_another_mechanism(regard: Command, run: Path) -> None:
     outcome = succeeded(regard("convert", "run", "--out", "elu", ELU, "--text", "text.txt"))
-    before, after, where = outcome.out.splitlines()
+    before, after, _, where = outcome.out.splitlines()
     assert before.startswith("before: perplexity: ")
     assert after.startswith("after: perplexity: ")
     assert before.split()[2] != after.split()[2]
@@ -33,9 +33,9 @@ def test_a_run_goes_on_with_another_mechanism(regard: Command, run: Path) -> Non
 def test_it_lists_new_and_dropped_tensors(regard: Command) -> None:
     relative = "model.positions.kind=relative-bias"
     outcome = succeeded(regard("convert", "run", "--out", "there", relative))
-    assert (
-        outcome.out
-        == "new: body.bias.values\nTo score it: regard evaluate there FILE\nRun: there\n"
+    assert outcome.out == (
+        "new: body.bias.values\nTo score it: regard evaluate there FILE\n"
+        "To train it: regard train TASK FILE --from there --out NEW\nRun: there\n"
     )
     outcome = succeeded(regard("convert", "there", "--out", "back", "model.positions.kind=rotary"))
     assert outcome.out.startswith("dropped: body.bias.values\n")
@@ -46,7 +46,7 @@ def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
     flags = ("data.validation=0.2", "training.optimizer.kind=adamw", *MODEL, *STEPS)
     succeeded(regard("train", "text", "long.txt", "--out", "lm", *flags))
     outcome = succeeded(regard("convert", "lm", "--out", "elu", ELU))
-    before, after, _ = outcome.out.splitlines()
+    before, after, *_ = outcome.out.splitlines()
     assert before.removeprefix("before: ") in succeeded(regard("evaluate", "lm")).out
     assert after.startswith("after: perplexity: ")
 

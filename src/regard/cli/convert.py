@@ -47,6 +47,7 @@ def convert(
             click.echo(f"after: {after.lines()[0] if after else 'no perplexity'}")
     else:
         click.echo(f"To score it: regard evaluate {out} FILE")
+    click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")
     click.echo(f"Run: {out}")
 
 

@@ -19,7 +19,7 @@ _COMMANDS = {
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
     "tasks": ("regard.cli.data", "List the tasks of regard train."),
-    "train": ("regard.cli.train", "Train a model from scratch for a task."),
+    "train": ("regard.cli.train", "Train a model for a task, from scratch or from a run."),
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
     "data": ("regard.cli.data", "Print training examples of a file."),

@@ -12,7 +12,7 @@ import regard
 from regard.errors import UserError
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
-from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
+from regard.runs.recipe import DataConfig, Recipe, TrainingConfig, require_run
 from regard.runs.run import Run, read_table, read_tensors
 from regard.text.config import HuggingFaceConfig
 
@@ -20,15 +20,41 @@ from regard.text.config import HuggingFaceConfig
 def import_folder(folder: Path, out: Path) -> Run:
     """Save the model and tokenizer of a folder as a run, and return it in evaluation mode.
 
+    Raises:
+        UserError: as `read_folder`; or `out` exists.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another --out")
+    run = read_folder(folder, out)
+    out.mkdir(parents=True)
+    run.save_weights()  # first: without config.toml, a killed import isn't a run
+    run.save_description()
+    return run
+
+
+def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
+    """Return the run in a folder, or the Hugging Face model in a folder after "hf:".
+
+    Raises:
+        UserError: it can't be loaded.
+    """
+    name = str(place)
+    if name.startswith("hf:"):
+        return read_folder(Path(name.removeprefix("hf:")), Path(name))
+    require_run(Path(place), or_hugging_face=True)
+    return Run.load(Path(place), trust_code=trust_code)
+
+
+def read_folder(folder: Path, path: Path) -> Run:
+    """Return the model and tokenizer of a folder as a run of a path, in evaluation mode, unsaved.
+
     What has no place in a run is listed in the origin, under "dropped". An encoder without a head
     gets one that makes vectors, drawn by the recipe's seed.
 
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
-            together; or `out` exists.
+            together.
     """
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another --out")
     hf = read_config(folder)
     family = FAMILIES.get(str(hf.get("model_type")))
     if family is None:
@@ -67,12 +93,9 @@ def import_folder(folder: Path, out: Path) -> Run:
         "dtype": _dtype(tensors),
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
-    run = Run.new(out, recipe, tokenizer, origin)
+    run = Run.new(path, recipe, tokenizer, origin)
     # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
     run.model.load_state_dict(weights, strict=False)
-    out.mkdir(parents=True)
-    run.save_weights()  # first: without config.toml, a killed import isn't a run
-    run.save_description()
     run.model.eval()
     return run
 

@@ -53,16 +53,18 @@ def begin_run(
 
 
 def start_recipe(
-    start: Run, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
+    start: Run | None, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
 ) -> Recipe:
-    """Return the recipe of a training that begins with the weights of `start`.
+    """Return the recipe of a training, from scratch or with the weights of `start`.
 
-    Without `recipe` it is `default` with the model, the tokenizer and the template of `start`, and
+    Without `recipe` it is `default`, with the model, the tokenizer and the template of `start`, and
     as its training the finetuning of `start`.
 
     Raises:
         UserError: another model or tokenizer is chosen.
     """
+    if start is None:
+        return find_recipe(recipe or default, settings)
     if recipe is None:
         theirs, usual = start.recipe, find_recipe(default)
         recipe = msgspec.structs.replace(
