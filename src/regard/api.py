@@ -17,11 +17,11 @@ from regard.decoding.generate import generate as generate
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
-from regard.huggingface.folder import read_folder
+from regard.huggingface.folder import load_start
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.runs.run import load as load_run
+from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
@@ -39,11 +39,8 @@ def load(
 
     With the prefix "hf:", the folder is that of a Hugging Face model, and nothing is saved.
     """
-    folder = str(path).removeprefix("hf:")
-    if folder == str(path):
-        return load_run(path, device=device, threads=threads, trust_code=trust_code)
     environment = ExecutionEnvironment.choose(device, threads=threads)
-    run = read_folder(Path(folder))
+    run = load_start(path, trust_code=trust_code)
     run.model.to(environment.device)
     return run
 
@@ -93,16 +90,21 @@ def train(
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     test: Path | None = None,
+    start: Run | str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
-    """Train a model from scratch: on "questions", on "text", or for a task of `regard tasks`.
+    """Train a model on "questions", on "text", or for a task of `regard tasks`.
 
     A task generates its own examples if no data are given. Of a table, a tenth is held out for
-    `evaluate`, or `test` is another table for it.
+    `evaluate`, or `test` is another table for it. `start` is a run to begin with, its folder, or
+    "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
     """
-    plan = plan_training(task, data, out=out, recipe=recipe, settings=settings, test=test)
+    begun = start if isinstance(start, Run) or start is None else load_start(start)
+    plan = plan_training(
+        task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
+    )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

@@ -62,9 +62,10 @@ def evaluate(
     from regard import api
     from regard.evaluation.evaluate import Evaluation, save_predictions
     from regard.models.builders import Classifier
+    from regard.runs.run import load
 
     started = time.perf_counter()
-    loaded = api.load(run, **loading)
+    loaded = load(run, **loading)
     _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
     if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
         score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad)

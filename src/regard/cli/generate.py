@@ -75,14 +75,14 @@ def generate(
     A run trained on questions or for a task prints the answer, label or tags; a tab separates two
     texts.
     """
-    from regard import api
     from regard.models.builders import Classifier, TokenClassifier
+    from regard.runs.run import load
 
     _refuse_mixtures(settings["num_beams"])
     texts = _read_stdin() if prompts == ("-",) else list(prompts)
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
-    loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
+    loaded = load(run, device=device, threads=threads, trust_code=trust_code)
     if isinstance(loaded.model, Classifier | TokenClassifier):
         _refuse(_GENERATION, "is for a model that generates, and this one labels; drop it")
         records = _labels(loaded, texts, settings["precision"])

@@ -19,7 +19,7 @@ _COMMANDS = {
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
     "tasks": ("regard.cli.data", "List the tasks of regard train."),
-    "train": ("regard.cli.train", "Train a model from scratch for a task."),
+    "train": ("regard.cli.train", "Train a model for a task, from scratch or from a run."),
     "compare": ("regard.cli.compare", "Train a grid of runs and compare them."),
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
@@ -35,6 +35,7 @@ _COMMANDS = {
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
     "import-hf": ("regard.cli.config", "Import a Hugging Face model."),
     "export-hf": ("regard.cli.config", "Export a run for Hugging Face transformers."),
+    "convert": ("regard.cli.convert", "Change the mechanism or the positions of a run."),
     "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
 

@@ -69,16 +69,15 @@ def pretrain(
 @click.option(
     "--from",
     "parent",
-    type=options.PATH,
-    metavar="RUN",
+    metavar="RUN|hf:PATH",
     required=True,
-    help="Pretrained run.",
+    help="Pretrained run, or folder of a Hugging Face model.",
 )
 @TRAINING
 def finetune(
     pairs: Path,
     settings: tuple[str, ...],
-    parent: Path,
+    parent: str,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -86,17 +85,24 @@ def finetune(
     **flags: Any,
 ) -> None:
     """Train the run --from on the questions of PAIRS, by default with that run's recipe."""
-    from regard.runs.run import Run
+    from regard.huggingface.folder import load_start
     from regard.training.plan import plan_finetuning
 
     overrides = [*settings, *_seed_setting(seed)]
-    loaded = Run.load(parent, trust_code=trust_code)
+    loaded = load_start(parent, trust_code=trust_code)
     _execute(plan_finetuning(loaded, pairs, out, recipe, overrides), **flags)
 
 
 @click.command()
 @click.argument("task")
 @click.argument("files", nargs=-1)
+@options.TRUST_CODE
+@click.option(
+    "--from",
+    "start",
+    metavar="RUN|hf:PATH",
+    help="Run, or folder of a Hugging Face model, whose weights and tokenizer to begin with.",
+)
 @TOKENIZER
 @click.option(
     "--documents",
@@ -112,6 +118,8 @@ def finetune(
 def train(
     task: str,
     files: tuple[str, ...],
+    start: str | None,
+    trust_code: bool,
     tokenizer: Path | None,
     documents: str | None,
     text: str | None,
@@ -124,13 +132,14 @@ def train(
     seed: int | None,
     **flags: Any,
 ) -> None:
-    """Train a model from scratch for a TASK of `regard tasks`, on a file or on generated examples.
+    """Train a model for a TASK of `regard tasks`, on a file or on generated examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
     folders of text, Markdown, JSONL or Parquet; the command ends with a sample. TASK
     classification: FILES is a table, of which a tenth is held out for `regard evaluate`. Settings
     follow as section.field=value.
     """
+    from regard.huggingface.folder import load_start
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
@@ -146,6 +155,7 @@ def train(
         settings=settings,
         tokenizer=tokenizer,
         test=test,
+        start=None if start is None else load_start(start, trust_code=trust_code),
     )
     if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)

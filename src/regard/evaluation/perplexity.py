@@ -97,13 +97,13 @@ def text_perplexity(
 
 @torch.inference_mode()
 def held_out_perplexity(
-    run: Run, environment: ExecutionEnvironment, *, batch: int = 64
+    run: Run, environment: ExecutionEnvironment, *, tokens: Path | None = None, batch: int = 64
 ) -> TextScore | None:
     """Score the tokens that a run of `train text` held out, if any; of many, evenly spaced windows.
 
-    Windows begin anywhere, and are read independently.
+    Windows begin anywhere, and are read independently. `tokens` is a folder [the run's].
     """
-    path = run.path / "tokens"
+    path = tokens or run.path / "tokens"
     if not path.is_dir():
         return None
     held_out = load_tokens(path).validation

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import regard
 from regard.errors import UserError
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
-from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
+from regard.runs.recipe import DataConfig, Recipe, TrainingConfig, require_run
 from regard.runs.run import Run, read_table
 from regard.runs.tensors import read_tensors
 from regard.text.config import HuggingFaceConfig
@@ -27,15 +26,28 @@ def import_folder(folder: Path, out: Path) -> Run:
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
-    run = replace(read_folder(folder), path=out)
+    run = read_folder(folder, out)
     out.mkdir(parents=True)
     run.save_weights()  # first: without config.toml, a killed import isn't a run
     run.save_description()
     return run
 
 
-def read_folder(folder: Path) -> Run:
-    """Return the model and tokenizer of a folder as a run, unsaved, in evaluation mode.
+def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
+    """Return the run in a folder, or the Hugging Face model in a folder after "hf:".
+
+    Raises:
+        UserError: it can't be loaded.
+    """
+    name = str(place)
+    if name.startswith("hf:"):
+        return read_folder(Path(name.removeprefix("hf:")), Path(name))
+    require_run(Path(place), or_hugging_face=True)
+    return Run.load(Path(place), trust_code=trust_code)
+
+
+def read_folder(folder: Path, path: Path) -> Run:
+    """Return the model and tokenizer of a folder as a run of a path, in evaluation mode, unsaved.
 
     What has no place in a run is listed in the origin, under "dropped". An encoder without a head
     gets one that makes vectors, drawn by the recipe's seed.
@@ -82,7 +94,7 @@ def read_folder(folder: Path) -> Run:
         "dtype": _dtype(tensors),
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
-    run = Run.new(folder, recipe, tokenizer, origin)
+    run = Run.new(path, recipe, tokenizer, origin)
     # Complete, except for tied tensors, which are there once, and a head that the folder lacks.
     run.model.load_state_dict(weights, strict=False)
     run.model.eval()

@@ -206,8 +206,8 @@ def load_weights(path: Path, run: Run) -> None:
         found = tensors[name].shape if name in tensors else None
         if wanted != found:
             raise UserError(
-                f"{path}: {name} has shape {_shape(found)}, but config.toml requires "
-                f"{_shape(wanted)}; put back the configuration of these weights"
+                f"{path}: {name} has shape {shown_shape(found)}, but config.toml requires "
+                f"{shown_shape(wanted)}; put back the configuration of these weights"
             )
     if trained != here:
         raise UserError(
@@ -290,7 +290,8 @@ def _metadata(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _shape(shape: torch.Size | None) -> str:
+def shown_shape(shape: torch.Size | None) -> str:
+    """Return a shape as text."""
     return "no shape (there is none)" if shape is None else "×".join(map(str, shape))
 
 

@@ -34,6 +34,8 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
     documents: str
     text_field: str
     tokenizer: TokenizerConfig
+    known: str | None = None
+    """Fingerprint of a tokenizer that isn't trained on the text, if there is one."""
     template: TemplateConfig
     validation: float
     seed: int
@@ -81,14 +83,18 @@ def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
     return known if same else None
 
 
-def tokenize_files(spec: TextSpec, folder: Path, advance: Advance) -> TokenizedText:
+def tokenize_files(
+    spec: TextSpec, folder: Path, advance: Advance, tokenizer: Tokenizer | None = None
+) -> TokenizedText:
     """Return the tokens of a text from `folder`, after writing them if they aren't there.
+
+    `tokenizer` is one that isn't trained on the text.
 
     Raises:
         UserError: a document is malformed or can't be encoded.
     """
     if not has_tokens(spec, folder):
-        _write_tokens(spec, folder, advance)
+        _write_tokens(spec, folder, advance, tokenizer)
     return load_tokens(folder)
 
 
@@ -110,7 +116,7 @@ def load_tokens(folder: Path) -> TokenizedText:
 
 def tokenize_documents(
     documents: Sequence[Document],
-    tokenizer: TokenizerConfig,
+    tokenizer: TokenizerConfig | Tokenizer,
     template: TemplateConfig,
     *,
     validation: float,
@@ -122,14 +128,15 @@ def tokenize_documents(
         UserError: a document can't be encoded.
     """
     pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
-    trained = train_tokenizer(tokenizer, (piece.text for piece in pieces))
-    separator = separator_of(Template(template, trained))
-    parts = list(encode_pieces(trained, pieces, separator, held_out_documents(validation, seed)))
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = train_tokenizer(tokenizer, (piece.text for piece in pieces))
+    separator = separator_of(Template(template, tokenizer))
+    parts = list(encode_pieces(tokenizer, pieces, separator, held_out_documents(validation, seed)))
     training, held_out = (
         Tokens(np.array([i for part in parts for i in getattr(part, name)], dtype=np.uint32))
         for name in ("training", "validation")
     )
-    return split_few(trained, training, held_out, len(documents), validation)
+    return split_few(tokenizer, training, held_out, len(documents), validation)
 
 
 def split_few(
@@ -143,13 +150,15 @@ def split_few(
     )
 
 
-def _write_tokens(spec: TextSpec, folder: Path, advance: Advance) -> None:
+def _write_tokens(
+    spec: TextSpec, folder: Path, advance: Advance, tokenizer: Tokenizer | None
+) -> None:
     """Write a folder of tokens; it appears when it is complete."""
     unfinished = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        tokenizer = train_tokenizer(spec.tokenizer, _sample(spec, advance))
+        tokenizer = tokenizer or train_tokenizer(spec.tokenizer, _sample(spec, advance))
         tokenizer.save(unfinished)
         separator = separator_of(Template(spec.template, tokenizer))
         size = tokenizer.size

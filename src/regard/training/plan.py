@@ -3,7 +3,6 @@
 A plan is built and checked before a single step or file.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
@@ -30,7 +29,8 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import Progress, Run, describe_origin, pack_weights
+from regard.runs.run import Progress, Run, describe_origin
+from regard.runs.start import begin_run, require_same, shown_names, start_recipe
 from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
 from regard.text.clozes import clozes as find_clozes
@@ -69,13 +69,28 @@ class Plan:
         """Return sizes, and the loss before this training on its first batch, in nats."""
         first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
-        return self.facts | {
-            "parameters": self.run.n_parameters,
-            "vocabulary": self.run.tokenizer.size,
-            "steps": self.sampler.steps,
-            name: mean_loss(self.run.model, [first], environment),
-            "uniform_loss": log(self._n_choices(first)),
+        return (
+            self._parent_facts()
+            | self.facts
+            | {
+                "parameters": self.run.n_parameters,
+                "vocabulary": self.run.tokenizer.size,
+                "steps": self.sampler.steps,
+                name: mean_loss(self.run.model, [first], environment),
+                "uniform_loss": log(self._n_choices(first)),
+            }
+        )
+
+    def _parent_facts(self) -> dict[str, Any]:
+        """Return the parent, and the tensors that it lacks and that it has alone."""
+        origin = self.run.origin
+        facts = {"parent": origin["parent"]} if "parent" in origin else {}
+        changed = {
+            name: shown_names(origin[name])
+            for name in ("new_tensors", "dropped_tensors")
+            if name in origin
         }
+        return facts | changed
 
     def _n_choices(self, batch: Batch) -> int:
         """Return the number of classes of a prediction."""
@@ -123,11 +138,14 @@ def plan_training(
     settings: Sequence[str] = (),
     tokenizer: Path | None = None,
     test: Path | None = None,
+    start: Run | None = None,
 ) -> Plan:
-    """Plan training from scratch: on "questions", on "text", or for a task of `regard tasks`.
+    """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
     A task generates its own examples if no data are given; `tokenizer` is the folder of a run,
-    `test` a table for `regard evaluate`, instead of held-out rows.
+    `test` a table for `regard evaluate`, instead of held-out rows. With `start`, training begins
+    with the body, the tokenizer and the template of that run, and by default has its finetuning
+    configuration; its head is kept if kind, shape and labels are the same.
 
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
@@ -139,18 +157,20 @@ def plan_training(
         raise UserError(f"train {task}: there is no file to train on; name one")
     if test is not None and (task != "classification" or not isinstance(data, str | Path)):
         raise UserError("--test: is for `train classification` on a table; leave it out")
+    if start is not None and tokenizer is not None:
+        raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     if task == "text":
         if tokenizer:
             raise UserError("--tokenizer: train text makes its own; leave it out")
         from regard.training.plan_text import plan_text  # made of the parts of this module
 
-        return plan_text(cast("Corpus", data), out, recipe or "text", settings)
+        return plan_text(cast("Corpus", data), out, recipe, settings, start=start)
     if task == "questions":
         questions = cast("Examples", data)
-        return plan_questions(questions, out, recipe or "default", settings, tokenizer=tokenizer)
+        return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
     from regard.training.plan_task import plan_named_task  # made of the parts of this module
 
-    return plan_named_task(task, data, out, recipe or task, settings, tokenizer, test)
+    return plan_named_task(task, data, out, recipe, settings, tokenizer, test, start)
 
 
 def plan_pretraining(
@@ -213,21 +233,25 @@ def plan_pretraining(
 def plan_questions(
     questions: Examples,
     out: str | Path,
-    recipe: Recipe | str = "default",
+    recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     *,
     tokenizer: Tokenizer | Path | None = None,
+    start: Run | None = None,
 ) -> Plan:
-    """Plan training on questions from scratch, without any text.
+    """Plan training on questions, without any text, from scratch or with the weights of `start`.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
-    recipe, questions = find_recipe(recipe, settings), answered_examples(questions)
+    recipe = start_recipe(start, "default", recipe, settings)
+    questions = answered_examples(questions)
     require_no_task(recipe)
     require_continuing(recipe)
-    tokenizer = _loaded(tokenizer) or train_tokenizer(recipe.tokenizer, texts_of(questions))
-    run = Run.new(Path(out), recipe, tokenizer, describe_origin("questions", (), questions))
+    known = start.tokenizer if start else _loaded(tokenizer)
+    tokenizer = known or train_tokenizer(recipe.tokenizer, texts_of(questions))
+    origin = describe_origin("questions", (), questions)
+    run = begin_run(Path(out), recipe, tokenizer, origin, start)
     return _plan_questions(run, questions, recipe.training, "training")
 
 
@@ -246,17 +270,9 @@ def plan_finetuning(
     recipe = find_recipe(recipe or parent.recipe, settings)
     questions = answered_examples(questions)
     require_continuing(parent.recipe)
-    made = ("model", "head", "tokenizer")
-    if any(getattr(recipe, part) != getattr(parent.recipe, part) for part in made):
-        raise UserError(
-            f"{parent.path}: its model and tokenizer are made and can't be changed; "
-            "leave model.*, head.* and tokenizer.* as they are"
-        )
-    weights = hashlib.sha256(pack_weights(parent)).hexdigest()[:16]
+    require_same(parent, recipe, ("model", "head", "tokenizer"))
     origin = describe_origin("finetuning", (), questions)
-    origin |= {"parent": str(parent.path), "parent_weights": weights}
-    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
-    run.model.load_state_dict(parent.model.state_dict())
+    run = begin_run(Path(out), recipe, parent.tokenizer, origin, parent)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
 
 

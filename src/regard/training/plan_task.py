@@ -37,8 +37,9 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
+from regard.runs.start import begin_run, start_recipe
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import (
     encode_answers,
@@ -78,17 +79,20 @@ def plan_named_task(
     task: str,
     data: Corpus | Examples | None,
     out: str | Path,
-    recipe: Recipe | str,
+    recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     tokenizer: Path | None = None,
     test: Path | None = None,
+    start: Run | None = None,
 ) -> Plan:
     """Plan training for a task by its name, on a file, on examples or on the task's own.
+
+    `start` is a run to begin with, whose tokenizer is used.
 
     Raises:
         UserError: the task doesn't fit the recipe or the data.
     """
-    chosen = find_recipe(recipe, settings)
+    chosen = start_recipe(start, task, recipe, settings)
     kind = chosen.task and _kind(chosen.task)
     if chosen.task is None or kind != task:
         found = f"task.kind={kind}" if kind else "no task"
@@ -97,15 +101,22 @@ def plan_named_task(
         )
     known_tokens = None if tokenizer is None else Tokenizer.load(tokenizer)
     if data is None:
-        return plan_task(Path(out), chosen, tokenizer=known_tokens)
+        return plan_task(Path(out), chosen, tokenizer=known_tokens, start=start)
     if isinstance(chosen.task, ClassificationConfig) and isinstance(data, str | Path):
-        return plan_table(Path(out), chosen, Path(data), test, tokenizer=known_tokens)
+        path = Path(data)
+        return plan_table(Path(out), chosen, path, test, tokenizer=known_tokens, start=start)
     answered = require_answers(task_examples(chosen.task, cast("Examples", data)))
-    return plan_task(Path(out), chosen, answered, tokenizer=known_tokens)
+    return plan_task(Path(out), chosen, answered, tokenizer=known_tokens, start=start)
 
 
 def plan_table(
-    out: Path, recipe: Recipe, path: Path, test: Path | None, *, tokenizer: Tokenizer | None = None
+    out: Path,
+    recipe: Recipe,
+    path: Path,
+    test: Path | None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    start: Run | None = None,
 ) -> Plan:
     """Plan training on a table of texts and labels, with held-out rows or another table to score.
 
@@ -125,7 +136,7 @@ def plan_table(
             f"{path}: all {len(training)} rows have the label {labels.pop()!r}, so nothing can be "
             "learned; choose another column by --label"
         )
-    plan = plan_task(out, recipe, training, tokenizer=tokenizer)
+    plan = plan_task(out, recipe, training, tokenizer=tokenizer, start=start)
     facts: dict[str, Any] = {
         "table": read.format,
         "skipped_rows": len(read.skipped),
@@ -145,8 +156,11 @@ def plan_task(
     examples: Sequence[Example] | None = None,
     *,
     tokenizer: Tokenizer | None = None,
+    start: Run | None = None,
 ) -> Plan:
     """Plan training for the recipe's task, by default on the task's own examples.
+
+    `start` is a run with this body, whose weights and tokenizer are used.
 
     Raises:
         UserError: the recipe has no task, the model can't learn it, an example is unusable, or
@@ -156,16 +170,16 @@ def plan_task(
     if task is None:
         raise UserError("the recipe has no task: set task.kind (`regard tasks` lists them)")
     if isinstance(task, ProbeConfig):
-        if examples is not None or tokenizer is not None:
+        if examples is not None or tokenizer is not None or start is not None:
             raise UserError(
                 f"task.kind={_kind(task)}: is a probe, which makes its own rows of tokens of its "
-                "own; leave files and --tokenizer out"
+                "own; leave files, --tokenizer and --from out"
             )
         check_model(recipe, task)
         return _plan_probe(out, recipe, task)
     check_model(recipe, task)
     chosen = task.make(recipe.seed).training if examples is None else examples
-    return _plan_examples(out, recipe, task, chosen, tokenizer)
+    return _plan_examples(out, recipe, task, chosen, tokenizer, start)
 
 
 def _plan_examples(
@@ -174,13 +188,15 @@ def _plan_examples(
     task: TextTask,
     examples: Sequence[Example],
     tokenizer: Tokenizer | None,
+    start: Run | None,
 ) -> Plan:
     if not examples:
         raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
     check_examples(task, examples)
-    tokenizer = tokenizer or train_tokenizer(recipe.tokenizer, _read_or_written(recipe, examples))
+    known = start.tokenizer if start else tokenizer
+    tokenizer = known or train_tokenizer(recipe.tokenizer, _read_or_written(recipe, examples))
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
-    run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
+    run = begin_run(out, recipe, tokenizer, describe_origin(_kind(task), (), examples), start)
     training, held_out = hold_out(examples, recipe)
     checks = [task_dataset(run, held_out)] if held_out else []
     datasets = [WeightedDataset(task_dataset(run, training))]

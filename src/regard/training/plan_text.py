@@ -12,8 +12,9 @@ from regard.data.batch import WeightedDataset
 from regard.data.causal import Windows, held_out_windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
-from regard.runs.recipe import Recipe, find_recipe, require_continuing, require_no_task
+from regard.runs.recipe import Recipe, require_continuing, require_no_task
 from regard.runs.run import Run, describe_origin
+from regard.runs.start import begin_run, start_recipe
 from regard.text.corpus import Corpus, read_documents
 from regard.text.files import detect_documents, find_files
 from regard.text.tokenize import (
@@ -31,37 +32,42 @@ SAMPLE_TOKENS = 64
 
 
 def plan_text(
-    corpus: Corpus, out: str | Path, recipe: Recipe | str = "text", settings: Sequence[str] = ()
+    corpus: Corpus,
+    out: str | Path,
+    recipe: Recipe | str | None = None,
+    settings: Sequence[str] = (),
+    *,
+    start: Run | None = None,
 ) -> Plan:
-    """Plan training on texts, from scratch: files, folders, or documents in memory.
+    """Plan training on texts: files, folders, or documents in memory.
 
     The tokens of files are written to the folder `out`/tokens, and read from there when they are
-    needed again.
+    needed again. `start` is a run to begin with, whose tokenizer is used.
 
     Raises:
         UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
     """
-    chosen = find_recipe(recipe, settings)
+    chosen = start_recipe(start, "text", recipe, settings)
     require_no_task(chosen)
     require_continuing(chosen)
     parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
     paths = [part for part in parts if isinstance(part, Path)]
     if paths:
-        return _plan_files(paths, Path(out), chosen)
+        return _plan_files(paths, Path(out), chosen, start)
     documents = read_documents(parts)
     chosen = _with_documents(chosen, "files")
     text = tokenize_documents(
         documents,
-        chosen.tokenizer,
+        chosen.tokenizer if start is None else start.tokenizer,
         chosen.template,
         validation=chosen.data.validation,
         seed=chosen.seed,
     )
     origin = describe_origin("training", documents, ())
-    return _plan_tokens(text, Path(out), chosen, origin, documents[0].where)
+    return _plan_tokens(text, Path(out), chosen, origin, documents[0].where, start=start)
 
 
-def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe) -> Plan:
+def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe, start: Run | None) -> Plan:
     if not (out / "config.toml").exists():
         require_free(out)
     folder = out / "tokens"
@@ -73,6 +79,7 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe) -> Plan:
         documents=documents,
         text_field=recipe.data.table.text or "text",
         tokenizer=recipe.tokenizer,
+        known=None if start is None else start.tokenizer.fingerprint,
         template=recipe.template,
         validation=recipe.data.validation,
         seed=recipe.seed,
@@ -83,7 +90,7 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe) -> Plan:
             "the same command and data"
         )
     with track_text(spec.bytes) as advance:
-        text = tokenize_files(spec, folder, advance)
+        text = tokenize_files(spec, folder, advance, None if start is None else start.tokenizer)
     origin = describe_origin("training", (), ()) | {
         "inputs": [file.path for file in files],
         "fingerprint": spec.fingerprint,
@@ -97,7 +104,8 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe) -> Plan:
         ),
         "documents": f"{text.documents:,} {documents}{detected}",
     }
-    return _plan_tokens(text, out, _with_documents(recipe, documents), origin, files[0].path, facts)
+    where, chosen = files[0].path, _with_documents(recipe, documents)
+    return _plan_tokens(text, out, chosen, origin, where, facts, start=start)
 
 
 _ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
@@ -116,21 +124,23 @@ def _plan_tokens(
     origin: dict[str, Any],
     where: str,
     facts: dict[str, Any] | None = None,
+    *,
+    start: Run | None,
 ) -> Plan:
     if len(text.training) < 2:
         raise UserError(f"{where}: is too short to learn from")
-    run = Run.new(out, recipe, text.tokenizer, origin)
+    run = begin_run(out, recipe, text.tokenizer, origin, start)
     format = run.row_format.whole_rows  # windows begin anywhere
     training = WeightedDataset(Windows(text.training, format))
     checks = [held_out_windows(text.validation, format)]
     plan = make_plan(run, [training], checks, recipe.training, "training")
     tokens = {"training_tokens": len(text.training), "validation_tokens": len(text.validation)}
-    start = (text.validation or text.training)[: max(recipe.model.context_length // 8, 1)]
+    prompt = (text.validation or text.training)[: max(recipe.model.context_length // 8, 1)]
 
     def report(validated: Record) -> Record:
         loss = validated.get("validation_loss")
-        room = recipe.model.context_length - len(start)
-        sample = sample_text(run, start, min(SAMPLE_TOKENS, room))
+        room = recipe.model.context_length - len(prompt)
+        sample = sample_text(run, prompt, min(SAMPLE_TOKENS, room))
         return ({} if loss is None else {"perplexity": exp(loss)}) | {"sample": sample}
 
     return dataclasses.replace(plan, facts=(facts or {}) | tokens, at_checkpoint=report)

@@ -1,0 +1,69 @@
+"""regard convert"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regard.cli import options
+from regard.errors import NormalizerError, UserError
+
+if TYPE_CHECKING:
+    from regard.evaluation.perplexity import TextScore
+    from regard.runs.run import Run
+
+
+@click.command()
+@options.TRUST_CODE
+@options.RUN
+@click.argument("settings", nargs=-1)
+@options.OUT
+@click.option("--text", type=options.PATH, help="Text to report the perplexity of.")
+def convert(
+    run: Path, settings: tuple[str, ...], out: Path, text: Path | None, trust_code: bool
+) -> None:
+    """Save the weights of RUN with other SETTINGS of the model as a new run.
+
+    SETTINGS such as model.attention.kind=elu change the mechanism, the positions, or what else
+    leaves the shapes of weights alone. Tensors that only the new model has are drawn by the seed.
+    Prints the perplexity before and after, of a text or of the tokens that RUN held out.
+    """
+    from regard.runs import start
+    from regard.runs.run import Run
+
+    parent = Run.load(run, trust_code=trust_code)
+    before = _score(parent, parent, text)
+    made = start.convert(parent, out, settings)
+    for name, tensors in (("new", "new_tensors"), ("dropped", "dropped_tensors")):
+        if tensors in made.origin:
+            click.echo(f"{name}: {start.shown_names(made.origin[tensors])}")
+    if before:
+        click.echo(f"before: {before.lines()[0]}")
+        try:
+            after = _score(made, parent, text)
+        except NormalizerError as error:  # training may mend it
+            click.echo(f"after: no perplexity: {error}")
+        else:
+            click.echo(f"after: {after.lines()[0] if after else 'no perplexity'}")
+    else:
+        click.echo(f"To score it: regard evaluate {out} FILE")
+    click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")
+    click.echo(f"Run: {out}")
+
+
+def _score(run: "Run", parent: "Run", text: Path | None) -> "TextScore | None":
+    """Score a run on a text, or on what its parent held out; nothing if that isn't possible.
+
+    Raises:
+        UserError: a text is given, and the run doesn't continue texts; or it can't be read.
+    """
+    from regard.evaluation.perplexity import held_out_perplexity, read_texts, text_perplexity
+    from regard.models.builders import LanguageModel
+
+    if text is not None:
+        if not isinstance(run.model, LanguageModel):
+            raise UserError(f"--text: {run.path} has no perplexity; leave it out")
+        return text_perplexity(run, read_texts(parent, text), run.environment())
+    if not isinstance(run.model, LanguageModel):
+        return None
+    return held_out_perplexity(run, run.environment(), tokens=parent.path / "tokens")

@@ -1,0 +1,226 @@
+"""Runs that begin with the weights of another: the start of a training, or a conversion."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from regard.attention import Attention
+from regard.config import Config, override
+from regard.errors import UserError
+from regard.models.config import (
+    ClassificationHeadConfig,
+    EncoderDecoderConfig,
+    HeadConfig,
+    ModelConfig,
+    TokenClassificationHeadConfig,
+    TransformerConfig,
+)
+from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.run import Run, pack_weights, shown_shape
+from regard.runs.tensors import saved_tensors
+from regard.text.tokenizer import Tokenizer
+
+
+def begin_run(
+    path: Path,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    origin: dict[str, Any],
+    start: Run | None = None,
+) -> Run:
+    """Make a run, untrained or with the weights of `start`; its origin names start and weights.
+
+    Tensors that `start` lacks are drawn by the recipe's seed.
+
+    Raises:
+        UserError: a tensor of the body has another shape.
+    """
+    run = Run.new(path, recipe, tokenizer, origin)
+    if start is None:
+        return run
+    new, dropped = _copy_weights(start, run)
+    weights = hashlib.sha256(pack_weights(start)).hexdigest()[:16]
+    parent = {"parent": str(start.path), "parent_weights": weights}
+    changed = {"new_tensors": new, "dropped_tensors": dropped}
+    run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
+    return run
+
+
+def start_recipe(
+    start: Run | None, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
+) -> Recipe:
+    """Return the recipe of a training, from scratch or with the weights of `start`.
+
+    Without `recipe` it is `default`, with the model, the tokenizer and the template of `start`, and
+    as its training the finetuning of `start`.
+
+    Raises:
+        UserError: another model or tokenizer is chosen.
+    """
+    if start is None:
+        return find_recipe(recipe or default, settings)
+    if recipe is None:
+        theirs, usual = start.recipe, find_recipe(default)
+        recipe = msgspec.structs.replace(
+            usual,
+            model=theirs.model,
+            tokenizer=theirs.tokenizer,
+            template=theirs.template,
+            head=_without_labels(theirs.head)
+            if type(theirs.head) is type(usual.head)
+            else usual.head,
+            training=theirs.finetuning,
+        )
+    chosen = find_recipe(recipe, settings)
+    require_same(start, chosen, ("model", "tokenizer"))
+    return chosen
+
+
+def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
+    """Raise unless a recipe has these parts of a run.
+
+    Raises:
+        UserError: names the field that differs.
+    """
+    for part in parts:
+        here, there = getattr(recipe, part), getattr(start.recipe, part)
+        if here != there:
+            field, value, theirs = _difference(here, there, part)
+            *others, last = (f"{name}.*" for name in parts)
+            raise UserError(
+                f"{field} = {value}: {start.path} has {theirs}, and is made and can't be changed; "
+                f"leave {', '.join(others)} and {last} as they are"
+            )
+
+
+def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
+    """Save the weights of a run as a run with other settings, and return it in evaluation mode.
+
+    `settings` such as "model.attention.kind=elu" change the mechanism, the positions, or what else
+    leaves the shapes of tensors alone. The tensors of another mechanism are drawn by the seed.
+
+    Raises:
+        UserError: a setting changes the shape of a tensor, or isn't one of the model; `out` exists.
+        UnsupportedError: the mechanism lacks a feature that the model requires.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another --out")
+    recipe = override(start.recipe, settings)
+    changed = [
+        part for part in _parts(recipe) if _parts(recipe)[part] != _parts(start.recipe)[part]
+    ]
+    for part in changed:
+        if part not in ("model", "head", "seed"):
+            raise UserError(
+                f"{part}.*: a conversion changes model.*, head.* and seed; leave {part}.* out, or "
+                "give it to the training that follows"
+            )
+    if not {"model", "head"} & set(changed):
+        raise UserError(
+            f"{start.path}: nothing is changed; give settings such as model.attention.kind=elu"
+        )
+    origin = {name: value for name, value in start.origin.items() if name not in _OWN}
+    run = begin_run(out, recipe, start.tokenizer, origin | {"stage": "conversion"}, start)
+    out.mkdir(parents=True)
+    if (rows := start.path / "test.jsonl").is_file():
+        shutil.copy(rows, out)
+    run.save_weights()  # first: without config.toml, a killed conversion isn't a run
+    run.save_description()
+    run.model.eval()
+    return run
+
+
+_OWN = ("code", "steps", "new_tensors", "dropped_tensors")
+"""Facts of an origin that don't hold for a conversion; the data and their fingerprint do."""
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return names of tensors, those of all layers in one."""
+    return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+
+
+def _copy_weights(start: Run, run: Run) -> tuple[list[str], list[str]]:
+    """Copy what both models have; return the names of new and of dropped tensors.
+
+    Raises:
+        UserError: a tensor has another shape.
+    """
+    theirs: dict[str, Tensor] = start.model.state_dict()  # with tied ones, which may be untied
+    ours, replaced = saved_tensors(run.model), _replaced(start, run)
+    kept = [name for name in ours if name in theirs and not name.startswith(replaced)]
+    for name in kept:
+        if ours[name].shape != theirs[name].shape:
+            here, there = shown_shape(ours[name].shape), shown_shape(theirs[name].shape)
+            raise UserError(
+                f"{start.path}: {name} has shape {there}, and would have {here}, but weights are "
+                "kept; leave out the setting that changes its shape"
+            )
+    with torch.no_grad():
+        for name in kept:
+            ours[name].copy_(theirs[name])
+    new = [name for name in ours if name not in kept]
+    return new, [name for name in saved_tensors(start.model) if name not in kept]
+
+
+def _replaced(start: Run, run: Run) -> tuple[str, ...]:
+    """Return prefixes of tensors that mean something else in another configuration."""
+    before, prefixes = _stacks(start.recipe.model), list[str]()
+    for stack, config in _stacks(run.recipe.model).items():
+        old = before.get(stack)
+        if getattr(config, "positions", None) != getattr(old, "positions", None):
+            prefixes += [f"{stack}absolute.", f"{stack}bias."]
+        if getattr(config, "attention", None) != getattr(old, "attention", None):
+            prefixes += [
+                f"{name}."
+                for name, module in run.model.named_modules()
+                if name.startswith(stack) and isinstance(module, Attention)
+            ]
+    return (*prefixes, *(() if _same_head(start, run) else ("head.",)))
+
+
+def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:
+    """Return the parts of a body that have mechanisms and positions, by the names of tensors."""
+    if isinstance(config, EncoderDecoderConfig):
+        return {"body.encoder.": config.encoder, "body.decoder.": config.decoder}
+    return {"body.": config}
+
+
+def _same_head(start: Run, run: Run) -> bool:
+    """Whether the heads are of one kind and one shape, for the same labels."""
+    theirs, ours = start.recipe.head, run.recipe.head
+    if type(theirs) is not type(ours):
+        return False
+    if getattr(theirs, "labels", ()) != getattr(ours, "labels", ()):
+        return False
+    shapes = [
+        [tensor.shape for tensor in made.model.head.state_dict().values()] for made in (start, run)
+    ]
+    return shapes[0] == shapes[1]
+
+
+def _without_labels(head: HeadConfig) -> HeadConfig:
+    if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
+        return msgspec.structs.replace(head, labels=())
+    return head
+
+
+def _parts(recipe: Recipe) -> dict[str, Any]:
+    return {name: getattr(recipe, name) for name in recipe.__struct_fields__}
+
+
+def _difference(here: Any, there: Any, path: str) -> tuple[str, Any, Any]:
+    """Return the first field that differs, and its two values."""
+    if isinstance(here, Config) and isinstance(there, Config):
+        if type(here) is not type(there):
+            return f"{path}.kind", here.__struct_config__.tag, there.__struct_config__.tag
+        for name in here.__struct_fields__:
+            if getattr(here, name) != getattr(there, name):
+                return _difference(getattr(here, name), getattr(there, name), f"{path}.{name}")
+    return path, here, there

@@ -1,0 +1,69 @@
+"""`regard convert` makes a run of another mechanism, and says what changed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.runs.run import Run
+from regard.runs.tensors import saved_tensors
+from tiny import MODEL, STEPS, Command, refused, succeeded
+
+ELU = "model.attention.kind=elu"
+
+
+def test_a_run_goes_on_with_another_mechanism(regard: Command, run: Path) -> None:
+    outcome = succeeded(regard("convert", "run", "--out", "elu", ELU, "--text", "text.txt"))
+    before, after, _, where = outcome.out.splitlines()
+    assert before.startswith("before: perplexity: ")
+    assert after.startswith("after: perplexity: ")
+    assert before.split()[2] != after.split()[2]
+    assert where == "Run: elu"
+    said = succeeded(regard("evaluate", "run", "text.txt")).out
+    assert said.startswith(before.removeprefix("before: "))
+    assert "conversion" in succeeded(regard("info", "elu")).out
+    succeeded(regard("evaluate", "elu", "pairs.tsv"))  # it answers, as its parent did
+    succeeded(regard("finetune", "pairs.tsv", "--from", "elu", "--out", "more", *STEPS))
+    made = saved_tensors(Run.load(run.parent / "elu").model)
+    parent = saved_tensors(Run.load(run).model)
+    assert made.keys() == parent.keys()
+    assert all(torch.equal(made[name], parent[name]) for name in parent)
+
+
+@pytest.mark.usefixtures("run")
+def test_it_lists_new_and_dropped_tensors(regard: Command) -> None:
+    relative = "model.positions.kind=relative-bias"
+    outcome = succeeded(regard("convert", "run", "--out", "there", relative))
+    assert outcome.out == (
+        "new: body.bias.values\nTo score it: regard evaluate there FILE\n"
+        "To train it: regard train TASK FILE --from there --out NEW\nRun: there\n"
+    )
+    outcome = succeeded(regard("convert", "there", "--out", "back", "model.positions.kind=rotary"))
+    assert outcome.out.startswith("dropped: body.bias.values\n")
+
+
+def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    flags = ("data.validation=0.2", "training.optimizer.kind=adamw", *MODEL, *STEPS)
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *flags))
+    outcome = succeeded(regard("convert", "lm", "--out", "elu", ELU))
+    before, after, *_ = outcome.out.splitlines()
+    assert before.removeprefix("before: ") in succeeded(regard("evaluate", "lm")).out
+    assert after.startswith("after: perplexity: ")
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "--out", "new"), "nothing is changed"),
+        (("run", "--out", "run", ELU), "exists"),
+        (("nowhere", "--out", "new", ELU), "nowhere"),
+        (("run", "--out", "new", "model.d_model=32"), "has shape"),
+        (("run", "--out", "new", "model.attention.kind=linformer"), "causal"),
+        (("run", "--out", "new", "model.attention.kind=eluu"), "elu"),
+        (("run", "--out", "new", ELU, "--text", "gone.txt"), "gone.txt"),
+    ],
+)
+def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:
+    refused(regard("convert", *arguments), says)

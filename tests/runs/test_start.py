@@ -1,0 +1,150 @@
+"""Runs with the weights of another: what is kept, what is drawn, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.attention.config import BUILT_IN
+from regard.errors import RegardError, UserError
+from regard.runs.run import Run, load_origin
+from regard.runs.start import convert, shown_names
+from regard.runs.tensors import saved_tensors
+from regard.training.plan_task import plan_task
+from tiny_tasks import sharp_run, task_recipe
+
+
+def parent_run(task: str = "casing", family: str = "decoder", *settings: str) -> Run:
+    return sharp_run(task_recipe(task, family, *settings))
+
+
+@pytest.fixture(scope="module")
+def parent() -> Run:
+    """A decoder with softmax and rotary positions."""
+    return parent_run()
+
+
+def logits(run: Run) -> torch.Tensor:
+    with torch.inference_mode():
+        found: torch.Tensor = run.language_model(torch.arange(12)[None])
+    return found
+
+
+def assert_kept(start: Run, made: Run, *, apart_from: tuple[str, ...] = ()) -> None:
+    """All tensors but those are bit for bit the same."""
+    ours, theirs = saved_tensors(made.model), start.model.state_dict()
+    new = {name for name in ours if name not in theirs or name in apart_from}
+    assert set(made.origin.get("new_tensors", ())) == new
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours.keys() - new)
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"linformer"}))
+def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) -> None:
+    # Untrained, so that scores are near 0, where random features have no normalizers below 0.
+    parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
+    parent.model.eval()
+    same = kind == "softmax"
+    setting = "model.attention.scaled=false" if same else f"model.attention.kind={kind}"
+    made = convert(parent, tmp_path / "run", [setting])
+    assert_kept(parent, made)
+    assert logits(made).isfinite().all()
+    loaded = Run.load(tmp_path / "run")
+    assert torch.equal(logits(loaded), logits(made))
+    assert loaded.origin["parent"] == str(parent.path)
+    assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
+
+
+KINDS = ["learned", "sinusoidal", "relative-bias", "shaw-vectors", "t5-bias", "alibi", "none"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_positions_take_the_weights_and_back(parent: Run, kind: str, tmp_path: Path) -> None:
+    made = convert(parent, tmp_path / "there", [f"model.positions.kind={kind}"])
+    assert_kept(parent, made)
+    back = convert(made, tmp_path / "back", ["model.positions.kind=rotary"])
+    assert torch.equal(logits(back), logits(parent))
+    dropped = set(saved_tensors(made.model)) - set(saved_tensors(parent.model))
+    assert set(back.origin.get("dropped_tensors", ())) == dropped
+
+
+def test_draws_of_another_mechanism_are_new(tmp_path: Path) -> None:
+    """Both maps have directions of one name and shape, but drawn from other distributions."""
+    parent = parent_run("casing", "decoder", "model.attention.kind=fourier")
+    (directions,) = (name for name in saved_tensors(parent.model) if "directions" in name)
+    other = convert(parent, tmp_path / "other", ["model.attention.kind=favor-positive"])
+    assert_kept(parent, other, apart_from=(directions,))
+    same = convert(parent, tmp_path / "same", ["model.positions.kind=none"])
+    assert_kept(parent, same)
+
+
+def test_draws_depend_on_the_seed(parent: Run, tmp_path: Path) -> None:
+    def drawn(name: str, *settings: str) -> torch.Tensor:
+        made = convert(parent, tmp_path / name, ["model.positions.kind=shaw-vectors", *settings])
+        return saved_tensors(made.model)["body.bias.keys"]
+
+    assert torch.equal(drawn("one"), drawn("again"))
+    assert not torch.equal(drawn("two"), drawn("other", "seed=1"))
+
+
+def test_sides_of_an_encoder_decoder_are_converted_apart(tmp_path: Path) -> None:
+    kinds = [f"model.{side}.attention.kind=favor-positive" for side in ("encoder", "decoder")]
+    parent = parent_run("casing", "encoder-decoder", *kinds)
+    made = convert(parent, tmp_path / "run", ["model.encoder.attention.kind=fourier"])
+    new = made.origin["new_tensors"]
+    assert new
+    assert all(name.startswith("body.encoder.") for name in new)
+    assert_kept(parent, made, apart_from=tuple(new))
+
+
+def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:
+    parent = parent_run("casing", "decoder", "model.tie_head=true")
+    made = convert(parent, tmp_path / "run", ["model.tie_head=false"])
+    assert torch.equal(logits(made), logits(parent))
+    tied = convert(made, tmp_path / "tied", ["model.tie_head=true"])
+    assert tied.origin["dropped_tensors"] == ["head.weight"]
+
+
+def test_its_origin_has_the_chain(parent: Run, tmp_path: Path) -> None:
+    first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
+    again = convert(first, tmp_path / "again", ["model.attention.kind=softmax"])
+    origin = load_origin(again.path)
+    assert (origin["stage"], origin["parent"]) == ("conversion", str(first.path))
+    assert origin["fingerprint"] == parent.origin["fingerprint"]  # of the data
+    assert origin["parent_weights"] != first.origin["parent_weights"]
+    assert torch.equal(logits(again), logits(parent))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model.d_model=32"], "has shape .* would have"),
+        (["model.d_ff=8"], r"layers\.0\.feed_forward.* has shape 64×16, and would have 8×16"),
+        (["tokenizer.kind=words"], r"leave tokenizer\.\* out"),
+        (["training.steps=9"], r"leave training\.\* out"),
+        ([], "nothing is changed"),
+        (["seed=3"], "nothing is changed"),
+        (["model.attention.kind=linformer"], "linformer attention does not support causal masks"),
+        (
+            ["model.attention.kind=elu", "model.positions.kind=alibi"],
+            "kernel attention does not support a bias",
+        ),
+        (["model.attention.kind=nothing"], "nothing"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    parent: Run, settings: list[str], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RegardError, match=says) as refusal:
+        convert(parent, tmp_path / "run", settings)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_overwritten(parent: Run, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="exists"):
+        convert(parent, tmp_path, ["model.attention.kind=elu"])
+
+
+def test_layers_are_named_together() -> None:
+    names = ["body.layers.0.a", "body.layers.1.a", "head.b"]
+    assert shown_names(names) == "body.layers.*.a, head.b"

@@ -1,0 +1,198 @@
+"""Training that begins with the weights of a run: what is kept, what is new, what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.api import train
+from regard.errors import UserError
+from regard.huggingface.folder import load_start
+from regard.runs.run import Run
+from regard.runs.tensors import saved_tensors
+from regard.tasks.examples import Example
+from regard.training import optimizers
+from regard.training.plan import Plan, plan_training
+from regard.training.plan_task import plan_task
+from tiny import BIOGRAPHIES, QUESTIONS
+from tiny_folders import bert_folder, bert_pieces, gpt2_folder, gpt2_pieces
+from tiny_tasks import SETTINGS, sharp_run, task_recipe
+
+NOWHERE = Path("nowhere")
+SHORT = ["training.steps=2", "training.batch=4", "training.checkpoint_every=1"]
+REVIEWS = tuple(
+    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
+    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
+)
+
+
+def writer(family: str = "decoder", *settings: str) -> Run:
+    """A run whose weights are large, and whose tokenizer has the characters of all tests."""
+    alphabet = [Example(text=text, answer="x", where="a:1") for text in BIOGRAPHIES]
+    words = [Example(text=f"{q.text} yes no", answer=q.answer, where="a:2") for q in QUESTIONS]
+    return sharp_run(task_recipe("casing", family, *settings), [*alphabet, *words])
+
+
+@pytest.fixture(scope="module")
+def parent() -> Run:
+    return writer()
+
+
+def plan(task: str, data: Any, start: Run, *settings: str, out: Path = NOWHERE) -> Plan:
+    return plan_training(task, data, out=out, settings=[*SHORT, *settings], start=start)
+
+
+def assert_same_body(run: Run, start: Run) -> None:
+    ours, theirs = (saved_tensors(one.model.body) for one in (run, start))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert run.tokenizer.fingerprint == start.tokenizer.fingerprint
+    assert run.recipe.model == start.recipe.model
+    assert run.recipe.template == start.recipe.template
+    assert run.origin["parent"] == str(start.path)
+
+
+def test_a_decoder_goes_on_with_texts_and_questions(parent: Run) -> None:
+    for task, data in (("text", list(BIOGRAPHIES)), ("questions", QUESTIONS)):
+        run = plan(task, data, parent).run
+        assert_same_body(run, parent)
+        assert torch.equal(run.language_model.head.weight, parent.language_model.head.weight)
+        assert "new_tensors" not in run.origin
+
+
+def test_a_new_task_has_a_new_head(parent: Run) -> None:
+    made = plan("classification", REVIEWS, parent)
+    assert_same_body(made.run, parent)
+    new = made.run.origin["new_tensors"]
+    assert new == [f"head.{name}" for name in saved_tensors(made.run.model.head)]
+    assert made.run.origin["dropped_tensors"] == ["head.weight"]
+    assert made.describe()["new_tensors"] == ", ".join(new)
+    again = plan("classification", REVIEWS, parent).run
+    other = plan("classification", REVIEWS, parent, "seed=1").run
+    weights = [saved_tensors(run.model)[new[0]] for run in (made.run, again, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_head_is_kept_for_the_same_labels(parent: Run) -> None:
+    start = plan("classification", REVIEWS, parent).run
+    same = plan("classification", REVIEWS[:4], start, "seed=5").run
+    kept, theirs = (saved_tensors(run.model) for run in (same, start))
+    assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
+    renamed = [
+        Example(text=row.text, answer={"yes": "good", "no": "bad"}[row.answer or ""], where="r:1")
+        for row in REVIEWS
+    ]
+    other = plan("classification", renamed, start, "seed=5").run
+    assert_same_body(other, start)
+    assert other.origin["new_tensors"] == other.origin["dropped_tensors"]
+
+
+def test_an_encoder_decoder_learns_another_task() -> None:
+    start = writer("encoder-decoder")
+    run = plan("summaries", QUESTIONS, start).run
+    assert_same_body(run, start)
+    assert "new_tensors" not in run.origin
+
+
+def test_training_is_by_default_the_finetuning_of_the_start() -> None:
+    start = writer("decoder", "finetuning.lr=0.123", "training.lr=0.5")
+    run = plan("classification", REVIEWS, start).run
+    assert (run.recipe.training.lr, run.recipe.training.steps) == (0.123, 2)
+
+
+def test_hugging_face_models_are_a_start(tmp_path: Path) -> None:
+    gpt2_folder(tmp_path / "gpt2", gpt2_pieces(), {})
+    bert_folder(tmp_path / "bert", bert_pieces())
+    gpt2, bert = (load_start(f"hf:{tmp_path / name}") for name in ("gpt2", "bert"))
+    assert_same_body(plan("questions", QUESTIONS, gpt2).run, gpt2)
+    made = plan("classification", REVIEWS, bert)
+    assert_same_body(made.run, bert)
+    assert made.run.origin["parent"] == f"hf:{tmp_path / 'bert'}"
+    run = train(
+        "text",
+        list(BIOGRAPHIES),
+        out=tmp_path / "run",
+        start=f"hf:{tmp_path / 'gpt2'}",
+        settings=SHORT,
+        device="cpu",
+    )
+    loaded = Run.load(run.path)
+    assert loaded.origin["parent_weights"]
+    assert (run.path / "tokenizer.json").read_bytes() == (
+        tmp_path / "gpt2/tokenizer.json"
+    ).read_bytes()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("hf")]
+
+
+class Killed(BaseException):
+    """Stands for the death of the process: nothing catches it."""
+
+
+@pytest.mark.parametrize("task", ["text", "classification"])
+def test_it_is_resumed_exactly_and_with_the_same_start_alone(
+    parent: Run, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = REVIEWS
+    if task == "text":
+        data = tmp_path / "text.txt"
+        data.write_text("".join(f"{line}\n" for line in BIOGRAPHIES * 4), "utf-8")
+    plan(task, data, parent, out=tmp_path / "whole").execute(SETTINGS)
+    original = optimizers.clip_gradients
+
+    def killing(*args: Any) -> float:
+        if args[3] == 2:
+            raise Killed
+        return original(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.training.loop.clip_gradients", killing)
+        with pytest.raises(Killed):
+            plan(task, data, parent, out=tmp_path / "run").execute(SETTINGS)
+    other = writer("decoder", "seed=9")
+    with pytest.raises(UserError, match=r"parent_weights was .* and is"):
+        plan(task, data, other, "seed=0", out=tmp_path / "run").execute(SETTINGS, resume=True)
+    plan(task, data, parent, out=tmp_path / "run").execute(SETTINGS, resume=True)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(one[name], two[name]) for name in two)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "says"),
+    [
+        ("text", ["model.n_layers=3"], r"model\.n_layers = 3: .* has 1, .* can't be changed"),
+        ("text", ["model.kind=rnn"], r"model\.kind = rnn: .* has decoder"),
+        ("text", ["model.attention.kind=elu"], r"model\.attention\.kind = elu: .* has softmax"),
+        ("text", ["tokenizer.kind=words"], r"tokenizer\.kind = words: .* has characters"),
+        ("text", ["head.kind=embedding"], "head.kind=embedding"),
+    ],
+)
+def test_what_contradicts_the_start_is_refused(
+    parent: Run, task: str, settings: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as refusal:
+        plan(task, list(BIOGRAPHIES), parent, *settings)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
+    with pytest.raises(UserError, match=r"model\.context_length = 128: nowhere has 320"):
+        plan_training(
+            "text", list(BIOGRAPHIES), out=NOWHERE, recipe="text", settings=SHORT, start=parent
+        )
+
+
+def test_starts_that_do_not_fit_a_task_are_refused(parent: Run) -> None:
+    with pytest.raises(UserError, match="--tokenizer: the tokenizer comes with --from"):
+        plan_training(
+            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=NOWHERE
+        )
+    with pytest.raises(UserError, match="a probe"):
+        plan("copy", None, parent)
+    encoder = plan_task(NOWHERE, task_recipe("classification", "encoder, classification")).run
+    with pytest.raises(UserError, match=r"model\.kind=encoder"):
+        plan("text", list(BIOGRAPHIES), encoder)
+    with pytest.raises(UserError, match="lm"):
+        plan("translation", None, encoder)
