@@ -24,7 +24,25 @@ EMPTY = -1
 Mask = Bool[np.ndarray, "rows length"]
 
 
-class InContextRecallConfig(Probe, frozen=True, tag_field="kind", tag="in-context-recall"):
+class PairsConfig(Probe, frozen=True):
+    """Base of probes of pairs of key and value, each a single id."""
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows whose labels are the next ids."""
+        pairs, _ = self._pairs(rng, rows)
+        return next_ids(pairs)
+
+    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows with labels only where the value of a key follows that came before."""
+        pairs, asked = self._pairs(rng, rows)
+        return next_ids_where(pairs, asked)
+
+    def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
+        """Return rows, one id longer than the model's, and which ids are values of known keys."""
+        raise NotImplementedError
+
+
+class InContextRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="in-context-recall"):
     """Pairs of key and value, repeated in a random order → the value of a known key.
 
     Keys are uniform, and each has a value that is drawn once for the row. The key of the last pair
@@ -39,22 +57,12 @@ class InContextRecallConfig(Probe, frozen=True, tag_field="kind", tag="in-contex
     def __post_init__(self) -> None:
         require_even(self.length)
 
-    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose labels are the next ids."""
-        pairs, _ = self._pairs(rng, rows)
-        return next_ids(pairs)
-
-    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with labels only where the value of a key follows that came before."""
-        pairs, asked = self._pairs(rng, rows)
-        return next_ids_where(pairs, asked)
-
     def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
         is_noise = np.zeros((rows, self.length // 2), dtype=bool)
         return _recall_pairs(rng, self.vocabulary, is_noise)
 
 
-class NoisyRecallConfig(Probe, frozen=True, tag_field="kind", tag="noisy-recall"):
+class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-recall"):
     """In-context recall with noise between the pairs.
 
     Each pair but the last is noise with a given probability: two uniform ids of noise. One pair,
@@ -77,16 +85,6 @@ class NoisyRecallConfig(Probe, frozen=True, tag_field="kind", tag="noisy-recall"
                 f"vocabulary = {self.vocabulary} and noise_vocabulary = {self.noise_vocabulary} "
                 "leave fewer than 4 ids for keys and values: choose a larger vocabulary"
             )
-
-    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose labels are the next ids."""
-        pairs, _ = self._pairs(rng, rows)
-        return next_ids(pairs)
-
-    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with labels only where the value of a key follows that came before."""
-        pairs, asked = self._pairs(rng, rows)
-        return next_ids_where(pairs, asked)
 
     def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
         n, below = self.length // 2, self.vocabulary - self.noise_vocabulary
