@@ -49,6 +49,13 @@ RUNS: dict[str, list[str]] = {
     "induction": ["train", "induction"],
     "sort": ["train", "sort"],
     "reverse": ["train", "reverse"],
+    "needle": ["train", "needle"],
+    "parity": ["train", "parity"],
+    "state-tracking": ["train", "state-tracking"],
+    "in-context-recall": ["train", "in-context-recall"],
+    "noisy-recall": ["train", "noisy-recall"],
+    "fuzzy-recall": ["train", "fuzzy-recall"],
+    "memorization": ["train", "memorization"],
 }
 """A command for each recipe, on data that are made in a moment."""
 

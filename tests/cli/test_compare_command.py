@@ -7,7 +7,7 @@ import pytest
 
 from regard.comparison import scheduler
 from tiny import Command, refused, succeeded
-from tiny_comparisons import TINY, run_here
+from tiny_comparisons import KIND, TINY, run_here, tiny_grid
 
 AXES = (
     *("compare", "mqar", "--over", "model.attention.kind=softmax,linformer"),
@@ -66,3 +66,35 @@ def test_bad_input(regard: Command, arguments: str, says: str) -> None:
 def test_an_added_run_that_is_none_is_refused(regard: Command) -> None:
     succeeded(regard(*AXES, "--out", "sweep"))
     refused(regard("compare", "sweep", "--add", "nothing"), "nothing: is not a run folder")
+
+
+def test_a_suite_is_a_comparison_per_task(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = [
+        tiny_grid(seeds=1, over={KIND: ["softmax"]}, tune={}),
+        tiny_grid(
+            task="copy",
+            settings=[setting for setting in TINY if "pairs" not in setting]
+            + ["task.length=4", "model.n_heads=1"],
+            seeds=1,
+            over={KIND: ["softmax", "elu"]},
+            tune={},
+        ),
+    ]
+    monkeypatch.setattr("regard.comparison.suite.load_suite", lambda _: two)
+    command = ("compare", "--suite", "two", "training.batch=2", "--out", "both")
+    first = succeeded(regard(*command))
+    assert "mqar:\ncells: 1 (1 × 1 seeds)" in first.out
+    assert "copy:\ncells: 2 (2 × 1 seeds)" in first.out
+    index = (folder / "both" / "index.md").read_text("utf-8")
+    assert "[mqar](mqar/report.html)" in index
+    assert "| 2 of 2 |" in index
+    again = succeeded(regard(*command))
+    assert not again.err
+
+
+def test_a_suite_is_checked_before_training(regard: Command) -> None:
+    refused(regard("compare", "--suite", "probe", "--out", "new"), "did you mean probes")
+    refused(regard("compare", "--suite", "probes", "--seeds", 1), "add --out FOLDER")
+    refused(regard("compare", "--out", "new"), "name a TASK, a GRID.toml or --suite NAME")

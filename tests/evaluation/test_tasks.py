@@ -30,7 +30,15 @@ from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import max_prompt_length
 from regard.tasks.examples import Example
-from regard.tasks.probes import CopyConfig, MqarConfig, ProbeConfig, probe_rows
+from regard.tasks.probes import (
+    CopyConfig,
+    MqarConfig,
+    NeedleConfig,
+    ProbeConfig,
+    as_tokens,
+    draw_probe_test,
+)
+from regard.tasks.state_tracking import ParityConfig
 from regard.text.tokenizer import Tokenizer, number_tokenizer
 from regard.training import plan_task
 from tiny import MASK
@@ -367,6 +375,8 @@ class Oracle:
 PROBES: list[ProbeConfig] = [
     MqarConfig(vocabulary=20, length=16, pairs=3),
     CopyConfig(vocabulary=20, length=6),
+    ParityConfig(length=4, test_length=40),
+    NeedleConfig(vocabulary=20, length=9, distance=3),
 ]
 
 
@@ -374,7 +384,7 @@ PROBES: list[ProbeConfig] = [
 @pytest.mark.parametrize("rows", [1, 300])
 def test_a_probe_counts_the_labeled_positions_alone(probe: ProbeConfig, rows: int) -> None:
     tokenizer = number_tokenizer(20)
-    ids, labels = probe_rows(probe, tokenizer, 1, rows)
+    ids, labels = as_tokens(draw_probe_test(probe, 1, rows), tokenizer)
     right = score_probe(cast(Run, Oracle(tokenizer, ids, labels)), probe, CPU, rows=rows, seed=1)
     assert {name: score.value for name, score in right.scores.items()} == {
         "accuracy": 1,

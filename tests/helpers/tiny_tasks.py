@@ -87,6 +87,13 @@ PROBES = {
     "induction": ("task.vocabulary=8", "task.length=8"),
     "sort": _TOKENS,
     "reverse": _TOKENS,
+    "needle": ("task.vocabulary=8", "task.length=8"),
+    "parity": ("task.length=4", "task.test_length=8"),
+    "state-tracking": ("task.items=3", "task.length=4"),
+    "in-context-recall": ("task.vocabulary=8", "task.length=8"),
+    "noisy-recall": ("task.vocabulary=12", "task.noise_vocabulary=4", "task.length=8"),
+    "fuzzy-recall": ("task.vocabulary=9", "task.length=16"),
+    "memorization": ("task.vocabulary=9", "task.length=8"),
 }
 _SHORT = (
     "tokenizer.kind=characters",

@@ -12,6 +12,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.data import IGNORE
+from regard.tasks.mad import (
+    FuzzyRecallConfig,
+    InContextRecallConfig,
+    MemorizationConfig,
+    NoisyRecallConfig,
+)
 from regard.tasks.probes import (
     FIRST_TOKEN,
     NOISE,
@@ -19,12 +25,15 @@ from regard.tasks.probes import (
     CopyConfig,
     InductionConfig,
     MqarConfig,
+    NeedleConfig,
     ProbeConfig,
     ReverseConfig,
     SelectiveCopyConfig,
     SortConfig,
     draw_probe,
+    draw_probe_test,
 )
+from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
 
 UNLIKELY = 1e-3
 """A fixed seed decides each draw: a test that passes once passes always."""
@@ -183,6 +192,32 @@ def test_what_induction_asks_for_is_anywhere_and_anything() -> None:
     assert chisquare(list(counts.values())).pvalue > UNLIKELY
 
 
+@given(st.integers(4, 40), st.integers(3, 20), st.data(), seeds)
+def test_a_needle_is_anywhere_in_training_and_at_a_distance_in_the_test(
+    vocabulary: int, length: int, data: st.DataObject, seed: int
+) -> None:
+    distance = data.draw(st.integers(1, length - 2))
+    config = NeedleConfig(vocabulary=vocabulary, length=length, distance=distance)
+    for draw, place in ((draw_probe, None), (draw_probe_test, length - 1 - distance)):
+        ids, labels = draw(config, seed, ROWS)
+        for row, asked in zip(ids.tolist(), labels.tolist(), strict=True):
+            assert len(row) == length
+            marker, question = [i for i, token in enumerate(row) if token == SEPARATOR]
+            assert question == length - 1
+            assert set(row) - {SEPARATOR} <= set(range(FIRST_TOKEN, vocabulary))
+            assert asked == [IGNORE] * (length - 1) + [row[marker + 1]]
+            assert place in (None, marker + 1)
+
+
+def test_needles_are_anywhere_and_no_further_than_a_row() -> None:
+    rows = make_probe(NeedleConfig(length=6), 0, 20_000)
+    counts = Counter(row.ids.index(SEPARATOR) for row in rows)
+    assert len(counts) == 4
+    assert chisquare(list(counts.values())).pvalue > UNLIKELY
+    with pytest.raises(ValueError, match="choose 4 or less"):
+        NeedleConfig(length=6, distance=5)
+
+
 PROBES: list[ProbeConfig] = [
     MqarConfig(),
     CopyConfig(),
@@ -190,6 +225,13 @@ PROBES: list[ProbeConfig] = [
     InductionConfig(),
     SortConfig(),
     ReverseConfig(),
+    NeedleConfig(),
+    ParityConfig(),
+    StateTrackingConfig(),
+    InContextRecallConfig(),
+    NoisyRecallConfig(),
+    FuzzyRecallConfig(),
+    MemorizationConfig(),
 ]
 
 

@@ -13,6 +13,8 @@ KINDS = [
     *("casing", "summaries", "translation", "classification", "tagging", "entailment"),
     "retrieval",
     *("mqar", "copy", "selective-copy", "induction", "sort", "reverse"),
+    *("needle", "parity", "state-tracking"),
+    *("in-context-recall", "noisy-recall", "fuzzy-recall", "memorization"),
 ]
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", metavar="TASK|GRID.toml|FOLDER")
+@click.argument("source", metavar="[TASK|GRID.toml|FOLDER]", required=False)
 @click.argument("settings", nargs=-1)
+@click.option("--suite", metavar="NAME", help="Grids of several tasks, such as probes, not TASK.")
 @click.option("--over", multiple=True, metavar="FIELD=A,B", help="Axis to compare; repeatable.")
 @click.option(
     "--tune",
@@ -58,8 +59,9 @@ if TYPE_CHECKING:
 )
 @options.JSON
 def compare(
-    source: str,
+    source: str | None,
     settings: tuple[str, ...],
+    suite: str | None,
     out: Path | None,
     jobs: int | None,
     cells: int | None,
@@ -72,10 +74,19 @@ def compare(
 
     TASK is one of `regard tasks`. A repeated command resumes: cells that have ended stay. FOLDER
     alone shows what is there so far. Settings follow as section.field=value.
+    --suite trains a comparison for each of its tasks, in a folder of its name.
     """
     from regard.comparison.plan import plan_comparison
     from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
 
+    if suite is not None:
+        if add or json_file:
+            raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
+        assigned = (source, *settings) if source else settings
+        _compare_suite(suite, assigned, axes, out=out, jobs=jobs, cells=cells, dry_run=dry_run)
+        return
+    if source is None:
+        raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
     grid = _grid(source, settings, axes)
     if grid is None:
         folder = Path(source)
@@ -92,6 +103,42 @@ def compare(
     if json_file:
         options.write_json(json_file, {"rows": found.table(), "failures": found.failures()})
     _print(found)
+
+
+def _compare_suite(
+    suite: str,
+    settings: tuple[str, ...],
+    axes: dict[str, Any],
+    *,
+    out: Path | None,
+    jobs: int | None,
+    cells: int | None,
+    dry_run: bool,
+) -> None:
+    """Check all grids of a suite, then train one after another and print its table.
+
+    Raises:
+        UserError: there is no such suite, or an option is impossible for one of its tasks.
+    """
+    from regard.comparison.plan import plan_comparison
+    from regard.comparison.scheduler import train_comparison
+    from regard.comparison.suite import change_suite, load_suite, save_index
+
+    given = {name: value for name, value in axes.items() if value not in (None, ())}
+    grids = change_suite(load_suite(suite), settings, given)
+    planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
+    if out is None and not dry_run:
+        raise UserError("there is no folder for the cells; add --out FOLDER")
+    found: dict[str, Comparison] = {}
+    for one in planned:
+        click.echo(f"{one.grid.task}:")
+        _print_plan(one)
+        if out is None or dry_run:
+            _print_estimates(one)
+            continue
+        found[one.grid.task] = train_comparison(one, out / one.grid.task, jobs=jobs)
+        _print(found[one.grid.task])
+        click.echo(f"Index: {save_index(out, found)}")
 
 
 def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid | None":

@@ -104,4 +104,4 @@ def tasks() -> None:
     }
     about |= {name: (type(recipe.task).__doc__ or "") for name, recipe in TASKS.items()}
     for name, text in about.items():
-        click.echo(f"{name:<16}{text.splitlines()[0]}")
+        click.echo(f"{name:<18}{text.splitlines()[0]}")

@@ -30,7 +30,7 @@ from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example, Examples
-from regard.tasks.probes import ProbeConfig, probe_rows
+from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe_test
 from regard.tasks.registry import TextTask, check_examples, read_labeled_rows, task_examples
 from regard.tasks.split import Scores
 from regard.tasks.tables import load_rows
@@ -352,7 +352,8 @@ def score_probe(
     run: Run, task: ProbeConfig, environment: ExecutionEnvironment, *, rows: int, seed: int
 ) -> TaskScore:
     """The share of targets of new rows that the model predicts, and of rows with all of them."""
-    ids, labels = (torch.from_numpy(x) for x in probe_rows(task, run.tokenizer, seed, rows))
+    drawn = as_tokens(draw_probe_test(task, seed, rows), run.tokenizer)
+    ids, labels = (torch.from_numpy(x) for x in drawn)
     right: list[bool] = []
     whole: list[bool] = []
     for start in range(0, rows, BATCH):

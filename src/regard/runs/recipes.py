@@ -29,16 +29,24 @@ from regard.runs.recipe import (
 from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
+from regard.tasks.mad import (
+    FuzzyRecallConfig,
+    InContextRecallConfig,
+    MemorizationConfig,
+    NoisyRecallConfig,
+)
 from regard.tasks.probes import (
     CopyConfig,
     InductionConfig,
     MqarConfig,
+    NeedleConfig,
     ReverseConfig,
     SelectiveCopyConfig,
     SortConfig,
 )
 from regard.tasks.registry import TaskConfig
 from regard.tasks.retrieval import RetrievalConfig
+from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
@@ -203,6 +211,13 @@ TASKS = {
     "induction": _for_probe(InductionConfig(), short_conv=4),
     "sort": _for_probe(SortConfig()),
     "reverse": _for_probe(ReverseConfig()),
+    "needle": _for_probe(NeedleConfig(), short_conv=4),
+    "parity": _for_probe(ParityConfig(), context_length=256),
+    "state-tracking": _for_probe(StateTrackingConfig()),
+    "in-context-recall": _for_probe(InContextRecallConfig(), short_conv=4),
+    "noisy-recall": _for_probe(NoisyRecallConfig(), short_conv=4),
+    "fuzzy-recall": _for_probe(FuzzyRecallConfig(), short_conv=4),
+    "memorization": _for_probe(MemorizationConfig()),
 }
 """By the kind of their task."""
 

@@ -49,7 +49,7 @@ from regard.tasks.encoding import (
     max_prompt_length,
 )
 from regard.tasks.examples import Example, Examples, require_answers
-from regard.tasks.probes import ProbeConfig, draw_probe, probe_rows
+from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
 from regard.tasks.registry import (
     TaskConfig,
     TextTask,
@@ -321,10 +321,11 @@ def check_model(recipe: Recipe, task: TaskConfig) -> None:
             f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
             "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
         )
-    ids, _ = draw_probe(task, recipe.seed, 1)
-    if ids.shape[1] > recipe.model.context_length:
+    rows = draw_probe(task, recipe.seed, 1), draw_probe_test(task, recipe.seed, 1)
+    longest = max(ids.shape[1] for ids, _ in rows)
+    if longest > recipe.model.context_length:
         raise UserError(
-            f"task.kind={_kind(task)}: its rows take {ids.shape[1]} tokens, but "
+            f"task.kind={_kind(task)}: its rows take {longest} tokens, but "
             f"model.context_length is {recipe.model.context_length}; ask for a shorter task, or "
             "for a larger model.context_length"
         )
@@ -335,7 +336,7 @@ def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
     run = Run.new(
         out, recipe, number_tokenizer(task.vocabulary), describe_origin(_kind(task), (), ())
     )
-    ids, labels = probe_rows(task, run.tokenizer, recipe.seed, PROBE_ROWS)
+    ids, labels = as_tokens(draw_probe(task, recipe.seed, PROBE_ROWS), run.tokenizer)
     return plan_labeled_rows(run, ids, labels, "training")
 
 

@@ -19,7 +19,7 @@ from regard.studies.figure import Chart, Figure, Series, bars, interval_bars, se
 from regard.studies.finding import Evidence, at_least, at_most, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
-from regard.tasks.probes import ReverseConfig, probe_rows
+from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
 from regard.training.loggers import read_metrics
 from regard.training.plan_task import plan_task
 
@@ -195,7 +195,7 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     """What both look at in a row, by the weights of one and the weights that the other implies."""
     config = softmax.recipe.task
     assert isinstance(config, ReverseConfig)
-    ids, _ = probe_rows(config, softmax.tokenizer, softmax.recipe.seed + 1, 1)
+    ids, _ = as_tokens(draw_probe(config, softmax.recipe.seed + 1, 1), softmax.tokenizer)
     text = softmax.tokenizer.decode(ids[0].tolist())
     return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
 

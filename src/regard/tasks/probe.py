@@ -1,0 +1,50 @@
+"""Base of probes: rows of ids, and the label to predict at each position. Knows no torch."""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from regard.config import Config
+from regard.data import IGNORE
+
+Ids: TypeAlias = Int[np.ndarray, "rows length"]
+
+
+class LabeledRows(NamedTuple):
+    """Rows of equal length: label i is predicted at position i, and IGNORE where there is none."""
+
+    ids: Ids
+    labels: Ids
+
+
+class Probe(Config, frozen=True):
+    """Base of probes; each has a `vocabulary`, the number of its ids."""
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows to train on, each drawn by itself."""
+        raise NotImplementedError
+
+    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows to score a model on; those of training, unless the probe has others."""
+        return self.draw(rng, rows)
+
+
+def next_ids(rows: Ids) -> LabeledRows:
+    """Return rows without their last ids; the label of each id is the next one."""
+    return LabeledRows(rows[:, :-1], rows[:, 1:])
+
+
+def next_ids_where(rows: Ids, asked: Bool[np.ndarray, "rows length"]) -> LabeledRows:
+    """Return rows without their last ids; only ids that are asked for are labels."""
+    return LabeledRows(rows[:, :-1], np.where(asked, rows, IGNORE)[:, 1:])
+
+
+def require_even(length: int) -> None:
+    """Raise for rows that aren't made of pairs.
+
+    Raises:
+        ValueError: the length is odd.
+    """
+    if length % 2:
+        raise ValueError(f"length = {length} is odd: choose an even number")

@@ -1,0 +1,89 @@
+"""Probes of states that each id changes: parity, and products of permutations."""
+
+from itertools import permutations
+from math import factorial
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from regard.config import Positive
+from regard.data import IGNORE
+from regard.tasks.probe import Ids, LabeledRows, Probe
+
+
+class ParityConfig(Probe, frozen=True, tag_field="kind", tag="parity"):
+    """Bits → whether the number of ones so far is odd, tested on longer rows.
+
+    The strings of the parity check of Delétang et al. (2023, arXiv:2207.02098;
+    google-deepmind/neural_networks_chomsky_hierarchy, tasks/regular/parity_check.py), who ask for
+    the parity at the end of a string of a random length. Here, a row asks for that of each of its
+    prefixes, which are strings of all lengths up to its own.
+    """
+
+    length: Positive = 40
+    """Bits per row of training."""
+    test_length: Annotated[int, Meta(ge=2)] = 256
+    """Bits per test row; positions after `length` are scored."""
+
+    def __post_init__(self) -> None:
+        if self.test_length <= self.length:
+            raise ValueError(
+                f"test_length = {self.test_length} leaves no position after those of training: "
+                f"choose more than length = {self.length}"
+            )
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids: the bits."""
+        return 2
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows of `length` uniform bits; each label is the sum modulo 2 up to there."""
+        return _parities(rng.integers(2, size=(rows, self.length)))
+
+    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows of `test_length` bits; labels are at the positions that training lacks."""
+        ids, labels = _parities(rng.integers(2, size=(rows, self.test_length)))
+        labels[:, : self.length] = IGNORE
+        return LabeledRows(ids, labels)
+
+
+class StateTrackingConfig(Probe, frozen=True, tag_field="kind", tag="state-tracking"):
+    """Permutations → their product so far.
+
+    The word problem of a symmetric group (Merrill et al., 2024, arXiv:2404.08819; jopetty/
+    word-problem, src/generate_data.py). An id is the place of its permutation in lexicographic
+    order, so that 0 is the identity. A product applies its last factor first: (a·b)(i) = a(b(i)).
+    """
+
+    items: Annotated[int, Meta(ge=2, le=5)] = 5
+    """Number of permuted items; 5 is the smallest number whose word problem is NC¹-complete."""
+    length: Positive = 32
+    """Permutations per row."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids: the permutations."""
+        return factorial(self.items)
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows of uniform permutations; each label is the product of those up to there."""
+        table = _products(self.items)
+        ids = rng.integers(len(table), size=(rows, self.length))
+        labels = ids.copy()
+        for i in range(1, self.length):
+            labels[:, i] = table[labels[:, i - 1], ids[:, i]]
+        return LabeledRows(ids, labels)
+
+
+def _parities(bits: Ids) -> LabeledRows:
+    return LabeledRows(bits, np.cumsum(bits, axis=1) % 2)
+
+
+def _products(items: int) -> Ids:
+    """The number of the product of each two permutations."""
+    elements = np.array(list(permutations(range(items))))
+    products = elements[:, elements]  # [a, b, i] = a(b(i))
+    place_values = items ** np.arange(items)[::-1]
+    return np.searchsorted(elements @ place_values, products @ place_values)

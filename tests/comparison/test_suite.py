@@ -1,0 +1,45 @@
+"""Suites are grids in data, completed with what they have in common."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.comparison.plan import plan_comparison
+from regard.comparison.suite import load_suite, save_index, suites
+from regard.errors import UserError
+from regard.runs.recipes import TASKS
+from regard.tasks.probes import ProbeConfig
+from tiny_comparisons import KIND, LR, made_up
+
+
+@pytest.mark.parametrize("name", suites())
+def test_the_grids_of_a_suite_can_be_trained(name: str) -> None:
+    for grid in load_suite(name):
+        planned = plan_comparison(grid)
+        assert not planned.sweep.refused
+        assert len(planned.recipes) == len(planned.combinations) * 3
+
+
+def test_the_probes_are_a_suite_with_common_axes() -> None:
+    grids = load_suite("probes")
+    tasks = [grid.task for grid in grids]
+    probes = [name for name, recipe in TASKS.items() if isinstance(recipe.task, ProbeConfig)]
+    assert len(set(tasks)) == len(tasks)
+    assert set(probes) - set(tasks) == {"reverse"}
+    for grid in grids:
+        assert KIND in grid.over
+        assert list(grid.tune) == [LR]
+        assert "model.short_conv=4" in grid.settings
+    assert grids[0].over["task.pairs"] == [4, 8, 16]
+    assert "task.vocabulary=8192" in grids[0].settings
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--suite probe: no such suite; .*did you mean probes"):
+        load_suite("probe")
+
+
+def test_the_index_links_the_page_of_each_task(tmp_path: Path) -> None:
+    waiting = made_up({("softmax", 0.1, 0): None})
+    text = save_index(tmp_path, {"mqar": waiting}).read_text("utf-8")
+    assert text.splitlines()[2] == "| [mqar](mqar/report.html) | – | – | 0 of 1 |"
