@@ -40,7 +40,7 @@ def test_a_table_is_trained_and_its_held_out_rows_are_scored(
     trained = regard("train", "classification", str(table), *COLUMNS, "--out", out, *TINY)
     assert trained.code == 0, trained.err
     assert "comma-separated, quoted, UTF-8, a header; text: column review" in trained.out
-    assert "test rows whose text is in training: " in trained.out
+    assert "test rows with a text in training: " in trained.out
     assert len(load_rows(Path(out)) or []) == 4
     files = [str(tmp_path / name) for name in ("page.html", "said.jsonl")]
     scored = regard("evaluate", out, "--report", files[0], "--predictions", files[1])
@@ -116,14 +116,14 @@ def test_labels_that_training_lacks_are_reported(tmp_path: Path) -> None:
     test = tmp_path / "test.csv"
     test.write_text("review,stars\ngood food,5\nodd food,3\n", "utf-8")
     made = plan(write_table(tmp_path / "a.csv"), test=test)
-    assert made.facts["test_rows_whose_label_is_not"] == 1
+    assert made.facts["test_rows_with_a_label_absent_from_training"] == 1
     assert made.facts["training_rows"] == 40
 
 
 def test_duplicates_across_the_split_are_reported(tmp_path: Path) -> None:
     made = plan(write_table(tmp_path / "a.csv", n=300))
     assert made.facts["test_rows"] == 30
-    assert made.facts["test_rows_whose_text_is_in_training"] == 30
+    assert made.facts["test_rows_with_a_text_in_training"] == 30
 
 
 def test_one_label_teaches_nothing(tmp_path: Path) -> None:
@@ -170,6 +170,22 @@ def test_options_of_other_tasks_are_refused(
     refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
     assert refused.code == 2
     assert f"train {task}: {option[0].replace('--no-', '--')} is for {tasks}" in refused.err
+
+
+def test_options_of_a_table_need_a_file(regard: Command, tmp_path: Path) -> None:
+    refused = regard("train", "classification", "--text", "a", "--out", str(tmp_path / "new"))
+    assert refused.code == 2
+    assert "train classification: --text is for a file; name one, or leave it out" in refused.err
+
+
+def test_a_column_is_not_both_text_and_label(regard: Command, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "reviews.csv")
+    columns = ("--text", "stars", "--label", "stars")
+    refused = regard(
+        "train", "classification", str(table), *columns, "--out", str(tmp_path / "new")
+    )
+    assert refused.code == 2
+    assert "--label stars: is the column of the texts; name another" in refused.err
 
 
 def test_columns_by_number_with_odd_names(regard: Command, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def _check(
     Raises:
         UserError: names them.
     """
+    from regard.evaluation.perplexity import is_text
     from regard.models.builders import Classifier
 
     if skip_bad and not isinstance(run.model, Classifier):
@@ -119,7 +120,7 @@ def _check(
                 f"{run.path}: trained for a task, which has no --paraphrase or --seed, and has "
                 "--report only for labels; leave them out"
             )
-    elif pairs is not None and pairs.suffix == ".txt" and (predictions or paraphrases or report):
+    elif (pairs is None or is_text(run, pairs)) and (predictions or paraphrases or report):
         raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
 
 

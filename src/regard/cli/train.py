@@ -143,7 +143,7 @@ def train(
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
-    settings += _data_settings(task, documents, text, label, header, skip_bad)
+    settings += _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
@@ -168,11 +168,12 @@ def _data_settings(
     label: str | None,
     header: bool | None,
     skip_bad: bool,
+    has_file: bool,
 ) -> list[str]:
     """Return the settings that options for texts and tables stand for.
 
     Raises:
-        UserError: an option is for another task.
+        UserError: an option is for another task, or there is no file to read.
     """
     table = ("classification",)
     chosen: dict[str, tuple[object, str, tuple[str, ...]]] = {
@@ -188,6 +189,8 @@ def _data_settings(
             if task not in tasks:
                 names = " and ".join(f"`train {one}`" for one in tasks)
                 raise UserError(f"train {task}: {option} is for {names}; leave it out")
+            if not has_file:
+                raise UserError(f"train {task}: {option} is for a file; name one, or leave it out")
             settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
     return settings
 

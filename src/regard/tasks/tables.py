@@ -109,7 +109,10 @@ def read_table_examples(
     labels: int | None = None
     if label_required or not config.label or config.label in table.columns:
         labels = _column(table, config.label, "label", -1)
-    labels = None if labels == texts else labels
+    if labels == texts:
+        if config.label:
+            raise UserError(f"--label {config.label}: is the column of the texts; name another")
+        labels = None
     examples, bad = list[Example](), list(table.bad)
     for row in table.rows:
         cell, answer = row.cells[texts], None if labels is None else row.cells[labels]
@@ -122,7 +125,7 @@ def read_table_examples(
             examples.append(Example(text=(cell or "").strip(), answer=answer, where=row.where))
     if bad and not config.skip_bad:
         more = f" ({len(bad)} such rows)" if len(bad) > 1 else ""
-        raise UserError(f"{bad[0]}{more}; mend it, or leave such rows out by --skip-bad")
+        raise UserError(f"{bad[0]}{more}; fix it, or leave such rows out with --skip-bad")
     if not examples:
         raise UserError(f"{path}: has no row with a text; it was read as {table.format}")
     names = [f"text: column {table.columns[texts]}"]

@@ -143,8 +143,10 @@ def plan_table(
         "training_rows": len(training),
         "test_rows": len(held_out),
         "labels": len(labels),
-        "test_rows_whose_text_is_in_training": count_duplicates(training, held_out),
-        "test_rows_whose_label_is_not": sum(row.answer not in labels for row in held_out),
+        "test_rows_with_a_text_in_training": count_duplicates(training, held_out),
+        "test_rows_with_a_label_absent_from_training": sum(
+            row.answer not in labels for row in held_out
+        ),
     }
     files = {"test.jsonl": pack_rows(held_out)} if held_out else {}
     return dataclasses.replace(plan, facts=facts, files=files)
