@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from regard.config import convert, override, to_commented_toml, to_toml
 from regard.errors import UserError
 from regard.models.config import (
-    AlibiConfig,
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
-    NoPositionsConfig,
     TransformerConfig,
 )
+from regard.positions.config import AlibiConfig, NoPositionsConfig
 from regard.runs.recipe import Recipe, read_recipe
 from regard.runs.recipes import RECIPES
 from regard.tasks.casing import CasingConfig

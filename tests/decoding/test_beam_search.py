@@ -17,7 +17,7 @@ from regard.decoding import Beam, generate_ids, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import LanguageModel
-from regard.models.config import RotaryConfig
+from regard.positions.config import RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 NEW = 5

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.decoding import Sampling, generate_ids, stream
 from regard.models.builders import LanguageModel
-from regard.models.config import NoPositionsConfig, RotaryConfig
+from regard.positions.config import NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -16,9 +16,9 @@ from regard.models.config import (
     LMHeadConfig,
     ModelConfig,
     RecurrentEncoderDecoderConfig,
-    RotaryConfig,
 )
 from regard.models.transformer import Decoder
+from regard.positions.config import RotaryConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 from tiny_recurrent import TINY, sharp

@@ -19,21 +19,20 @@ from regard.explorer.attention_maps import (
 from regard.explorer.intercept import capture_attention
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.builders import make_model
-from regard.models.config import (
+from regard.models.config import LMHeadConfig, RecurrentEncoderDecoderConfig
+from regard.models.transformer import Decoder
+from regard.positions import ShawVectors
+from regard.positions.config import (
     AlibiConfig,
     LearnedConfig,
-    LMHeadConfig,
     NoPositionsConfig,
     OneHotConfig,
-    RecurrentEncoderDecoderConfig,
     RelativeBiasConfig,
     RotaryConfig,
     ShawVectorsConfig,
     SinusoidalConfig,
     T5BiasConfig,
 )
-from regard.models.transformer import Decoder
-from regard.positions import ShawVectors
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 from tiny_recurrent import TINY, sharp

@@ -29,14 +29,14 @@ from regard.explorer.intercept import (
     recorded,
     score_steps,
 )
-from regard.models.config import (
+from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, frequencies, rotate
+from regard.positions.config import (
     AlibiConfig,
     RelativeBiasConfig,
     RotaryConfig,
     ShawVectorsConfig,
     T5BiasConfig,
 )
-from regard.positions import Alibi, RelativeBias, Rotary, ShawVectors, T5Bias, frequencies, rotate
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])

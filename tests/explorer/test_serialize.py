@@ -18,7 +18,7 @@ from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import pack, page, serialize
 from regard.explorer.run_adapter import with_layer_context
-from regard.models.config import AlibiConfig
+from regard.positions.config import AlibiConfig
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])

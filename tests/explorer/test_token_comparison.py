@@ -18,7 +18,7 @@ from regard.explorer.token_comparison import (
     find_token,
     shared_tokens,
 )
-from regard.models.config import RotaryConfig
+from regard.positions.config import RotaryConfig
 from tiny_models import tiny_model
 
 PLAY, OTHER = (3, 1, 4, 1, 5), (2, 7, 4, 8)

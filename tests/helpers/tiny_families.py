@@ -22,7 +22,6 @@ from regard.models.builders import (
     make_model,
 )
 from regard.models.config import (
-    AlibiConfig,
     ClassificationHeadConfig,
     DecoderConfig,
     EmbeddingHeadConfig,
@@ -33,13 +32,12 @@ from regard.models.config import (
     LMHeadConfig,
     MaskedLMHeadConfig,
     ModelConfig,
-    NoPositionsConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
-    RotaryConfig,
     TokenClassificationHeadConfig,
     TransformerConfig,
 )
+from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
 
 SIZES: dict[str, Any] = {

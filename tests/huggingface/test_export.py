@@ -18,13 +18,8 @@ from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.folder import import_folder
-from regard.models.config import (
-    AlibiConfig,
-    DecoderConfig,
-    EncoderConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig
+from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.run import Run
 from regard.text.tokenizer import FILES
 from tiny import BIOGRAPHIES

@@ -21,17 +21,15 @@ from regard.errors import UserError
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.folder import import_folder
 from regard.models.builders import MaskedLanguageModel, SequenceToSequence
-from regard.models.config import (
-    DecoderConfig,
+from regard.models.config import DecoderConfig, EmbeddingHeadConfig, EncoderDecoderConfig
+from regard.models.seq2seq import EncoderDecoder
+from regard.positions.config import (
     DynamicScalingConfig,
-    EmbeddingHeadConfig,
-    EncoderDecoderConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
     RotaryConfig,
     RotaryScalingConfig,
 )
-from regard.models.seq2seq import EncoderDecoder
 from regard.runs.run import Run
 from tiny_folders import edit, gpt2_pieces, with_tokenizer
 from tiny_hugging_face import SIZES, VARIANTS, ours, tensors_of, tiny

@@ -13,9 +13,15 @@ from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import (
     DecoderConfig,
-    DynamicScalingConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    TransformerConfig,
+)
+from regard.models.layers import FeedForward, Layer, SelfAttention, make_norm
+from regard.models.transformer import Decoder, Encoder
+from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate
+from regard.positions.config import (
+    DynamicScalingConfig,
     LearnedConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
@@ -23,11 +29,7 @@ from regard.models.config import (
     RotaryConfig,
     RotaryScalingConfig,
     T5BiasConfig,
-    TransformerConfig,
 )
-from regard.models.layers import FeedForward, Layer, SelfAttention, make_norm
-from regard.models.transformer import Decoder, Encoder
-from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate
 from tiny_recurrent import normal, sharp
 
 D, HEADS, N, VOCABULARY = 12, 3, 9, 17

@@ -30,7 +30,8 @@ from regard.attention.config import (
 from regard.attention.feature_maps import RandomFeatures
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
-from regard.models.config import (
+from regard.models.transformer import Decoder
+from regard.positions.config import (
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
@@ -42,7 +43,6 @@ from regard.models.config import (
     SinusoidalConfig,
     T5BiasConfig,
 )
-from regard.models.transformer import Decoder
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
 ATTENTIONS: dict[str, AttentionConfig] = {

@@ -11,12 +11,10 @@ from regard.errors import UserError
 from regard.models.config import (
     DecoderConfig,
     FixedWindowConfig,
-    LearnedConfig,
-    NoPositionsConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
-    RotaryConfig,
 )
+from regard.positions.config import LearnedConfig, NoPositionsConfig, RotaryConfig
 
 
 @pytest.mark.parametrize(

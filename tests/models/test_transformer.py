@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from regard.attention import Softmax, reference
 from regard.models.builders import LanguageModel
-from regard.models.config import DecoderConfig, LearnedConfig, NoPositionsConfig, RotaryConfig
+from regard.models.config import DecoderConfig
+from regard.positions.config import LearnedConfig, NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
 COURSE = DecoderConfig(

@@ -13,21 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, State
 from regard.attention.base import RowState
-from regard.models.config import (
-    AlibiConfig,
-    DynamicScalingConfig,
-    EncoderConfig,
-    LearnedConfig,
-    LinearScalingConfig,
-    Llama3ScalingConfig,
-    OneHotConfig,
-    RelativeBiasConfig,
-    RotaryConfig,
-    ShawVectorsConfig,
-    SinusoidalConfig,
-    T5BiasConfig,
-    TransformerConfig,
-)
+from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 from regard.positions import (
@@ -42,6 +28,19 @@ from regard.positions import (
     T5Bias,
     frequencies,
     llama3_frequencies,
+)
+from regard.positions.config import (
+    AlibiConfig,
+    DynamicScalingConfig,
+    LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    OneHotConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    SinusoidalConfig,
+    T5BiasConfig,
 )
 
 Memories: TypeAlias = Sequence[State]

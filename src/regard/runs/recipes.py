@@ -10,13 +10,11 @@ from regard.models.config import (
     EmbeddingHeadConfig,
     EncoderConfig,
     EncoderDecoderConfig,
-    LearnedConfig,
     MaskedLMHeadConfig,
-    RotaryConfig,
-    SinusoidalConfig,
     TokenClassificationHeadConfig,
     TransformerConfig,
 )
+from regard.positions.config import LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import (
     CosineConfig,
     DataConfig,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import find
-from regard.models.config import NoPositionsConfig
+from regard.positions.config import NoPositionsConfig
 from regard.studies.finding import Verdict
 from regard.studies.positions.permutation import (
     KINDS,

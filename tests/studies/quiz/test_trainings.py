@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.explorer.intercept import capture_attention
-from regard.models.config import LearnedConfig
+from regard.positions.config import LearnedConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.equal_heads import WIDTH, begin_equal, drawn, equal_heads, trained

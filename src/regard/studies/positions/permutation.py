@@ -10,16 +10,16 @@ from torch import Tensor
 
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import Mechanism, find
-from regard.models.config import (
+from regard.models.config import TransformerConfig
+from regard.models.transformer import Decoder, Encoder
+from regard.positions.config import (
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
     PositionsConfig,
     RotaryConfig,
     SinusoidalConfig,
-    TransformerConfig,
 )
-from regard.models.transformer import Decoder, Encoder
 from regard.studies.figure import Chart, Figure, series
 from regard.studies.finding import Evidence, at_least, at_most, table
 from regard.studies.random_models import untrained

@@ -17,9 +17,9 @@ from regard.models.config import (
     LMHeadConfig,
     ModelConfig,
     RecurrentConfig,
-    RotaryConfig,
     TransformerConfig,
 )
+from regard.positions.config import RotaryConfig
 from regard.studies.finding import Measurement
 
 WIDTH, BLOCK, TOKENS = 16, 64, 12

@@ -9,7 +9,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.explorer.intercept import capture_attention
-from regard.models.config import RotaryConfig, TokenClassificationHeadConfig
+from regard.models.config import TokenClassificationHeadConfig
+from regard.positions.config import RotaryConfig
 from regard.studies.figure import Chart, Figure, heat_map, series
 from regard.studies.finding import Evidence, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw

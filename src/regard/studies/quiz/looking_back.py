@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.models.config import DecoderConfig, PositionsConfig
+from regard.models.config import DecoderConfig
+from regard.positions.config import PositionsConfig
 
 TOKENS, LENGTH, ROWS = 4, 12, 32
 """Tokens of the vocabulary, length of a row, and rows per step."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.models.config import LearnedConfig
+from regard.positions.config import LearnedConfig
 from regard.studies.figure import Chart, Figure, bars
 from regard.studies.finding import Evidence, at_most, informational
 from regard.studies.quiz.checked import Draw

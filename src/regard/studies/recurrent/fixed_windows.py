@@ -12,13 +12,8 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from regard.data import IGNORE
-from regard.models.config import (
-    CausalConfig,
-    DecoderConfig,
-    FixedWindowConfig,
-    RecurrentConfig,
-    ShawVectorsConfig,
-)
+from regard.models.config import CausalConfig, DecoderConfig, FixedWindowConfig, RecurrentConfig
+from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import (
     AdamWConfig,
     CosineConfig,

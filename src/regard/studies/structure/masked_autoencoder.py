@@ -15,13 +15,8 @@ from regard.data import IGNORE
 from regard.data.masked import mask_all
 from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
-from regard.models.config import (
-    EncoderConfig,
-    LearnedConfig,
-    PositionsConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-)
+from regard.models.config import EncoderConfig
+from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.studies.figure import Figure, heat_map
 from regard.studies.finding import Evidence, at_least, at_most, informational
 from regard.studies.random_models import untrained
