@@ -80,7 +80,7 @@ class RegardTokenizer(PreTrainedTokenizerFast):
         except for masked language models; `split_special_tokens` chooses.
 
         Raises:
-            UserError: the folder is no run, or damaged.
+            UserError: the folder is not a run, or is damaged.
         """
         path = Path(pretrained_model_name_or_path)
         recipe = load_recipe(path)
@@ -240,7 +240,7 @@ class RunModel(PreTrainedModel):
         `trust_remote_code` (for custom mechanisms) are supported.
 
         Raises:
-            UserError: it is no run, damaged, or of another kind; or an option is unsupported.
+            UserError: it is not a run, damaged, or of another kind; or an option is unsupported.
         """
         path = Path(pretrained_model_name_or_path)
         config, dtype = options.pop("config", None), _dtype(options)

@@ -1,4 +1,4 @@
-"""Code that loops, crashes, exits or takes too much memory is stopped, and the reason is told."""
+"""Code that loops, crashes, exits or takes too much memory is stopped; the reason is printed."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def run(body: str, **limits: int) -> Answers:
         ("open('file', 'w').write('x' * 10**8)", "File too large"),
     ],
 )
-def test_what_goes_wrong_is_told_in_one_line(body: str, reason: str) -> None:
+def test_a_failure_has_a_reason_of_one_line(body: str, reason: str) -> None:
     answers = run(body, seconds=1)
     assert reason in answers.reason
     assert "\n" not in answers.reason
@@ -109,6 +109,6 @@ def test_code_that_kills_its_parent_spoils_no_other_exercise() -> None:
     assert run("return x").returned == [1]
 
 
-def test_garbage_instead_of_results_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_instead_of_results_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "loads", lambda _: {"returned": 3})
     assert run("return x").reason == "sends results that can't be read"

@@ -139,8 +139,8 @@ def _plan_tokens(
 
     def report(validated: Record) -> Record:
         loss = validated.get("validation_loss")
-        room = recipe.model.context_length - len(prompt)
-        sample = sample_text(run, prompt, min(SAMPLE_TOKENS, room))
+        remaining = recipe.model.context_length - len(prompt)
+        sample = sample_text(run, prompt, min(SAMPLE_TOKENS, remaining))
         return ({} if loss is None else {"perplexity": exp(loss)}) | {"sample": sample}
 
     return dataclasses.replace(plan, facts=(facts or {}) | tokens, at_checkpoint=report)

@@ -3,6 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d"];
+const LONG = 24; // characters of a cell that needs a wide column
 const WIDTH = 640, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 12, BOTTOM = 40;
 
 const element = (name, attributes = {}, ...children) => {
@@ -66,7 +67,8 @@ function drawTable(rows) {
     const order = state.descending ? "descending" : "ascending";
     cell.setAttribute("aria-sort", column === state.column ? order : "none");
   });
-  const lines = rows.map((row) => element("tr", {}, ...row.cells.map((text) => element("td", {}, text))));
+  const cell = (text) => element("td", text.length > LONG ? { class: "long" } : {}, text);
+  const lines = rows.map((row) => element("tr", {}, ...row.cells.map(cell)));
   document.querySelector("#table tbody").replaceChildren(...lines);
   document.getElementById("shown").textContent = `${rows.length} of ${data.rows.length} rows`;
 }

@@ -130,14 +130,14 @@ def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tenso
 
 def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
     """R²: the share of the variance of numbers that a probe explains, on new texts."""
-    guess, told = _probed(states, values[..., None].double())
-    return float(1 - (guess - told).square().sum() / (told - told.mean()).square().sum())
+    guess, target = _probed(states, values[..., None].double())
+    return float(1 - (guess - target).square().sum() / (target - target.mean()).square().sum())
 
 
 def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
     """Accuracy of a probe on new texts."""
-    guess, told = _probed(states, F.one_hot(classes).double())
-    return float((guess.argmax(-1) == told.argmax(-1)).double().mean())
+    guess, target = _probed(states, F.one_hot(classes).double())
+    return float((guess.argmax(-1) == target.argmax(-1)).double().mean())
 
 
 def _probed(
