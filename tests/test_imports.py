@@ -26,6 +26,7 @@ RANKS = {
     "models": 3,
     "text": 3,
     "tasks": 4,
+    "uncertainty": 4,
     "runs": 5,
     "decoding": 6,
     "explorer": 6,
