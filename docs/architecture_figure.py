@@ -41,6 +41,7 @@ LAYERS = (
             ("huggingface/", "import, tokenizers"),
             ("decoding/", "sampling, beam search"),
             ("tasks/", "data and metrics of tasks"),
+            ("corpus/", "search, evidence"),
         ),
     ),
     (

@@ -110,15 +110,14 @@ def test_the_index_of_other_texts_is_refused(tmp_path: Path) -> None:
         open_index(saved(tmp_path), fingerprint="abc")
 
 
-def test_a_changed_byte_of_the_content_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = saved(tmp_path)
     content = path.read_bytes()
-    body = 8 + int.from_bytes(content[:8], "little")
-    for place in range(body, len(content), 5):
+    for place in range(0, len(content), 3):
         changed = bytearray(content)
         changed[place] ^= 1
         path.write_bytes(changed)
-        with pytest.raises(UserError, match="is damaged, its checksum differs; make one"):
+        with pytest.raises(UserError, match="; make one: regard index"):
             open_index(path)
 
 

@@ -182,7 +182,7 @@ class _Metadata(msgspec.Struct, kw_only=True):
 
     format: str
     checksum: str
-    """Hash of all tensors and of `paths`."""
+    """Hash of everything else."""
     fingerprint: str
     paths: str
     """A JSON list."""
@@ -190,15 +190,10 @@ class _Metadata(msgspec.Struct, kw_only=True):
 
 def save_index(path: Path, index: CorpusIndex) -> str:
     """Write an index to one file, atomically; return its fingerprint."""
-    paths = msgspec.json.encode(index.paths)
-    fingerprint = index.fingerprint
-    arrays = _arrays(index)
-    metadata = _Metadata(
-        format=FORMAT,
-        checksum=_checksum(arrays, paths),
-        fingerprint=fingerprint,
-        paths=paths.decode(),
-    )
+    arrays, fingerprint = _arrays(index), index.fingerprint
+    paths = msgspec.json.encode(index.paths).decode()
+    checksum = _checksum(arrays, fingerprint, paths)
+    metadata = _Metadata(format=FORMAT, checksum=checksum, fingerprint=fingerprint, paths=paths)
     write_file(path, save(arrays, msgspec.to_builtins(metadata)))
     return fingerprint
 
@@ -229,7 +224,7 @@ def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
         raise UserError(f"{path}: can't be read: {error.strerror}; {_MAKE_ONE}") from None
     except _MALFORMED:
         raise UserError(f"{path}: is not a corpus index, or cut short; {_MAKE_ONE}") from None
-    if metadata.checksum != _checksum(arrays, metadata.paths.encode()):
+    if metadata.checksum != _checksum(arrays, metadata.fingerprint, metadata.paths):
         raise UserError(f"{path}: is damaged, its checksum differs; {_MAKE_ONE}")
     if fingerprint not in (None, metadata.fingerprint):
         raise UserError(
@@ -254,8 +249,8 @@ def _names(struct: type[InvertedIndex]) -> list[str]:
     return [field.name for field in fields(struct)]
 
 
-def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], paths: bytes) -> str:
-    digest = hashlib.sha256(paths)
+def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, paths: str) -> str:
+    digest = hashlib.sha256(f"{fingerprint} {paths}".encode())
     for name in sorted(arrays):
         digest.update(name.encode())
         digest.update(arrays[name].data)
@@ -292,6 +287,8 @@ def _parse(
         raise ValueError(metadata.format)
     body = mapped[8 + size :]
     entries = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in header.items()}
+    if max(entry.data_offsets[1] for entry in entries.values()) != len(body):
+        raise ValueError("the tensors don't fill the file")
     arrays = {
         name: body[slice(*entry.data_offsets)].view(_DTYPES[entry.dtype]).reshape(entry.shape)
         for name, entry in entries.items()
