@@ -37,7 +37,7 @@ LAYERS = (
     (
         "runs",
         (
-            ("runs/", "recipe, weights, checkpoints"),
+            ("runs/", "recipe, checkpoints"),
             ("huggingface/", "import, tokenizers"),
             ("decoding/", "sampling, beam search"),
             ("tasks/", "data and metrics of tasks"),
