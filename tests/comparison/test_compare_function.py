@@ -6,7 +6,7 @@ import pytest
 
 import regard
 from regard.comparison import scheduler
-from regard.comparison.scheduler import summarize
+from regard.comparison.summary import summarize
 from regard.errors import UserError
 from tiny_comparisons import KIND, LR, TINY, run_here
 

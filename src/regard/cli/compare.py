@@ -76,9 +76,6 @@ def compare(
     alone shows what is there so far. Settings follow as section.field=value.
     --suite trains a comparison for each of its tasks, in a folder of its name.
     """
-    from regard.comparison.plan import plan_comparison
-    from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
-
     if suite is not None:
         if add or json_file:
             raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
@@ -89,9 +86,11 @@ def compare(
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
     grid = _grid(source, settings, axes)
     if grid is None:
-        folder = Path(source)
-        found = add_to_comparison(folder, add) if add else summarize(folder)
+        found = _read(Path(source), add)
     else:
+        from regard.comparison.plan import plan_comparison  # takes seconds
+        from regard.comparison.scheduler import train_comparison
+
         planned = plan_comparison(grid, confirmed=cells)
         _print_plan(planned)
         if dry_run:
@@ -162,6 +161,17 @@ def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid
         return None
     base = read_grid(path) if path.suffix == ".toml" else None
     return change_grid(base, source, settings, given)
+
+
+def _read(folder: Path, add: tuple[Path, ...]) -> "Comparison":
+    """Return what a folder holds, with runs that join it."""
+    if add:
+        from regard.comparison.scheduler import add_to_comparison
+
+        return add_to_comparison(folder, add)
+    from regard.comparison.summary import summarize
+
+    return summarize(folder)
 
 
 def _print_plan(planned: "PlannedComparison") -> None:

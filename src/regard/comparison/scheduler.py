@@ -9,7 +9,6 @@ from rich.live import Live
 from rich.table import Table
 
 from regard.comparison.executors import default_jobs, run_locally
-from regard.comparison.export import save_tables
 from regard.comparison.folder import (
     Cell,
     add_run,
@@ -24,8 +23,8 @@ from regard.comparison.folder import (
     require_equal,
     save_sweep,
 )
-from regard.comparison.page import save_page
 from regard.comparison.plan import PlannedComparison
+from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.training.loggers import read_metrics
 
@@ -72,18 +71,6 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, 1, quiet=quiet)
         return summarize(out)
-
-
-def summarize(out: Path) -> Comparison:
-    """Write tables and page of what is there so far.
-
-    Raises:
-        UserError: the folder isn't a comparison.
-    """
-    comparison = Comparison.load(out)
-    save_tables(comparison)
-    save_page(comparison)
-    return comparison
 
 
 def _train(out: Path, cells: Sequence[Path], jobs: int, *, quiet: bool) -> None:

@@ -236,6 +236,10 @@ class Comparison:
 
     def table(self) -> list[Record]:
         """Return the rows as plain records with equal keys; `pandas.DataFrame` takes them."""
+        return [dict(record) for record in self._records]
+
+    @cached_property
+    def _records(self) -> list[Record]:
         return [self._record(row) for row in self.rows]
 
     def best(self) -> Record | None:
