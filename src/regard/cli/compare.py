@@ -73,7 +73,8 @@ def compare(
     """Train a grid of runs for a task and compare them in a table and on a page.
 
     TASK is one of `regard tasks`. A repeated command resumes: cells that have ended stay. FOLDER
-    alone shows what is there so far. Settings follow as section.field=value.
+    alone, of a comparison or of a suite, shows what is there so far. Settings follow as
+    section.field=value.
     --suite trains a comparison for each of its tasks, in a folder of its name.
     """
     if suite is not None:
@@ -85,6 +86,14 @@ def compare(
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
     grid = _grid(source, settings, axes)
+    if grid is None and (tasks := _suite_tasks(Path(source))):
+        if add or json_file:
+            raise UserError(
+                f"{source}: is a suite's folder, which has no --add and --json; give one of its "
+                f"tasks' folders, such as {Path(source) / tasks[0]}"
+            )
+        _show_suite(Path(source))
+        return
     if grid is None:
         found = _read(Path(source), add)
     else:
@@ -119,25 +128,40 @@ def _compare_suite(
     Raises:
         UserError: there is no such suite, or an option is impossible for one of its tasks.
     """
-    from regard.comparison.plan import plan_comparison
-    from regard.comparison.scheduler import train_comparison
-    from regard.comparison.suite import change_suite, load_suite, save_index
+    from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
+    from regard.comparison.summary import INDEX
 
     given = {name: value for name, value in axes.items() if value not in (None, ())}
-    grids = change_suite(load_suite(suite), settings, given)
-    planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
+    planned = plan_suite(change_suite(load_suite(suite), settings, given), confirmed=cells)
     if out is None and not dry_run:
         raise UserError("there is no folder for the cells; add --out FOLDER")
-    found: dict[str, Comparison] = {}
     for one in planned:
         click.echo(f"{one.grid.task}:")
         _print_plan(one)
-        if out is None or dry_run:
+        if dry_run:
             _print_estimates(one)
-            continue
-        found[one.grid.task] = train_comparison(one, out / one.grid.task, jobs=jobs)
-        _print(found[one.grid.task])
-        click.echo(f"Index: {save_index(out, found)}")
+    if out is None or dry_run:
+        return
+    for task, found in train_suite(planned, out, jobs=jobs):
+        click.echo(f"{task}:")
+        _print(found)
+    click.echo(f"Index: {out / INDEX}")
+
+
+def _suite_tasks(folder: Path) -> list[str]:
+    from regard.comparison.summary import suite_tasks
+
+    return suite_tasks(folder)
+
+
+def _show_suite(out: Path) -> None:
+    """Print the tables of a suite's folder."""
+    from regard.comparison.summary import INDEX, summarize_suite
+
+    for task, found in summarize_suite(out).items():
+        click.echo(f"{task}:")
+        _print(found)
+    click.echo(f"Index: {out / INDEX}")
 
 
 def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid | None":
