@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from regard.comparison.grid import CellSettings, Grid
+from regard.comparison.grid import CellSettings, Grid, MatchedCost
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
@@ -124,6 +124,7 @@ def compare(
     baseline: Mapping[str, Any] | None = None,
     score: str | None = None,
     within: float = 0.05,
+    match: MatchedCost | None = None,
     jobs: int | None = None,
     add: Sequence[str | Path] = (),
     cells: int | None = None,
@@ -161,6 +162,7 @@ def compare(
     baseline: Mapping[str, Any] | None = None,
     score: str | None = None,
     within: float = 0.05,
+    match: MatchedCost | None = None,
     jobs: int | None = None,
     add: Sequence[str | Path] = (),
     cells: int | None = None,
@@ -173,7 +175,9 @@ def compare(
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000. `seeds` is 5, or what the suite has.
+    join, `cells` confirms the number of more than 1 000. `match` is a
+    cost that all models have in common: one size of each is changed. `seeds` is 5, or those of the
+    suite.
 
     `suite` is the name of several grids, which have tasks and axes: the comparisons of their tasks
     are returned by name, and each has its folder in `out`.
@@ -182,10 +186,10 @@ def compare(
         UserError: an axis or value is impossible, or the folder holds something else.
     """
     if suite is not None:
-        if task or over or tune or recipe or baseline or score or add:
+        if task or over or tune or recipe or baseline or score or match or add:
             raise UserError(
                 "compare: a suite has tasks and axes; leave out task, over, tune, recipe, "
-                "baseline, score and add, or leave out suite"
+                "baseline, score, match and add, or leave out suite"
             )
         given = {"threads": threads, "device": device, "precision": precision}
         grids = change_suite(
@@ -204,6 +208,7 @@ def compare(
         baseline=dict(baseline or {}),
         score=score,
         within=within,
+        match=match,
         cell=CellSettings(threads=threads, device=device, precision=precision),
     )
     planned = plan_comparison(grid, confirmed=cells)

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Largest distance of a window's scores from the best. [0.05]",
 )
+@click.option(
+    "--match",
+    type=options.Choice(["parameters", "state"]),
+    help="Cost that all models have in common: one size of each is changed to match the baseline.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Cells at a time. Default: one per core.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
 @click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
@@ -215,13 +220,16 @@ def _print_estimates(planned: "PlannedComparison") -> None:
     from regard.comparison.plan import estimate
 
     table = Table(box=None, pad_edge=False)
-    for column in (*planned.combinations[0].values, "cells", "parameters", "operations", "hours"):
+    counted = ("cells", "parameters", "state bytes", "operations", "hours")
+    for column in (*planned.combinations[0].values, *planned.sweep.sizes, *counted):
         table.add_column(column)
     hours = 0.0
     for one in estimate(planned):
         hours += one.seconds / 3600
-        counts = (f"{one.cells}", f"{one.parameters:,}", f"{one.operations:,}")
-        table.add_row(*one.values.values(), *counts, f"{one.seconds / 3600:.3f}")
+        state = "–" if one.state_bytes is None else f"{one.state_bytes:,}"
+        counts = (f"{one.cells}", f"{one.parameters:,}", state, f"{one.operations:,}")
+        sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
+        table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
     click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")

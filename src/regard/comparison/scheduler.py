@@ -51,7 +51,8 @@ def train_comparison(
         recipe = planned.recipes[0]
         first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
         sweep = join_sweep(out, planned.sweep)
-        require_equal([first, *read_cells(out), *map(read_cell, add)], sweep.axes)
+        free = (*sweep.axes, *sweep.sizes)
+        require_equal([first, *read_cells(out), *map(read_cell, add)], free)
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
@@ -67,7 +68,8 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
     """
     sweep = load_sweep(out)
     with locked(out):
-        require_equal([*read_cells(out), *map(read_cell, runs)], sweep.axes)
+        free = (*sweep.axes, *sweep.sizes)
+        require_equal([*read_cells(out), *map(read_cell, runs)], free)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, 1, quiet=quiet)
         return summarize(out)

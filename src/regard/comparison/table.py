@@ -256,6 +256,8 @@ class Comparison:
         chosen = row.chosen
         test = t_interval(list(chosen.by_seed("test").values())) if chosen else None
         record: Record = dict(row.values)
+        for path in self.sweep.sizes:
+            record[path] = (chosen.cells[0].value(path) or None) if chosen else None
         for path in self.sweep.tune:
             record[path] = chosen.values[path] if chosen else None
             record[f"window of {path}"] = ", ".join(row.window(path)) or None
