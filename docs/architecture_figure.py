@@ -37,10 +37,11 @@ LAYERS = (
     (
         "runs",
         (
-            ("runs/", "recipe, weights, checkpoints"),
+            ("runs/", "recipe, checkpoints"),
             ("huggingface/", "import, tokenizers"),
             ("decoding/", "sampling, beam search"),
             ("tasks/", "data and metrics of tasks"),
+            ("corpus/", "search, evidence"),
         ),
     ),
     (

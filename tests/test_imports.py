@@ -26,7 +26,9 @@ RANKS = {
     "metrics": 3,
     "models": 3,
     "text": 3,
+    "corpus": 4,
     "tasks": 4,
+    "uncertainty": 4,
     "runs": 5,
     "decoding": 6,
     "explorer": 6,
@@ -128,7 +130,11 @@ LIGHT = sorted(
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
     | {"regard.text.tokenizer", "regard.text.template"}
-    | {name for name in MODULES if name.startswith(("regard.courses", "regard.tasks"))}
+    | {
+        name
+        for name in MODULES
+        if name.startswith(("regard.corpus", "regard.courses", "regard.tasks"))
+    }
 )
 
 

@@ -109,7 +109,7 @@ def _check(
     Raises:
         UserError: names them.
     """
-    from regard.evaluation.perplexity import is_text
+    from regard.evaluation.evaluate import is_text
     from regard.models.builders import Classifier
 
     if skip_bad and not isinstance(run.model, Classifier):

@@ -24,6 +24,8 @@ _COMMANDS = {
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
     "data": ("regard.cli.data", "Print training examples of a file."),
+    "index": ("regard.cli.corpus", "Index a corpus for regard find."),
+    "find": ("regard.cli.corpus", "Find a text, or its longest spans, in an indexed corpus."),
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),
     "serve": ("regard.cli.serve", "Serve a page for looking at models while they generate."),

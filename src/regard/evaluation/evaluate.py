@@ -19,7 +19,6 @@ from regard.errors import UserError
 from regard.evaluation.perplexity import (
     TextScore,
     held_out_perplexity,
-    is_text,
     read_texts,
     text_perplexity,
 )
@@ -298,6 +297,11 @@ def evaluate(
         return text_perplexity(run, read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
     return evaluate_questions(run, questions, environment, paraphrases=paraphrases, seed=seed)
+
+
+def is_text(run: Run, path: Path) -> bool:
+    """Return whether a file or folder is a text for a run, and not a file of questions."""
+    return path.suffix == ".txt" or (path.suffix != ".tsv" and (run.path / "tokens").is_dir())
 
 
 def evaluate_questions(

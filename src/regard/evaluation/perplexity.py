@@ -55,11 +55,6 @@ class TextScore:
         return []
 
 
-def is_text(run: Run, path: Path) -> bool:
-    """Return whether a file or folder is a text for a run, and not a file of questions."""
-    return path.suffix == ".txt" or (path.suffix != ".tsv" and (run.path / "tokens").is_dir())
-
-
 def read_texts(run: Run, path: Path) -> list[Document]:
     """Return the documents of a file; for a run of `train text`, of files read as its own were.
 

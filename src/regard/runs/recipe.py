@@ -39,6 +39,7 @@ from regard.tasks.registry import TaskConfig
 from regard.tasks.tables import TableConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import Affixes, Template, TemplateConfig
+from regard.text.tokenizer import Tokenizer
 
 FORMAT = 1
 """Version of the configuration in run folders; incremented when older ones can't be read."""
@@ -238,6 +239,11 @@ class Recipe(Config, frozen=True):
     def uses_token_types(self) -> bool:
         """Whether the model has token type embeddings."""
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
+
+    def vocabulary_size(self, tokenizer: Tokenizer) -> int:
+        """Return the number of embeddings of the model, of which some may belong to no token."""
+        size: int | None = getattr(self.tokenizer, "vocab_size", None)
+        return size or tokenizer.size
 
 
 def text_affixes(recipe: Recipe, template: Template) -> Affixes:

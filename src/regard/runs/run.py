@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +24,10 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors import safe_open
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor, nn
 
 import regard
 from regard.config import code_paths, file_name, map_kinds
@@ -36,8 +38,7 @@ from regard.models.builders import LanguageModel, Model, make_model
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
-from regard.runs.tensors import pack_tensors, read_tensors, saved_tensors
-from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files, vocabulary_size
+from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
@@ -60,7 +61,7 @@ class Run:
         """Make a run with an untrained model, initialized from the recipe's seed."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            model = make_model(recipe.model, recipe.head, vocabulary_size(recipe, tokenizer))
+            model = make_model(recipe.model, recipe.head, recipe.vocabulary_size(tokenizer))
         if code_paths(msgspec.to_builtins(recipe)):
             origin = origin | {"code": code_hashes(recipe)}
         return Run(path, recipe, tokenizer, model, origin)
@@ -178,6 +179,33 @@ def load(
     """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere."""
     environment = ExecutionEnvironment.choose(device, threads=threads)
     return Run.load(Path(path), device=environment.device, trust_code=trust_code)
+
+
+def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and saved buffers of a model."""
+    kept = model.state_dict(keep_vars=True)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return dict(model.named_parameters()) | buffers
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A safetensors file."""
+    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    return save_safetensors(contiguous, metadata)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        return load_safetensors(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
 
 
 def pack_weights(run: Run) -> bytes:

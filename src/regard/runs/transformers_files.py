@@ -29,12 +29,6 @@ def transformers_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]
     return files if recipe.head.__struct_config__.tag == "lm" else {FILES[0]: files[FILES[0]]}
 
 
-def vocabulary_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
-    """The number of embeddings of a recipe's model, of which some may belong to no token."""
-    size: int | None = getattr(recipe.tokenizer, "vocab_size", None)
-    return size or tokenizer.size
-
-
 def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of config.json: model type, sizes, special ids and labels."""
     model = recipe.model
@@ -48,7 +42,7 @@ def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     }
     return {
         "model_type": MODEL_TYPE,
-        "vocab_size": vocabulary_size(recipe, tokenizer),
+        "vocab_size": recipe.vocabulary_size(tokenizer),
         "max_position_embeddings": model.context_length,
         "hidden_size": stack.d_model,
         **layers,

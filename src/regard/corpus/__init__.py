@@ -1,0 +1,1 @@
+"""Search in the text that a model was trained on."""

@@ -1,0 +1,296 @@
+"""Index of a corpus: its text with a suffix array over the bytes, documents, lines and words.
+
+A suffix array lists all places of a text in the order of what follows there, so all occurrences of
+a string are neighbors in it (Manber & Myers 1990). One memory-mapped safetensors file holds it:
+some 6 bytes per byte of text, the text included, or 10 from 2 GB of text on.
+
+The text is UTF-8, in which the byte 0xFF never occurs: it ends each document, so that no match
+reaches from one document into the next.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from jaxtyping import Integer, UInt8
+from safetensors.numpy import save
+
+from regard.corpus.inverted_index import InvertedIndex, invert
+from regard.errors import UserError
+from regard.files import write_file
+from regard.text.corpus import Document
+from regard.text.files import RECORDS, detect_documents, find_files, inspect_file, read_whole
+
+FORMAT = "regard corpus index 1"
+END = b"\xff"
+"""The byte after each document."""
+
+
+class Place(NamedTuple):
+    """A line of a file."""
+
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class CorpusIndex:
+    """The index of a corpus; its arrays may be memory-mapped."""
+
+    text: UInt8[np.ndarray, " bytes"]
+    suffixes: Integer[np.ndarray, " bytes"]
+    """Places in `text`, in the order of what follows there."""
+    documents: Integer[np.ndarray, "documents 3"]
+    """Start of each document in `text`, number of its file in `paths`, first line in it."""
+    lines: Integer[np.ndarray, " lines"]
+    """Starts of all lines in `text`; a record of JSONL or Parquet is one line."""
+    inverted: InvertedIndex
+    paths: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the texts; names of files don't matter."""
+        return hashlib.sha256(self.text.data).hexdigest()[:16]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays in bytes."""
+        return sum(one.nbytes for one in _arrays(self).values())
+
+    def place(self, position: int) -> Place:
+        """Return the line in which a place of `text` lies."""
+        document = np.searchsorted(self.documents[:, 0], position, side="right") - 1
+        start, path, line = self.documents[document].tolist()
+        first, found = np.searchsorted(self.lines, [start, position], side="right")
+        return Place(self.paths[path], line + int(found - first))
+
+    def line(self, start: int, end: int) -> tuple[int, int]:
+        """Return start and end of the line, or lines, of a part of `text`, without line end."""
+        last = max(end - 1, start)
+        first, after = np.searchsorted(self.lines, [start, last], side="right")
+        ends = self.lines[after] if after < len(self.lines) else len(self.text)
+        return int(self.lines[first - 1]), int(ends) - 1
+
+    def document(self, number: int) -> str:
+        """Return the text of a document."""
+        start = int(self.documents[number, 0])
+        last = number + 1 == len(self.documents)
+        end = len(self.text) if last else int(self.documents[number + 1, 0])
+        return bytes(self.text[start : end - 1]).decode()
+
+
+# Building
+
+
+class _Part(NamedTuple):
+    """A document to be indexed."""
+
+    text: bytes
+    place: Place
+    has_lines: bool
+    """Whether line ends in the text are line ends of the file."""
+
+
+def index_files(
+    paths: Iterable[Path], *, documents: str = "auto", field: str = "text"
+) -> CorpusIndex:
+    """Index text files and the text files of folders.
+
+    `documents` is lines, files, paragraphs or records, or auto: detected as by `regard train text`;
+    `field` holds the text of a record.
+
+    Raises:
+        UserError: a file can't be read or is no text, or pydivsufsort isn't installed.
+    """
+    files = [inspect_file(path) for path in find_files(paths)]
+    kind = detect_documents(files) if documents == "auto" else documents
+    parts: list[_Part] = []
+    for file in files:
+        has_lines = kind != "records" and Path(file.path).suffix.lower() not in RECORDS
+        for document in read_whole([file], kind, field):
+            line = int(document.where.removeprefix(file.path).removeprefix(":") or 1)
+            place = Place(file.path, line)
+            parts.append(_Part(document.text.encode(), place, has_lines))
+    if not parts:
+        raise UserError(f"{files[0].path}: holds no document; give a file with text")
+    return _build(parts)
+
+
+def index_documents(documents: Sequence[Document]) -> CorpusIndex:
+    """Index documents in memory, of which there is at least one.
+
+    Raises:
+        UserError: pydivsufsort isn't installed.
+    """
+    return _build([_Part(d.text.encode(), _parse_place(d.where), True) for d in documents])
+
+
+def _parse_place(where: str) -> Place:
+    found = re.fullmatch(r"(.*):(\d+)", where, re.DOTALL)
+    return Place(found[1], int(found[2])) if found else Place(where, 1)
+
+
+def _build(parts: Sequence[_Part]) -> CorpusIndex:
+    text = b"".join(part.text + END for part in parts)
+    dtype = np.int32 if len(text) < 2**31 else np.int64
+    starts = [0, *accumulate(len(part.text) + 1 for part in parts[:-1])]
+    numbers = {path: i for i, path in enumerate(dict.fromkeys(part.place.path for part in parts))}
+    documents = [
+        (start, numbers[part.place.path], part.place.line)
+        for start, part in zip(starts, parts, strict=True)
+    ]
+    return CorpusIndex(
+        text=np.frombuffer(text, np.uint8),
+        suffixes=_suffix_array(text).view(dtype),
+        documents=np.array(documents, dtype),
+        lines=np.fromiter(_line_starts(parts, starts), dtype),
+        inverted=invert(part.text.decode() for part in parts),
+        paths=tuple(numbers),
+    )
+
+
+def _line_starts(parts: Iterable[_Part], starts: Iterable[int]) -> Iterator[int]:
+    for part, start in zip(parts, starts, strict=True):
+        yield start
+        if part.has_lines:
+            yield from (start + found.end() for found in re.finditer(b"\n", part.text))
+
+
+def _suffix_array(text: bytes) -> Integer[np.ndarray, " bytes"]:
+    try:
+        from pydivsufsort import divsufsort
+    except ImportError:
+        raise UserError("an index needs pydivsufsort: pip install 'regard[index]'") from None
+    array: Integer[np.ndarray, " bytes"] = divsufsort(text)
+    return array
+
+
+# The file
+
+
+class _Metadata(msgspec.Struct, kw_only=True):
+    """Metadata of the safetensors file, which are strings."""
+
+    format: str
+    checksum: str
+    """Hash of everything else."""
+    fingerprint: str
+    paths: str
+    """A JSON list."""
+
+
+def save_index(path: Path, index: CorpusIndex) -> str:
+    """Write an index to one file, atomically; return its fingerprint."""
+    arrays, fingerprint = _arrays(index), index.fingerprint
+    paths = msgspec.json.encode(index.paths).decode()
+    checksum = _checksum(arrays, fingerprint, paths)
+    metadata = _Metadata(format=FORMAT, checksum=checksum, fingerprint=fingerprint, paths=paths)
+    write_file(path, save(arrays, msgspec.to_builtins(metadata)))
+    return fingerprint
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise unless an index can be written to a path.
+
+    Raises:
+        UserError: it holds another file.
+    """
+    if path.exists():
+        try:
+            _parse(_map(path))
+        except (OSError, *_MALFORMED):
+            raise UserError(f"{path}: exists but is not an index; choose another --out") from None
+
+
+def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
+    """Map an index into memory, after a check of its content.
+
+    Raises:
+        UserError: the file is missing, is no index or damaged, or the fingerprint of its texts is
+            not `fingerprint`.
+    """
+    try:
+        arrays, metadata = _parse(_map(path))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}; {_MAKE_ONE}") from None
+    except _MALFORMED:
+        raise UserError(f"{path}: is not a corpus index, or cut short; {_MAKE_ONE}") from None
+    if metadata.checksum != _checksum(arrays, metadata.fingerprint, metadata.paths):
+        raise UserError(f"{path}: is damaged, its checksum differs; {_MAKE_ONE}")
+    if fingerprint not in (None, metadata.fingerprint):
+        raise UserError(
+            f"{path}: is the index of other texts (fingerprint {metadata.fingerprint}, expected "
+            f"{fingerprint}); {_MAKE_ONE}"
+        )
+    paths = msgspec.json.decode(metadata.paths, type=tuple[str, ...])
+    inverted = InvertedIndex(**{name: arrays.pop(name) for name in _names(InvertedIndex)})
+    return CorpusIndex(**arrays, inverted=inverted, paths=paths)
+
+
+_MAKE_ONE = "make one: regard index CORPUS --out INDEX"
+
+
+def _arrays(index: CorpusIndex) -> dict[str, np.ndarray[Any, Any]]:
+    """Return all arrays of an index by their names."""
+    own = {name: getattr(index, name) for name in ("text", "suffixes", "documents", "lines")}
+    return own | {name: getattr(index.inverted, name) for name in _names(InvertedIndex)}
+
+
+def _names(struct: type[InvertedIndex]) -> list[str]:
+    return [field.name for field in fields(struct)]
+
+
+def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, paths: str) -> str:
+    digest = hashlib.sha256(f"{fingerprint} {paths}".encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(arrays[name].data)
+    return digest.hexdigest()
+
+
+_MALFORMED = (msgspec.DecodeError, KeyError, TypeError, ValueError)
+"""Raised where a file is not of the format."""
+_DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64}
+
+
+class _Tensor(msgspec.Struct, kw_only=True):
+    """Entry of a tensor in the header of a safetensors file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def _map(path: Path) -> UInt8[np.ndarray, " bytes"]:
+    """Map a file into memory; an empty one raises ValueError."""
+    mapped: UInt8[np.ndarray, " bytes"] = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
+    return mapped
+
+
+def _parse(
+    mapped: UInt8[np.ndarray, " bytes"],
+) -> tuple[dict[str, np.ndarray[Any, Any]], _Metadata]:
+    """Return views of the tensors of a mapped safetensors file, and its metadata."""
+    size = int.from_bytes(mapped[:8], "little")
+    header = msgspec.json.decode(bytes(mapped[8 : 8 + size]), type=dict[str, msgspec.Raw])
+    metadata = msgspec.json.decode(header.pop("__metadata__"), type=_Metadata)
+    if metadata.format != FORMAT:
+        raise ValueError(metadata.format)
+    body = mapped[8 + size :]
+    entries = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in header.items()}
+    if max(entry.data_offsets[1] for entry in entries.values()) != len(body):
+        raise ValueError("the tensors don't fill the file")
+    arrays = {
+        name: body[slice(*entry.data_offsets)].view(_DTYPES[entry.dtype]).reshape(entry.shape)
+        for name, entry in entries.items()
+    }
+    return arrays, metadata

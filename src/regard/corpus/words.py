@@ -1,0 +1,66 @@
+"""Words of a text, normalized for comparison, and the sentence of each."""
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple
+
+WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a document."""
+
+    text: str
+    """In Unicode's form NFKC."""
+    offset: int
+    """Characters of the document before it."""
+
+
+class Token(NamedTuple):
+    """A word or a punctuation mark of a sentence."""
+
+    word: str
+    """Normalized: NFKC, case-folded."""
+    start: int
+    """Place in the sentence, in characters."""
+    end: int
+    sentence: int
+    """Number of the sentence in the document."""
+
+
+def compose(text: str) -> str:
+    """Return a text in the form NFKC, in which «ﬁ» is «fi» and accents belong to their letters."""
+    return unicodedata.normalize("NFKC", text)
+
+
+@lru_cache(maxsize=2**16)
+def fold(word: str) -> str:
+    """Return a composed word case-folded."""
+    return compose(word.casefold())
+
+
+def split_sentences(document: str) -> list[Sentence]:
+    """Return the sentences of a document: each ends with a full stop, «!» or «?» and a space.
+
+    Abbreviations end sentences too.
+    """
+    starts = [0, *(found.end() for found in _SENTENCE_END.finditer(document))]
+    ends = [*(found.start() for found in _SENTENCE_END.finditer(document)), len(document)]
+    return [Sentence(compose(document[a:b]), a) for a, b in zip(starts, ends, strict=True)]
+
+
+def tokenize(sentences: list[Sentence]) -> list[Token]:
+    """Return words and punctuation marks of sentences."""
+    return [
+        Token(fold(found.group()), found.start(), found.end(), number)
+        for number, sentence in enumerate(sentences)
+        for found in _TOKEN.finditer(sentence.text)
+    ]
+
+
+def fold_words(text: str) -> list[str]:
+    """Return words and punctuation marks of a text, normalized."""
+    return [fold(word) for word in _TOKEN.findall(compose(text))]

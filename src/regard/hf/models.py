@@ -1,0 +1,252 @@
+"""A transformers class for each kind of run.
+
+Shapes: b rows, n tokens, m tokens of a source, p tokens that the state has seen, d the width of the
+body. Padding may stand on either side of a row, as an attention mask says.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from transformers import GenerationConfig, GenerationMixin
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    Seq2SeqLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+from regard.errors import UserError
+from regard.hf.loading import RunModel
+from regard.hf.state import AttentionMask, DecodingCache, InputIds, Rows
+from regard.models.builders import (
+    Classifier,
+    LanguageModel,
+    MaskedLanguageModel,
+    SequenceToSequence,
+    TokenClassifier,
+)
+
+
+class Generating(RunModel, GenerationMixin):
+    """Base of what `generate` continues: decoding states take the place of transformers' cache."""
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> Any:
+        """Put an empty cache among the arguments of the model, unless there is one.
+
+        Raises:
+            UserError: another cache is chosen or given.
+        """
+        if generation_config.cache_implementation not in (None, "dynamic"):
+            raise UserError(
+                f"cache_implementation={generation_config.cache_implementation}: isn't supported "
+                "for a run, which keeps its own decoding states; leave it out"
+            )
+        given = model_kwargs.get("past_key_values")
+        if given is not None and not isinstance(given, DecodingCache):
+            raise UserError(
+                f"past_key_values: a {type(given).__name__} isn't supported for a run, which keeps "
+                "its own decoding states; leave it out"
+            )
+        if generation_config.use_cache and given is None:
+            cache = DecodingCache(min(max_cache_length, self.context_length))
+            model_kwargs["past_key_values"] = cache
+
+    def _require_fit(self, rows: Rows) -> None:
+        if rows.longest > self.context_length:
+            raise UserError(
+                f"{rows.longest} tokens don't fit the model's context length of "
+                f"{self.context_length}; shorten the text"
+            )
+
+
+class RegardForCausalLM(Generating):
+    """A run that continues texts."""
+
+    kind = LanguageModel
+
+    def forward(
+        self,
+        input_ids: InputIds,
+        attention_mask: AttentionMask | None = None,
+        token_type_ids: InputIds | None = None,
+        past_key_values: DecodingCache | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        return_dict: bool | None = None,
+    ) -> CausalLMOutputWithPast:
+        """Logits of the token after each position, or after the last `logits_to_keep`.
+
+        Token types are ignored.
+
+        Raises:
+            UserError: a row is longer than the context.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = DecodingCache(self.context_length)
+        if past_key_values is None:
+            rows = Rows.of(input_ids, attention_mask)
+            self._require_fit(rows)
+            hidden = rows.restore(self.model.body(rows.compact(input_ids)))
+        else:
+            if past_key_values.states is None:
+                states = self.model.init_state(len(input_ids), past_key_values.capacity)
+                past_key_values.states = states
+            hidden = past_key_values.extend(self.model.body, input_ids, attention_mask)
+        logits = self.model.head(hidden[:, -logits_to_keep:])
+        cache: Any = past_key_values
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+
+@dataclass
+class EncodedSource(BaseModelOutput):
+    """Sources that a model has read, as its decoder looks at them."""
+
+    memory: Any = None
+    rows: int | None = None
+    """Number of sources."""
+
+
+class SourceEncoder(nn.Module):
+    """The first half of a sequence-to-sequence model, as `generate` calls it."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, model: SequenceToSequence) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: InputIds, attention_mask: AttentionMask | None = None, **_: Any
+    ) -> EncodedSource:
+        """Read sources."""
+        rows = Rows.of(input_ids, attention_mask)
+        memory = self.model.body.encode(rows.compact(input_ids), rows.lengths)
+        return EncodedSource(memory=memory, rows=len(input_ids))
+
+
+class RegardForSeq2SeqLM(Generating):
+    """A run that writes a target while it looks at a source."""
+
+    kind = SequenceToSequence
+
+    def get_encoder(self, modality: str | None = None) -> SourceEncoder:
+        """Return what reads sources."""
+        return SourceEncoder(self.model)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b m"] | None = None,
+        attention_mask: Int[Tensor, "b m"] | None = None,
+        token_type_ids: Int[Tensor, "b m"] | None = None,
+        decoder_input_ids: InputIds | None = None,
+        decoder_attention_mask: AttentionMask | None = None,
+        encoder_outputs: EncodedSource | None = None,
+        past_key_values: DecodingCache | None = None,
+        use_cache: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Seq2SeqLMOutput:
+        """Logits of the token of the target after each position of `decoder_input_ids`.
+
+        `encoder_outputs` are sources that were read before, each for as many consecutive rows.
+        Token types are ignored.
+
+        Raises:
+            UserError: a row is longer than the context, or there are no targets.
+        """
+        if decoder_input_ids is None:
+            raise UserError("decoder_input_ids: missing; give the beginnings of the targets")
+        if encoder_outputs is None:
+            encoder_outputs = self.get_encoder()(input_ids, attention_mask)
+        cache = past_key_values
+        if cache is None:
+            cache = DecodingCache(self.context_length)
+        if cache.states is None:
+            cache.states = self._init_state(encoder_outputs, len(decoder_input_ids), cache.capacity)
+        hidden = cache.extend(self.model.body, decoder_input_ids, decoder_attention_mask)
+        kept: Any = cache if use_cache or past_key_values is not None else None
+        return Seq2SeqLMOutput(logits=self.model.head(hidden), past_key_values=kept)
+
+    def _init_state(self, source: EncodedSource, rows: int, capacity: int) -> Any:
+        """States before the first token, of as many rows; beams share the memory of a source."""
+        sources = source.rows or rows
+        states = self.model.body.init_state(sources, capacity, source.memory)
+        each = rows // sources
+        return (
+            states if each == 1 else states.reorder(torch.arange(rows, device=self.device) // each)
+        )
+
+
+class RegardForMaskedLM(RunModel):
+    """A run that scores masked tokens."""
+
+    kind = MaskedLanguageModel
+
+    def forward(
+        self,
+        input_ids: InputIds,
+        attention_mask: AttentionMask | None = None,
+        token_type_ids: InputIds | None = None,
+        return_dict: bool | None = None,
+    ) -> MaskedLMOutput:
+        """Logits of the token that belongs at each position."""
+        rows = Rows.of(input_ids, attention_mask)
+        types = _token_types(self.model.body, rows, token_type_ids)
+        hidden = self.model.body(rows.compact(input_ids), rows.lengths, *types)
+        return MaskedLMOutput(logits=self.model.head(rows.restore(hidden)))
+
+
+class RegardForSequenceClassification(RunModel):
+    """A run that labels texts."""
+
+    kind = Classifier
+
+    def forward(
+        self,
+        input_ids: InputIds,
+        attention_mask: AttentionMask | None = None,
+        token_type_ids: InputIds | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Logits of the labels."""
+        rows = Rows.of(input_ids, attention_mask)
+        types = _token_types(self.model.body, rows, token_type_ids)
+        return SequenceClassifierOutput(
+            logits=self.model(rows.compact(input_ids), rows.lengths, *types)
+        )
+
+
+class RegardForTokenClassification(RunModel):
+    """A run that labels the tokens of texts."""
+
+    kind = TokenClassifier
+
+    def forward(
+        self,
+        input_ids: InputIds,
+        attention_mask: AttentionMask | None = None,
+        token_type_ids: InputIds | None = None,
+        return_dict: bool | None = None,
+    ) -> TokenClassifierOutput:
+        """Logits of the labels at each position. Token types are ignored."""
+        rows = Rows.of(input_ids, attention_mask)
+        logits = self.model(rows.compact(input_ids), rows.lengths)
+        return TokenClassifierOutput(logits=rows.restore(logits))
+
+
+def _token_types(body: Any, rows: Rows, token_type_ids: InputIds | None) -> tuple[Tensor, ...]:
+    """The argument of a body that has embeddings of token types; of others, nothing."""
+    if token_type_ids is None or getattr(body, "token_type_embedding", None) is None:
+        return ()
+    return (rows.compact(token_type_ids),)

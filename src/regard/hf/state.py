@@ -1,0 +1,98 @@
+"""Padded rows, and decoding states as `generate` of transformers keeps them.
+
+Shapes: b rows, n tokens, p tokens that the state has seen, d the width of the body. Padding may be
+on either side of a row, as an attention mask says.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import UserError
+
+InputIds = Int[Tensor, "b n"]
+AttentionMask = Int[Tensor, "b p_plus_n"]
+"""1 for real tokens, 0 for padding; of the tokens that the state has seen, too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Padded rows with their real tokens first, as models here read them."""
+
+    places: Int[Tensor, "b n"]
+    """Column that each token comes from."""
+    lengths: Int[Tensor, " b"]
+
+    @staticmethod
+    def of(ids: InputIds, attention_mask: AttentionMask | None) -> "Rows":
+        """Find the real tokens; without a mask, all are. Only the mask's last n columns count."""
+        if attention_mask is None:
+            whole = torch.full((len(ids),), ids.shape[1], device=ids.device)
+            return Rows(torch.arange(ids.shape[1], device=ids.device).expand_as(ids), whole)
+        if attention_mask.ndim != 2:
+            raise UserError("attention_mask: must have a row per text and a column per token")
+        real = attention_mask[:, -ids.shape[1] :].bool()
+        return Rows((~real).int().argsort(dim=1, stable=True), real.sum(1))
+
+    @property
+    def mask(self) -> Bool[Tensor, "b longest"] | None:
+        """True for real tokens, which come first; None where all are real."""
+        if int(self.lengths.min()) == self.longest:
+            return None
+        return torch.arange(self.longest, device=self.places.device) < self.lengths[:, None]
+
+    @property
+    def longest(self) -> int:
+        """Number of real tokens of the longest row, at least one."""
+        return max(int(self.lengths.max()), 1)
+
+    def compact(self, x: Int[Tensor, "b n"]) -> Int[Tensor, "b longest"]:
+        """Put the real tokens first, without the columns that hold padding alone."""
+        return x.gather(1, self.places)[:, : self.longest]
+
+    def restore(self, hidden: Float[Tensor, "b longest d"]) -> Float[Tensor, "b n d"]:
+        """Put the vectors of tokens back into their columns; those of padding mean nothing."""
+        columns = self.places.argsort(1).clamp(max=hidden.shape[1] - 1)
+        return hidden.gather(1, columns[:, :, None].expand(-1, -1, hidden.shape[2]))
+
+
+class DecodingCache:
+    """The decoding states of a model, as `generate` of transformers keeps and reorders them."""
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, capacity: int) -> None:
+        """States for at most `capacity` tokens per row, made of the first tokens."""
+        self.capacity, self.columns = capacity, 0
+        self.states: Any = None
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Number of columns seen, padding included."""
+        return self.columns
+
+    def reorder_cache(self, beam_idx: Int[Tensor, " rows"]) -> None:
+        """Select rows; one may be taken several times."""
+        self.states = self.states.reorder(beam_idx)
+
+    def extend(
+        self, body: Any, input_ids: InputIds, attention_mask: AttentionMask | None
+    ) -> Float[Tensor, "b n d"]:
+        """Hidden states of new tokens.
+
+        Raises:
+            UserError: a row has more tokens than the states have capacity for.
+        """
+        rows = Rows.of(input_ids, attention_mask)
+        longest = int((self.states.length + rows.lengths).max())
+        if longest > self.capacity:
+            raise UserError(
+                f"{longest} tokens don't fit: the model's context and max_length leave room for "
+                f"{self.capacity}; shorten the prompt or lower max_new_tokens"
+            )
+        hidden, self.states = body.extend(rows.compact(input_ids), self.states, rows.mask)
+        self.columns += input_ids.shape[1]
+        return rows.restore(hidden)

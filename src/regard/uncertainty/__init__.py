@@ -1,0 +1,1 @@
+"""Confidence in answers: how well it ranks right above wrong ones, and when to abstain."""

@@ -1,0 +1,202 @@
+"""Abstention with a guarantee: at most a stated share of the answers given is wrong.
+
+Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing: thresholds are tested from
+strict to loose on calibration questions that chose neither them nor the confidence.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
+
+THRESHOLDS = 100
+"""Thresholds in the sequence: quantiles of the fitting part's confidence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """A probability that an answer is right, by logistic regression on its signals."""
+
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    bias: float
+
+    def __call__(self, signals: Float[np.ndarray, "n signals"]) -> Float[np.ndarray, " n"]:
+        """Return the probability that each answer is right."""
+        from scipy.special import expit
+
+        standard = (signals - np.asarray(self.center)) / np.asarray(self.scale)
+        probability: Float[np.ndarray, " n"] = expit(
+            standard @ np.asarray(self.weights) + self.bias
+        )
+        return probability
+
+
+def fit_combination(
+    signals: Float[np.ndarray, "n signals"], correct: Bool[np.ndarray, " n"]
+) -> Combination:
+    """Fit the combination of signals: standardized, with the penalty ‖w‖² / 2 on the summed loss.
+
+    The penalty keeps the weights finite where signals separate right from wrong.
+
+    Raises:
+        ValueError: a signal is not finite, or there is not one row of signals for each answer.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    if signals.ndim != 2 or len(signals) != len(correct) or not len(correct):
+        raise ValueError(f"signals of shape {signals.shape} for {len(correct)} answers")
+    if not np.isfinite(signals).all():
+        raise ValueError("a signal is not finite")
+    center, deviation = signals.mean(0), signals.std(0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    design = np.column_stack([(signals - center) / scale, np.ones(len(signals))])
+    penalized = np.append(np.ones(signals.shape[1]), 0.0)
+    # One answer more of each kind keeps the bias finite where all are right, or all wrong.
+    target = (correct * len(correct) + 1) / (len(correct) + 2)
+
+    def loss(weights: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
+        logits = design @ weights
+        value = (np.logaddexp(0, logits) - target * logits).sum() + penalized @ weights**2 / 2
+        return value, design.T @ (expit(logits) - target) + penalized * weights
+
+    found = minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x
+    return Combination(
+        center=tuple(center.tolist()),
+        scale=tuple(scale.tolist()),
+        weights=tuple(found[:-1].tolist()),
+        bias=float(found[-1]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """The threshold of confidence from which answers are given, and the test that supports it.
+
+    With probability of at least `level` over the calibration questions, the share of wrong answers
+    among those given is at most `max_error`, for the same mix of questions.
+    """
+
+    max_error: float
+    level: float
+    threshold: float | None
+    """None: no threshold passed, and all questions are abstained from."""
+    questions: int
+    """Calibration questions of the test."""
+    answered: int
+    wrong: int
+
+    @property
+    def coverage(self) -> float:
+        """Share of the calibration questions that are answered."""
+        return self.answered / self.questions
+
+    @property
+    def smallest_sample(self) -> int:
+        """Answers without an error that would suffice for a threshold."""
+        return ceil(log(1 - self.level) / log(1 - self.max_error))
+
+    def answers(self, confidence: ArrayLike) -> Bool[np.ndarray, " n"]:
+        """Return which questions are answered."""
+        scores = np.asarray(confidence, dtype=float)
+        if self.threshold is None:
+            return np.zeros(scores.shape, dtype=bool)
+        return scores >= self.threshold
+
+
+def threshold_sequence(
+    confidence: Float[np.ndarray, " n"], correct: Bool[np.ndarray, " n"], *, max_error: float
+) -> list[float]:
+    """Return thresholds from strict to loose, beginning where the test is most likely to pass.
+
+    They come from the part of the questions that fits the combination. The start has the smallest
+    p-value that the twice as many questions of the test are expected to give.
+    """
+    thresholds = np.unique(np.quantile(confidence, np.linspace(0, 1, THRESHOLDS)))[::-1]
+    expected = [2 * count for count in _counts(confidence, correct, thresholds)]
+    start = int(np.argmin(p_values(*expected, max_error=max_error)))
+    return [float(threshold) for threshold in thresholds[start:]]
+
+
+def fixed_sequence_test(
+    confidence: Float[np.ndarray, " n"],
+    correct: Bool[np.ndarray, " n"],
+    thresholds: list[float],
+    *,
+    max_error: float,
+    level: float,
+) -> Guarantee:
+    """Test thresholds in order until the first that fails, and return the last that passed.
+
+    A threshold passes if the wrong answers k among the m that it lets through are so few that
+    P(Bin(m, max_error) ≤ k) ≤ 1 − level. The order is fixed before the test, so that no correction
+    for several tests is needed (Bauer, 1991).
+    """
+    answered, wrong = _counts(confidence, correct, np.asarray(thresholds))
+    failed = p_values(answered, wrong, max_error=max_error) > 1 - level
+    passed = int(np.argmax(failed)) if failed.any() else len(thresholds)
+    return Guarantee(
+        max_error=max_error,
+        level=level,
+        threshold=thresholds[passed - 1] if passed else None,
+        questions=len(correct),
+        answered=int(answered[passed - 1]) if passed else 0,
+        wrong=int(wrong[passed - 1]) if passed else 0,
+    )
+
+
+def calibrate(
+    signals: Float[np.ndarray, "n signals"],
+    correct: Bool[np.ndarray, " n"],
+    *,
+    max_error: float,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Combination, Guarantee]:
+    """Fit confidence and thresholds on a third of the questions, and test them on the others.
+
+    Raises:
+        ValueError: there are fewer than three questions, an error rate or level is not in (0, 1),
+            or a signal is not finite.
+    """
+    if len(correct) < 3:
+        raise ValueError(f"calibration needs at least 3 questions, not {len(correct)}")
+    for name, value in (("max_error", max_error), ("level", level)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} {value} is not between 0 and 1")
+    order = np.random.default_rng(seed).permutation(len(correct))
+    fitted, tested = np.split(order, [len(order) // 3])
+    combination = fit_combination(signals[fitted], correct[fitted])
+    thresholds = threshold_sequence(
+        combination(signals[fitted]), correct[fitted], max_error=max_error
+    )
+    return combination, fixed_sequence_test(
+        combination(signals[tested]),
+        correct[tested],
+        thresholds,
+        max_error=max_error,
+        level=level,
+    )
+
+
+def p_values(
+    answered: Float[np.ndarray, " t"], wrong: Float[np.ndarray, " t"], *, max_error: float
+) -> Float[np.ndarray, " t"]:
+    """Return P(Bin(answered, max_error) ≤ wrong); 1 where nothing is answered."""
+    from scipy.stats import binom
+
+    return np.where(answered > 0, np.asarray(binom.cdf(wrong, answered, max_error)), 1.0)
+
+
+def _counts(
+    confidence: Float[np.ndarray, " n"],
+    correct: Bool[np.ndarray, " n"],
+    thresholds: Float[np.ndarray, " t"],
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    """Count the answers at or above each threshold, and the wrong ones among them."""
+    given = confidence >= thresholds[:, None]
+    return given.sum(1), (given & ~correct).sum(1)

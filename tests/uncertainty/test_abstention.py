@@ -1,0 +1,163 @@
+"""Abstention: the binomial test by its definition, and the guarantee by simulation."""
+
+from math import comb, log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import Bool, Float
+
+from regard.uncertainty.abstention import (
+    Guarantee,
+    calibrate,
+    fit_combination,
+    fixed_sequence_test,
+    p_values,
+    threshold_sequence,
+)
+
+DRAWS = 300
+
+
+def pool(seed: int, n: int = 2000) -> tuple[Float[np.ndarray, "n signals"], Bool[np.ndarray, " n"]]:
+    """Answers of which some 70 % are right, with two informative signals and one of noise."""
+    rng = np.random.default_rng(seed)
+    skill = rng.normal(size=n)
+    correct = rng.random(n) < 1 / (1 + np.exp(-(2.5 * skill + 1.2)))
+    return np.column_stack([skill, skill + rng.normal(size=n), rng.normal(size=n)]), correct
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.floats(0.01, 0.9))
+def test_p_value_is_the_binomial_tail(answered: int, wrong: int, max_error: float) -> None:
+    tail = sum(
+        comb(answered, k) * max_error**k * (1 - max_error) ** (answered - k)
+        for k in range(min(wrong, answered) + 1)
+    )
+    found = p_values(np.array([answered]), np.array([wrong]), max_error=max_error)
+    assert found[0] == pytest.approx(tail, rel=1e-9)
+
+
+def test_nothing_answered_proves_nothing() -> None:
+    assert p_values(np.array([0]), np.array([0]), max_error=0.2).tolist() == [1]
+
+
+@pytest.mark.parametrize("max_error", [0.1, 0.2, 0.3])
+def test_the_guarantee_holds(max_error: float) -> None:
+    """Broken for at most 5 % of the calibration sets and three standard errors."""
+    signals, correct = pool(0)
+    rng = np.random.default_rng(1)
+    broken = 0
+    for _ in range(DRAWS):
+        drawn = rng.integers(0, len(correct), 600)
+        combination, guarantee = calibrate(signals[drawn], correct[drawn], max_error=max_error)
+        given_answers = guarantee.answers(combination(signals))
+        if given_answers.any():
+            broken += (~correct[given_answers]).mean() > max_error
+    assert broken / DRAWS <= 0.05 + 3 * (0.05 * 0.95 / DRAWS) ** 0.5
+
+
+def test_it_is_not_bought_by_silence() -> None:
+    """With 1 000 questions, the coverage is near that of the best threshold in hindsight."""
+    signals, correct = pool(2, n=20_000)
+    shares = []
+    for seed in range(30):
+        drawn = np.random.default_rng(seed).integers(0, len(correct), 1000)
+        combination, guarantee = calibrate(signals[drawn], correct[drawn], max_error=0.2)
+        confidence = combination(signals)
+        order = np.argsort(-confidence)
+        risk = np.cumsum(~correct[order]) / np.arange(1, len(order) + 1)
+        best = (np.flatnonzero(risk <= 0.2).max() + 1) / len(order)
+        shares.append(guarantee.answers(confidence).mean() / best)
+    assert np.mean(shares) >= 0.8
+
+
+def test_without_any_skill_it_abstains() -> None:
+    """Answers that are all wrong pass no threshold, and the smallest sample that could is told."""
+    signals = np.random.default_rng(0).normal(size=(300, 2))
+    _, guarantee = calibrate(signals, np.zeros(300, dtype=bool), max_error=0.05)
+    assert guarantee.threshold is None
+    assert guarantee.coverage == 0
+    assert not guarantee.answers(np.ones(5)).any()
+    assert guarantee.smallest_sample == 59  # ln 0.05 / ln 0.95 = 58.4
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_smallest_sample_is_the_least_that_passes(correct: bool) -> None:
+    """One error fewer than it, or one answer fewer, doesn't pass."""
+    smallest = Guarantee(
+        max_error=0.2, level=0.95, threshold=None, questions=1, answered=0, wrong=0
+    ).smallest_sample
+    assert 0.8**smallest <= 0.05 < 0.8 ** (smallest - 1)
+    n = smallest if correct else smallest - 1
+    found = fixed_sequence_test(
+        np.ones(n), np.ones(n, dtype=bool), [0.5], max_error=0.2, level=0.95
+    )
+    assert (found.threshold is not None) is correct
+
+
+def test_the_sequence_stops_at_the_first_failure() -> None:
+    """The loosest threshold would pass again, but one before it fails."""
+    confidence = np.repeat([3.0, 2.0, 1.0], [50, 30, 2000])
+    correct = np.repeat([True, False, True], [50, 30, 2000])
+    test = {"max_error": 0.2, "level": 0.95}
+    assert fixed_sequence_test(confidence, correct, [3, 2, 1], **test).threshold == 3
+    assert fixed_sequence_test(confidence, correct, [1], **test).threshold == 1
+    assert fixed_sequence_test(confidence, correct, [2, 1], **test).threshold is None
+
+
+def test_thresholds_become_looser_and_reach_all() -> None:
+    signals, correct = pool(3, n=300)
+    thresholds = threshold_sequence(signals[:, 0], correct, max_error=0.2)
+    assert thresholds == sorted(thresholds, reverse=True)
+    assert thresholds[-1] == signals[:, 0].min()
+
+
+def test_the_combination_is_the_minimum_of_its_loss() -> None:
+    """The gradient, by differences of the loss in float64, vanishes."""
+    signals, correct = pool(4, n=400)
+    combination = fit_combination(signals, correct)
+    standard = (signals - signals.mean(0)) / signals.std(0)
+    target = (correct * 400 + 1) / 402
+
+    def loss(parameters: Float[np.ndarray, " p"]) -> float:
+        logits = standard @ parameters[:-1] + parameters[-1]
+        fit = np.logaddexp(0, logits) - target * logits
+        return float(fit.sum() + (parameters[:-1] ** 2).sum() / 2)
+
+    found = np.array([*combination.weights, combination.bias])
+    step = 1e-4
+    slopes = [(loss(found + step * e) - loss(found - step * e)) / (2 * step) for e in np.eye(4)]
+    assert np.abs(slopes).max() < 0.05  # of 400 answers; at zero weights it is some 100
+    assert combination.weights[0] > max(abs(weight) for weight in combination.weights[1:])
+
+
+def test_separable_and_constant_signals_stay_finite() -> None:
+    correct = np.arange(40) >= 20
+    signals = np.column_stack([np.arange(40.0), np.ones(40)])
+    combination = fit_combination(signals, correct)
+    assert np.isfinite([*combination.weights, combination.bias]).all()
+    assert ((combination(signals) > 0.5) == correct).all()
+
+
+@pytest.mark.parametrize(("max_error", "level"), [(0, 0.95), (1, 0.95), (0.2, 1)])
+def test_impossible_rates_are_refused(max_error: float, level: float) -> None:
+    with pytest.raises(ValueError, match="is not between 0 and 1"):
+        calibrate(np.zeros((9, 1)), np.ones(9, dtype=bool), max_error=max_error, level=level)
+
+
+def test_bad_signals_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        calibrate(np.full((9, 1), np.nan), np.ones(9, dtype=bool), max_error=0.2)
+    with pytest.raises(ValueError, match="at least 3"):
+        calibrate(np.zeros((2, 1)), np.ones(2, dtype=bool), max_error=0.2)
+    with pytest.raises(ValueError, match="for 3 answers"):
+        fit_combination(np.zeros((2, 1)), np.ones(3, dtype=bool))
+
+
+def test_the_smallest_sample_follows_the_formula() -> None:
+    for max_error in (0.01, 0.1, 0.3):
+        guarantee = Guarantee(
+            max_error=max_error, level=0.9, threshold=None, questions=1, answered=0, wrong=0
+        )
+        assert guarantee.smallest_sample >= log(0.1) / log(1 - max_error)
