@@ -13,7 +13,6 @@ from regard.config import override
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, make_model
 from regard.runs.recipe import Recipe
-from regard.runs.transformers_files import vocabulary_size
 from regard.tasks.probes import ProbeConfig
 from regard.text.tokenizer import number_tokenizer
 
@@ -119,7 +118,7 @@ def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
     """Parameters, or the bytes of a decoding state of a full context, without the training."""
     if not isinstance(recipe.task, ProbeConfig):
         raise UserError(f"--match {by}: is for tasks of ids, whose vocabulary is known")
-    vocabulary = vocabulary_size(recipe, number_tokenizer(recipe.task.vocabulary))
+    vocabulary = recipe.vocabulary_size(number_tokenizer(recipe.task.vocabulary))
     if by == "parameters":
         with torch.device("meta"):
             model = make_model(recipe.model, recipe.head, vocabulary)
