@@ -6,14 +6,16 @@ everything, `Plan.execute` writes the run's folder and trains.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from regard.comparison.grid import CellSettings, Grid
+from regard.comparison.grid import CellSettings, Grid, MatchedCost
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
+from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
 from regard.comparison.table import Comparison
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
+from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
@@ -109,45 +111,104 @@ def train(
     return plan.run
 
 
+@overload
 def compare(
     task: str,
     *,
     over: Mapping[str, Sequence[Any]],
     out: str | Path,
     tune: Mapping[str, Sequence[Any]] | None = None,
-    seeds: int = 5,
+    seeds: int | None = None,
     recipe: str | None = None,
     settings: Sequence[str] = (),
     baseline: Mapping[str, Any] | None = None,
     score: str | None = None,
     within: float = 0.05,
+    match: MatchedCost | None = None,
     jobs: int | None = None,
     add: Sequence[str | Path] = (),
     cells: int | None = None,
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
-) -> Comparison:
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    *,
+    suite: str,
+    out: str | Path,
+    seeds: int | None = None,
+    settings: Sequence[str] = (),
+    jobs: int | None = None,
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> dict[str, Comparison]: ...
+
+
+def compare(
+    task: str | None = None,
+    *,
+    suite: str | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    recipe: str | None = None,
+    settings: Sequence[str] = (),
+    baseline: Mapping[str, Any] | None = None,
+    score: str | None = None,
+    within: float = 0.05,
+    match: MatchedCost | None = None,
+    jobs: int | None = None,
+    add: Sequence[str | Path] = (),
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> Comparison | dict[str, Comparison]:
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000.
+    join, `cells` confirms the number of more than 1 000. `match` is a
+    cost that all models have in common: one size of each is changed. `seeds` is 5, or those of the
+    suite.
+
+    `suite` is the name of several grids, which have tasks and axes: the comparisons of their tasks
+    are returned by name, and each has its folder in `out`.
 
     Raises:
         UserError: an axis or value is impossible, or the folder holds something else.
     """
+    if suite is not None:
+        if task or over or tune or recipe or baseline or score or match or add:
+            raise UserError(
+                "compare: a suite has tasks and axes; leave out task, over, tune, recipe, "
+                "baseline, score, match and add, or leave out suite"
+            )
+        given = {"threads": threads, "device": device, "precision": precision}
+        grids = change_suite(
+            load_suite(suite), settings, given | ({"seeds": seeds} if seeds else {})
+        )
+        return dict(train_suite(plan_suite(grids, confirmed=cells), Path(out), jobs=jobs))
+    if task is None:
+        raise UserError("compare: there is nothing to compare; give a task or a suite")
     grid = Grid(
         task=task,
         recipe=recipe,
         settings=tuple(settings),
-        over=dict(over),
+        over=dict(over or {}),
         tune=dict(tune or {}),
-        seeds=seeds,
+        seeds=seeds or 5,
         baseline=dict(baseline or {}),
         score=score,
         within=within,
+        match=match,
         cell=CellSettings(threads=threads, device=device, precision=precision),
     )
     planned = plan_comparison(grid, confirmed=cells)
