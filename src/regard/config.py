@@ -183,7 +183,7 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
         return
     known = allowed_fields(type_, values, sections)
     if field not in table and field not in known:
-        raise UserError(f"there is no field {field!r}; {alternatives(field, sorted(known))}")
+        raise UserError(f"no such field; {alternatives(field, sorted(known))}")
     for owner in _structs_at(type_, sections, table.get("kind")):
         if field in owner.alternatives:
             table |= dict.fromkeys(owner.alternatives - {field})
@@ -200,7 +200,7 @@ def _open_section(
             table[section] = {}
         if not isinstance(table.get(section), dict):
             names = alternatives(section, sorted(table))
-            raise UserError(f"there is no section {section!r}; {names}")
+            raise UserError(f"no section {section!r}; {names}")
         table = table[section]
     return table
 

@@ -71,8 +71,8 @@ def test_options_are_documented_by_their_annotations(tmp_path: Path) -> None:
     [
         ("scale=-1", r"model\.attention\.scale: expected `float` > 0\.0"),
         ("scale=wide", r"model\.attention\.scale: expected `float`, got `str`"),
-        ("scal=1", r"model\.attention\.scal: there is no field 'scal'; there are: rounds, scale"),
-        ("n_kv_heads=1", r"model\.attention\.n_kv_heads: there is no field"),
+        ("scal=1", r"model\.attention\.scal: no such field; there are: rounds, scale"),
+        ("n_kv_heads=1", r"model\.attention\.n_kv_heads: no such field"),
     ],
 )
 def test_wrong_options_are_named_with_their_path(tmp_path: Path, setting: str, says: str) -> None:

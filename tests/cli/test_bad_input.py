@@ -51,7 +51,7 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["train", "text", "text.txt", "--tokenizer", "run", "--out", "new"], "--tokenizer"),
         (["finetune", "pairs.tsv", "--out", "new"], "--from"),
         (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
-        (["evaluate", "run"], "run: was trained for no task: name a file"),
+        (["evaluate", "run"], "run: has no task and no held-out text; name a file"),
         (["generate"], "RUN"),
         (["data", "poems", "text.txt"], "poems"),
         (["data", "pairs", "pairs.tsv", "--context-length", "7"], "--context-length"),

@@ -42,7 +42,7 @@ def put_run(folder: Path, task: str, family: str) -> None:
         (["train", "casing", "nowhere.tsv", "--out", "new"], "nowhere.tsv: no such file"),
         (["train", "casing", "nowhere.txt", "--out", "new"], "nowhere.txt: no such file"),
         (["train", "casing", "--out", "new", "--tokenizer", "none"], "none/tokenizer.json"),
-        (["train", "casing", "--out", "new", "task.size=3"], "task.size: there is no field"),
+        (["train", "casing", "--out", "new", "task.size=3"], "task.size: no such field"),
         (["train", "casing", "--out", "new", "task.training=0"], "task.training"),
         (["train", "retrieval", "--out", "new", "task.people=2000"], "choose fewer"),
         (["train", "mqar", "--out", "new", "task.length=63"], "length = 63 is odd"),
@@ -278,15 +278,15 @@ def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> N
     (folder / "mine.tsv").write_text("Ada\tRome\n", "utf-8")
     for arguments in ("evaluate run mine.tsv", "evaluate run text.txt", "generate run Ada"):
         refused(regard(*arguments.split()), "needs a causal language model")
-    refused(regard("evaluate", "run"), "was trained for no task: name a file")
+    refused(regard("evaluate", "run"), "has no task and no held-out text; name a file")
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--paraphrase", "{}?"], "has no --paraphrase"),
-        (["--seed", "3"], "has no --paraphrase or --seed"),
-        (["--baseline", "majority"], "--baseline: is scored on questions: name a file"),
+        (["--paraphrase", "{}?"], "--paraphrase: has no use for"),
+        (["--seed", "3"], "--seed: has no use for"),
+        (["--baseline", "majority"], "--baseline: needs PAIRS, a file"),
         (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
         (["--json", "nowhere/x"], "nowhere/x: can't be written"),
         (["--device", "abacus"], "--device abacus"),
@@ -301,7 +301,7 @@ def test_a_task_is_scored_in_its_own_way(
 
 def test_only_labels_have_a_report(regard: Command, folder: Path) -> None:
     put_run(folder, "casing", "decoder")
-    refused(regard("evaluate", "run", "--report", "page.html"), "--report only for labels")
+    refused(regard("evaluate", "run", "--report", "page.html"), "--report: has no use for")
 
 
 @pytest.mark.parametrize(

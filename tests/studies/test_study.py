@@ -124,7 +124,7 @@ def test_seeds_are_given_as_text() -> None:
         (["seeds=x"], "luck: seeds: expected a number from 1 to 1000, not 'x'"),
         (["seeds=1001"], "luck: seeds: expected a number from 1 to 1000, not '1001'"),
         (["seeds=2", "seed=4294967295"], "luck: seed: expected `int` <= 4294967295"),
-        (["seeds=2", "limits=1"], "luck: limits: there is no field 'limits'"),
+        (["seeds=2", "limits=1"], "luck: limits: no such field"),
     ],
 )
 def test_wrong_seeds_are_refused_in_one_line(assignments: list[str], message: str) -> None:

@@ -104,8 +104,8 @@ def test_cells_of_a_megabyte_are_read(tmp_path: Path) -> None:
 
 
 BAD = {
-    "too many": ("a,b,5", "has 3 columns, but the table has 2"),
-    "too few": ("alone", "has 1 columns, but the table has 2"),
+    "too many": ("a,b,5", "expected 2 columns, found 3"),
+    "too few": ("alone", "expected 2 columns, found 1"),
     "no text": (" ,5", "the text is empty"),
     "no label": ("good,", "the label is empty"),
 }
@@ -137,7 +137,7 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
     [
         ("", NAMED, "is empty"),
         ("\ufeff\r\n", NAMED, "is empty"),
-        ("review,stars\n", NAMED, "holds a header and no rows"),
+        ("review,stars\n", NAMED, "holds a header and no rows; add rows"),
         ("review,stars\ngood,5\n", TableConfig(text="reviews"), "did you mean review?"),
         ("review,stars\ngood,5\n", TableConfig(text="3"), "has no column '3'; its columns: review"),
         ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no row with a text"),

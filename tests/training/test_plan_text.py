@@ -149,7 +149,7 @@ def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> 
     assert score.tokens == plan.facts["validation_tokens"] - 1
     unread = plan_text(lines, tmp_path / "all", recipe("data.validation=0"))
     unread.execute(ExecutionOptions(environment=CPU, quiet=True))
-    with pytest.raises(UserError, match="was trained for no task: name a file"):
+    with pytest.raises(UserError, match="has no task and no held-out text; name a file"):
         evaluate(unread.run)
 
 

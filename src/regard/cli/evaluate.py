@@ -50,7 +50,7 @@ def evaluate(
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
     Questions without answers are answered, not scored. For a text, the score is perplexity; a run
-    of `train text` is scored on its held-out tokens, or on files that are read as its own were. A
+    of `train text` is scored on its held-out tokens, or on other text, read in the same way. A
     run trained for a task is scored by that task: on PAIRS, on the rows held out of its table, or
     on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
     """
@@ -115,11 +115,13 @@ def _check(
     if skip_bad and not isinstance(run.model, Classifier):
         raise UserError(f"--skip-bad: is for tables, and {run.path} gives no labels; leave it out")
     if run.recipe.task is not None:
-        if paraphrases or seed is not None or (report and not isinstance(run.model, Classifier)):
-            raise UserError(
-                f"{run.path}: trained for a task, which has no --paraphrase or --seed, and has "
-                "--report only for labels; leave them out"
-            )
+        unused = {
+            "--paraphrase": paraphrases,
+            "--seed": seed is not None,
+            "--report": report and not isinstance(run.model, Classifier),
+        }
+        for option in (name for name, given in unused.items() if given):
+            raise UserError(f"{option}: has no use for {run.path}, a run of a task; leave it out")
     elif (pairs is None or is_text(run, pairs)) and (predictions or paraphrases or report):
         raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
 
@@ -159,7 +161,7 @@ def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None
     from regard.tasks.examples import majority_answer, read_questions
 
     if pairs is None or pairs.suffix == ".txt":
-        raise UserError("--baseline: is scored on questions: name a file of them")
+        raise UserError("--baseline: needs PAIRS, a file of tab-separated questions and answers")
     questions = read_questions(pairs)
     guess = majority_answer(questions) if baseline == "majority" else baseline
     accuracy = baseline_accuracy(questions, guess)

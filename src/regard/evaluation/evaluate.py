@@ -292,7 +292,10 @@ def evaluate(
     if data is None:
         if (score := held_out_perplexity(run, environment)) is not None:
             return score
-        raise UserError(f"{run.path}: was trained for no task: name a file of questions, or a text")
+        raise UserError(
+            f"{run.path}: has no task and no held-out text; name a file: a text for perplexity, or "
+            "questions with answers"
+        )
     if isinstance(data, str | Path) and is_text(run, Path(data)):
         return text_perplexity(run, read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data

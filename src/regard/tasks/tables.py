@@ -141,6 +141,8 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     """
     if not path.exists():
         raise UserError(f"{path}: no such file")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name one table in it")
     file = inspect_file(path)
     if path.suffix.lower() in RECORDS | {".json"}:
         return _read_records(file)
@@ -151,11 +153,14 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     has_header = found if header is None else header
     first, rows = parsed[0].cells, parsed[1:] if has_header else parsed
     if not rows:
-        raise UserError(f"{path}: holds a header and no rows")
+        raise UserError(
+            f"{path}: holds a header and no rows; add rows, or pass --no-header if the first line "
+            "is a row"
+        )
     width = len(first) if has_header else _commonest_width(rows)
     columns = [str(cell).strip() for cell in first] if has_header else None
     bad = [
-        f"{row.where}: has {len(row.cells)} columns, but the table has {width}"
+        f"{row.where}: expected {width} columns, found {len(row.cells)}"
         for row in rows
         if len(row.cells) != width
     ]

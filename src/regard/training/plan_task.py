@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -130,11 +131,11 @@ def plan_table(
         training, held_out = stratified_split(read.examples, table.test, seed)
     else:
         training, held_out = read.examples, read_labeled_rows(test, table).examples
-    labels = {example.answer for example in training}
+    labels = Counter(example.answer for example in training)
     if len(labels) == 1:
         raise UserError(
-            f"{path}: all {len(training)} rows have the label {labels.pop()!r}, so nothing can be "
-            "learned; choose another column by --label"
+            f"{path}: all {len(training)} rows have the label {next(iter(labels))!r}, so nothing "
+            "can be learned; choose another column by --label"
         )
     plan = plan_task(out, recipe, training, tokenizer=tokenizer, start=start)
     facts: dict[str, Any] = {
@@ -143,6 +144,7 @@ def plan_table(
         "training_rows": len(training),
         "test_rows": len(held_out),
         "labels": len(labels),
+        "labels_of_a_single_row": sum(count == 1 for count in labels.values()),
         "test_rows_with_a_text_in_training": count_duplicates(training, held_out),
         "test_rows_with_a_label_absent_from_training": sum(
             row.answer not in labels for row in held_out
