@@ -184,9 +184,10 @@ def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
 
 
 def test_starts_that_do_not_fit_a_task_are_refused(parent: Run) -> None:
+    known = parent.tokenizer
     with pytest.raises(UserError, match="--tokenizer: the tokenizer comes with --from"):
         plan_training(
-            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=NOWHERE
+            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=known
         )
     with pytest.raises(UserError, match="a probe"):
         plan("copy", None, parent)

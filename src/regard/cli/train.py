@@ -10,13 +10,14 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.text.tokenizer import Tokenizer
     from regard.training.plan import Plan
 
 TOKENIZER = click.option(
     "--tokenizer",
-    type=options.PATH,
-    metavar="RUN",
-    help="Run whose tokenizer to use, instead of a new one.",
+    metavar="KIND[:SIZE]|RUN|hf:PATH",
+    help="Tokenizer to train: characters, words or byte-pairs:SIZE; or that of a run or Hugging "
+    "Face folder.",
 )
 TRAINING = options.together(
     options.OUT,
@@ -41,7 +42,7 @@ TRAINING = options.together(
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -56,8 +57,14 @@ def pretrain(
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
+    kind, known = _choose_tokenizer(tokenizer)
     plan = plan_pretraining(
-        files, out, recipe or "default", settings, questions=questions or (), tokenizer=tokenizer
+        files,
+        out,
+        recipe or "default",
+        [*kind, *settings],
+        questions=questions or (),
+        tokenizer=known,
     )
     _execute(plan, **flags)
 
@@ -120,7 +127,7 @@ def train(
     files: tuple[str, ...],
     start: str | None,
     trust_code: bool,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     documents: str | None,
     text: str | None,
     label: str | None,
@@ -143,7 +150,8 @@ def train(
     from regard.training.plan import plan_training
 
     paths, settings = _split(files, seed)
-    settings += _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
+    kind, known = _choose_tokenizer(tokenizer)
+    settings += kind + _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
@@ -153,7 +161,7 @@ def train(
         out=out,
         recipe=recipe,
         settings=settings,
-        tokenizer=tokenizer,
+        tokenizer=known,
         test=test,
         start=None if start is None else load_start(start, trust_code=trust_code),
     )
@@ -193,6 +201,31 @@ def _data_settings(
                 raise UserError(f"train {task}: {option} is for a file; name one, or leave it out")
             settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
     return settings
+
+
+def _choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]:
+    """Return the settings of a tokenizer to train, or one that is loaded.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if value is None:
+        return [], None
+    kind, colon, size = value.partition(":")
+    if kind in _TOKENIZER_KINDS:
+        return [f"tokenizer.kind={kind}", *([f"tokenizer.size={size}"] if colon else [])], None
+    if kind != "hf" and not Path(value, "tokenizer.json").is_file():
+        kinds = ", ".join(_TOKENIZER_KINDS)
+        raise UserError(
+            f"--tokenizer {value}: there is no {value}/tokenizer.json; name a run, hf:PATH, or a "
+            f"kind: {kinds}, with its size as in byte-pairs:32000"
+        )
+    from regard.huggingface.folder import load_tokenizer
+
+    return [], load_tokenizer(value)
+
+
+_TOKENIZER_KINDS = ("characters", "words", "byte-pairs")
 
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:

@@ -66,8 +66,9 @@ class Plan:
     """Returns more values for the record of a checkpoint."""
 
     def describe(self) -> dict[str, Any]:
-        """Return sizes, and the loss before this training on its first batch, in nats."""
-        first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
+        """Return sizes, and the loss before training on the first micro-batch, in nats."""
+        first, *_ = self.sampler.batch(0).split(self.config.accumulation)  # which fits the memory
+        environment = ExecutionEnvironment.choose("cpu")
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return (
             self._parent_facts()
@@ -136,15 +137,15 @@ def plan_training(
     out: str | Path,
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
-    tokenizer: Path | None = None,
+    tokenizer: Tokenizer | None = None,
     test: Path | None = None,
     start: Run | None = None,
 ) -> Plan:
     """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given; `tokenizer` is the folder of a run,
-    `test` a table for `regard evaluate`, instead of held-out rows. With `start`, training begins
-    with the body, the tokenizer and the template of that run, and by default has its finetuning
+    A task generates its own examples if no data are given; `tokenizer` isn't trained here, `test`
+    is a table for `regard evaluate`, instead of held-out rows. With `start`, training begins with
+    the body, the tokenizer and the template of that run, and by default has its finetuning
     configuration; its head is kept if kind, shape and labels are the same.
 
     Raises:
@@ -160,11 +161,10 @@ def plan_training(
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     if task == "text":
-        if tokenizer:
-            raise UserError("--tokenizer: train text makes its own; leave it out")
         from regard.training.plan_text import plan_text  # made of the parts of this module
 
-        return plan_text(cast("Corpus", data), out, recipe, settings, start=start)
+        texts = cast("Corpus", data)
+        return plan_text(texts, out, recipe, settings, tokenizer=tokenizer, start=start)
     if task == "questions":
         questions = cast("Examples", data)
         return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
@@ -311,12 +311,9 @@ def make_plan(
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
-    validation = [
-        batch
-        for check in checks
-        if len(check)
-        for batch in sequential_batches(check, config.batch, seed=run.recipe.seed)
-    ]
+    rows, seed = -(-config.batch // config.accumulation), run.recipe.seed
+    measured = [sequential_batches(check, rows, seed=seed) for check in checks if len(check)]
+    validation = [batch for batches in measured for batch in batches]
     if config.patience and not validation:
         raise UserError(
             f"{title}.patience: nothing is held out to measure; raise data.validation, or set 0"
