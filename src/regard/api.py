@@ -14,6 +14,7 @@ from regard.comparison.scheduler import train_comparison
 from regard.comparison.table import Comparison
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
+from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
@@ -25,6 +26,7 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
+from regard.training.more_steps import plan_more_steps
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
 
@@ -91,6 +93,7 @@ def train(
     settings: Sequence[str] = (),
     test: Path | None = None,
     start: Run | str | Path | None = None,
+    more_steps: int | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
@@ -100,11 +103,27 @@ def train(
     A task generates its own examples if no data are given. Of a table, a tenth is held out for
     `evaluate`, or `test` is another table for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
+    With `more_steps`, the training of `start`, a finished run, continues on the same data.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
-    plan = plan_training(
-        task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
-    )
+    if more_steps is None:
+        plan = plan_training(
+            task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
+        )
+    elif begun is None or recipe is not None or more_steps < 1:
+        raise UserError(
+            f"more_steps={more_steps}: expected 1 or more steps, a run as start, and no recipe"
+        )
+    else:
+        plan = plan_more_steps(
+            task,
+            data,
+            out=out,
+            start=begun,
+            more_steps=more_steps,
+            settings=settings,
+            test=test,
+        )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

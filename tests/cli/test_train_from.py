@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.runs.run import Run
-from tiny import STEPS, Command, refused, succeeded
+from tiny import MODEL, STEPS, Command, refused, succeeded
 from tiny_folders import gpt2_folder, gpt2_pieces
 
 
@@ -41,6 +41,28 @@ def test_a_hugging_face_folder_is_a_start(regard: Command, folder: Path) -> None
     assert Run.load(folder / "quiz").origin["parent"] == "hf:gpt2"
     flags = ("--from", "hf:gpt2", "--out", "tuned", *STEPS)
     succeeded(regard("finetune", "pairs.tsv", *flags))
+
+
+def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
+    flags = ("train", "questions", "pairs.tsv", "--out")
+    succeeded(regard(*flags, "first", *MODEL, *STEPS))
+    more = (*flags, "second", "--from", "first", "--steps", "+2")
+    outcome = succeeded(regard(*more, "--seed", "0"))
+    assert "steps: 5\n" in outcome.out
+    assert "steps before: 3\n" in outcome.out
+    assert (folder / "second/checkpoints/5").is_dir()
+    refused(regard(*more), "holds a run")
+    succeeded(regard(*more, "--resume"))
+    for arguments, says in (
+        (("--steps", "2000"), "--steps 2000: expected"),
+        (("--steps", "+0"), "--steps +0: expected"),
+        (("--steps", "+nan"), "--steps +nan: expected"),
+        (("--steps", "+2", "--recipe", "demo"), "leave --recipe out"),
+        (("--steps", "+2", "--seed", "1"), "seed=1: --steps continues"),
+    ):
+        refused(regard(*flags, "new", "--from", "first", *arguments), says)
+    refused(regard(*flags, "new", "--steps", "+2"), "--from RUN")
+    refused(regard("train", "copy", "--out", "n", "--from", "first", "--steps", "+2"), "no task")
 
 
 @pytest.mark.usefixtures("run")

@@ -375,6 +375,40 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
     return Checkpoint(path, state.progress, state.environment)
 
 
+def copy_checkpoint(start: Path, out: Path) -> None:
+    """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
+
+    Validations since the best one are counted anew.
+
+    Raises:
+        UserError: `start` has no checkpoint.
+    """
+    checkpoint = require_checkpoint(start)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        write_file(out / name, (start / name).read_bytes())
+    progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
+    state = msgspec.json.encode(_State(progress, checkpoint.environment))
+    files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}
+    (out / "checkpoints").mkdir(exist_ok=True)
+    # Last: a folder without a checkpoint is begun again.
+    write_folder(out / "checkpoints" / checkpoint.path.name, files | {"state.json": state})
+
+
+def require_checkpoint(run: Path) -> Checkpoint:
+    """Return the last complete state of a run.
+
+    Raises:
+        UserError: there is none.
+    """
+    checkpoint = newest_checkpoint(run)
+    if checkpoint is None:
+        raise UserError(
+            f"{run}: has no checkpoint to continue from; for a new training with its weights, "
+            "leave --steps out and set training.steps"
+        )
+    return checkpoint
+
+
 def checkpoint_weights(run: Path) -> dict[int, Path]:
     """Return the weights of each checkpoint of a run, by step."""
     folder = run / "checkpoints"

@@ -93,7 +93,7 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe, start: Run | N
         text = tokenize_files(spec, folder, advance, None if start is None else start.tokenizer)
     origin = describe_origin("training", (), ()) | {
         "inputs": [file.path for file in files],
-        "fingerprint": spec.fingerprint,
+        "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
         "documents": text.documents,
     }
     detected = " (detected; --documents chooses)" if kind == "auto" else ""
