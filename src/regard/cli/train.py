@@ -105,6 +105,11 @@ def finetune(
     help="Run, or folder of a Hugging Face model, whose weights and tokenizer to begin with.",
 )
 @click.option(
+    "--freeze",
+    type=options.Choice(["body", "embeddings"]),
+    help="Parameters of --from that aren't trained.",
+)
+@click.option(
     "--steps", metavar="+N", help="Number of more steps of the finished run --from, on its data."
 )
 @TOKENIZER
@@ -123,6 +128,7 @@ def train(
     task: str,
     files: tuple[str, ...],
     start: str | None,
+    freeze: str | None,
     steps: str | None,
     trust_code: bool,
     tokenizer: Path | None,
@@ -151,6 +157,7 @@ def train(
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
     settings += _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
+    settings += [f"training.freeze={freeze}"] if freeze else []
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None

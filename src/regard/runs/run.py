@@ -36,7 +36,7 @@ from regard.models.builders import LanguageModel, Model, make_model
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
-from regard.runs.tensors import pack_tensors, read_tensors, saved_tensors
+from regard.runs.tensors import merged_tensors, pack_tensors, read_tensors, saved_tensors
 from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files, vocabulary_size
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
@@ -182,8 +182,12 @@ def load(
 
 def pack_weights(run: Run) -> bytes:
     """Return the weights as a safetensors file with the fingerprints of tokenizer and model."""
+    return _pack(run, merged_tensors(run.model))
+
+
+def _pack(run: Run, tensors: dict[str, Tensor]) -> bytes:
     made_for = msgspec.json.encode(_made_for(run)).decode()
-    return pack_tensors(saved_tensors(run.model), {"made_for": made_for})
+    return pack_tensors(tensors, {"made_for": made_for})
 
 
 def load_weights(path: Path, run: Run) -> None:
@@ -350,7 +354,7 @@ def save_checkpoint(
         write_folder(
             target,
             {
-                "model.safetensors": pack_weights(run),
+                "model.safetensors": _pack(run, saved_tensors(run.model)),
                 "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
                 "state.json": msgspec.json.encode(_State(progress, environment)),
             },

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from regard.errors import UserError
 
@@ -16,6 +18,17 @@ def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
     kept = model.state_dict(keep_vars=True)
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
     return dict(model.named_parameters()) | buffers
+
+
+def merged_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and saved buffers of a model, parametrized ones by their values."""
+    kept = {name: t for name, t in saved_tensors(model).items() if ".parametrizations." not in name}
+    return kept | {
+        f"{path}.{name}": getattr(module, name)
+        for path, module in model.named_modules()
+        if is_parametrized(module)
+        for name in cast("nn.ModuleDict", module.parametrizations)
+    }
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:

@@ -36,6 +36,7 @@ from regard.tasks.examples import Example, Examples, answered_examples, encode_p
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.training.adaptation import adapt
 from regard.training.clozes import cloze_dataset
 from regard.training.loop import (
     CheckpointReport,
@@ -70,12 +71,15 @@ class Plan:
     def describe(self) -> dict[str, Any]:
         """Return sizes, and the loss before this training on its first batch, in nats."""
         first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
+        trained = sum(p.numel() for p in self.run.model.parameters() if p.requires_grad)
+        all_trained = trained == self.run.n_parameters
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return (
             self._parent_facts()
             | self.facts
             | {
                 "parameters": self.run.n_parameters,
+                **({} if all_trained else {"trained_parameters": trained}),
                 "vocabulary": self.run.tokenizer.size,
                 "steps": self.sampler.steps,
                 name: mean_loss(self.run.model, [first], environment),
@@ -315,6 +319,7 @@ def make_plan(
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
+    adapt(run, config, title)
     validation = [
         batch
         for check in checks
