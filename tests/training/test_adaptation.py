@@ -5,22 +5,26 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.folder import load_start
 from regard.models.builders import Model
+from regard.models.layers import Layer
 from regard.runs.run import Run
 from regard.runs.tensors import merged_tensors, saved_tensors
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.adaptation import release
+from regard.training.loop import accumulate_gradients
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan, plan_training
+from regard.training.plan_task import plan_task
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
-from tiny_tasks import SETTINGS, sharp_run, task_recipe
+from tiny_tasks import CPU, SETTINGS, sharp_run, task_recipe
 
 NOWHERE = Path("nowhere")
 SHORT = ["training.steps=3", "training.batch=4", "training.checkpoint_every=1", "training.lr=0.1"]
@@ -88,8 +92,9 @@ def test_low_rank_updates_start_at_the_base_and_leave_it(parent: Run) -> None:
     assert in_optimizers(chosen.run.model, chosen) == {n for n in updates if "o_proj" in n}
 
 
-def test_low_rank_updates_are_merged(parent: Run) -> None:
+def test_low_rank_updates_are_merged(parent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     model = plan("text", list(BIOGRAPHIES), parent, *LORA).run.model.double().eval()
+    monkeypatch.setattr("regard.training.adaptation._cast", lambda *_: None)  # stay in float64
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             nn.init.normal_(parameter)
@@ -172,3 +177,79 @@ def test_adaptation_needs_trained_weights_and_something_to_train(parent: Run) ->
     classifier = plan("classification", REVIEWS, parent).run
     with pytest.raises(UserError, match="freezes the head"):
         plan("text", list(BIOGRAPHIES), classifier, *LORA)
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder-decoder", "encoder, classification"])
+def test_gradient_checkpointing_changes_no_gradient(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = "classification" if "classification" in family else "casing"
+    parts = ("encoder.", "decoder.") if family == "encoder-decoder" else ("",)
+    dropout = [f"model.{part}dropout=0.3" for part in parts]
+    recomputed = 0
+    original = Layer.forward
+
+    def counting(self: Layer, *args: Any) -> torch.Tensor:
+        nonlocal recomputed
+        recomputed += 1
+        return original(self, *args)
+
+    monkeypatch.setattr(Layer, "forward", counting)
+    gradients, losses, calls = [], [], []
+    for checkpointing in ("false", "true"):
+        setting = f"training.gradient_checkpointing={checkpointing}"
+        made = plan_task(NOWHERE, task_recipe(task, family, *dropout, setting))
+        made.run.model.train()
+        recomputed = 0
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            losses.append(accumulate_gradients(made.run.model, made.sampler.batch(0), CPU, parts=2))
+        calls.append(recomputed)
+        gradients.append({name: p.grad for name, p in made.run.model.named_parameters()})
+    assert calls[1] == 2 * calls[0] > 0
+    assert losses[0] == losses[1]
+    for name, gradient in gradients[0].items():
+        assert gradient is not None
+        assert torch.equal(gradient, gradients[1][name])  # type: ignore[arg-type]
+
+
+def test_gradient_checkpointing_is_for_transformers() -> None:
+    with pytest.raises(UserError, match=r"training\.gradient_checkpointing: is for Transformers"):
+        plan_task(NOWHERE, task_recipe("casing", "rnn", "training.gradient_checkpointing=true"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("lora", [[], LORA])
+def test_weights_are_trained_in_bfloat16(
+    parent: Run, tmp_path: Path, lora: list[str], optimizer: str
+) -> None:
+    settings = ["training.param_dtype=bfloat16", f"training.optimizer.kind={optimizer}", *lora]
+    made = plan("text", list(BIOGRAPHIES), parent, *settings, out=tmp_path / "run")
+    types = {n: p.dtype for n, p in made.run.model.named_parameters() if "lora_" not in n}
+    assert set(types.values()) == {torch.bfloat16}
+    made.execute(SETTINGS)
+    saved = load_file(tmp_path / "run/model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
+    loaded = saved_tensors(Run.load(tmp_path / "run").model)
+    after = saved_tensors(made.run.model)
+    for name, tensor in loaded.items():
+        assert tensor.dtype == after[name].dtype == torch.float32
+        assert torch.equal(tensor, saved[name].float())
+        assert torch.equal(tensor, after[name])
+    (tmp_path / "run/checkpoints/3").rename(tmp_path / "last")
+    plan("text", list(BIOGRAPHIES), parent, *settings, out=tmp_path / "run").execute(
+        SETTINGS, resume=True
+    )
+    again = load_file(tmp_path / "run/model.safetensors")
+    assert all(torch.equal(again[name], saved[name]) for name in saved)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "alibi", "t5-bias", "rotary"])
+def test_bfloat16_weights_fit_all_positions(positions: str) -> None:
+    settings = ["training.param_dtype=bfloat16", f"model.positions.kind={positions}"]
+    made = plan_task(NOWHERE, task_recipe("casing", "decoder", *settings))
+    plain = plan_task(NOWHERE, task_recipe("casing", "decoder", settings[1]))
+    found, expected = (
+        accumulate_gradients(one.run.model, one.sampler.batch(0), CPU) for one in (made, plain)
+    )
+    assert found == pytest.approx(expected, rel=0.01)

@@ -199,6 +199,11 @@ class TrainingConfig(Config, frozen=True):
     """Stop after this many checkpoints without a better validation loss; 0: never."""
     freeze: Literal["body", "embeddings"] | None = None
     """Parameters of the start (--from) that aren't trained; none: all are trained."""
+    gradient_checkpointing: bool = False
+    """Whether activations of Transformer layers are recomputed in the backward pass, to save
+    memory."""
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights and of the state of the optimizer; saved weights have it too."""
     lora: LoRAConfig | None = None
     """Low-rank adaptation of the start (--from), whose body isn't trained otherwise."""
 

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 from regard.errors import UserError, alternatives
 from regard.models.builders import Model
 from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
+from regard.models.layers import CheckpointedModule
 from regard.positions import Learned
 from regard.runs.recipe import LoRAConfig, TrainingConfig
 from regard.runs.run import Run
@@ -23,8 +24,9 @@ class LowRankUpdate(nn.Module):
         super().__init__()
         n_out, n_in = weight.shape
         self.scale = config.alpha / config.rank
-        self.lora_A = nn.Parameter(weight.new_empty(config.rank, n_in))
-        self.lora_B = nn.Parameter(weight.new_zeros(n_out, config.rank))
+        # In float32, whatever the weight is in: small updates would be lost in bfloat16.
+        self.lora_A = nn.Parameter(torch.empty(config.rank, n_in, device=weight.device))
+        self.lora_B = nn.Parameter(torch.zeros(n_out, config.rank, device=weight.device))
         nn.init.kaiming_uniform_(self.lora_A, a=sqrt(5))  # as in the paper's code
 
     def forward(self, weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
@@ -32,7 +34,28 @@ class LowRankUpdate(nn.Module):
         return weight + (self.scale * self.lora_B @ self.lora_A).to(weight.dtype)
 
 
-def adapt(run: Run, config: TrainingConfig, title: str) -> None:
+def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
+    """Put a run's model into the form that a configuration trains.
+
+    Raises:
+        UserError: the model has no layers to checkpoint, or can't be adapted.
+    """
+    model = run.model
+    if config.gradient_checkpointing:
+        layers = [module for module in model.modules() if isinstance(module, CheckpointedModule)]
+        if not layers:
+            raise UserError(
+                f"{title}.gradient_checkpointing: is for Transformers; leave it out, or set "
+                "model.kind=decoder, encoder or encoder-decoder"
+            )
+        for layer in layers:
+            layer.gradient_checkpointing = True
+    if config.param_dtype == "bfloat16":
+        _cast(model, torch.bfloat16)
+    _adapt(run, config, title)
+
+
+def _adapt(run: Run, config: TrainingConfig, title: str) -> None:
     """Freeze parameters of a run's model and add low-rank updates, as a configuration requires.
 
     Raises:
@@ -55,11 +78,20 @@ def adapt(run: Run, config: TrainingConfig, title: str) -> None:
 
 
 def release(model: Model) -> None:
-    """Merge low-rank updates into the weights, and make all parameters trainable again."""
+    """Undo `prepare_model`: low-rank updates are merged, weights are float32 and trainable."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+        if isinstance(module, CheckpointedModule):
+            module.gradient_checkpointing = False
     model.requires_grad_(True)
+    _cast(model, torch.float32)
+
+
+def _cast(model: Model, dtype: torch.dtype) -> None:
+    """Convert the parameters; tables of positions keep their precision."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
 
 
 def _freeze(model: Model, config: TrainingConfig) -> None:

@@ -36,7 +36,7 @@ from regard.tasks.examples import Example, Examples, answered_examples, encode_p
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
-from regard.training.adaptation import adapt
+from regard.training.adaptation import prepare_model
 from regard.training.clozes import cloze_dataset
 from regard.training.loop import (
     CheckpointReport,
@@ -319,7 +319,7 @@ def make_plan(
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
-    adapt(run, config, title)
+    prepare_model(run, config, title)
     validation = [
         batch
         for check in checks
