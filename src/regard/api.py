@@ -27,6 +27,7 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
+from regard.training.more_steps import plan_more_steps
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
 
@@ -93,6 +94,7 @@ def train(
     settings: Sequence[str] = (),
     test: Path | None = None,
     start: Run | str | Path | None = None,
+    more_steps: int | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
@@ -102,11 +104,27 @@ def train(
     A task generates its own examples if no data are given. Of a table, a tenth is held out for
     `evaluate`, or `test` is another table for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
+    With `more_steps`, the training of `start`, a finished run, continues on the same data.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
-    plan = plan_training(
-        task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
-    )
+    if more_steps is None:
+        plan = plan_training(
+            task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
+        )
+    elif begun is None or recipe is not None or more_steps < 1:
+        raise UserError(
+            f"more_steps={more_steps}: expected 1 or more steps, a run as start, and no recipe"
+        )
+    else:
+        plan = plan_more_steps(
+            task,
+            data,
+            out=out,
+            start=begun,
+            more_steps=more_steps,
+            settings=settings,
+            test=test,
+        )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

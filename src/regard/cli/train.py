@@ -1,6 +1,7 @@
 """regard pretrain, finetune and train"""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,14 @@ def finetune(
     metavar="RUN|hf:PATH",
     help="Run, or folder of a Hugging Face model, whose weights and tokenizer to begin with.",
 )
+@click.option(
+    "--freeze",
+    type=options.Choice(["body", "embeddings"]),
+    help="Parameters of --from that aren't trained.",
+)
+@click.option(
+    "--steps", metavar="+N", help="Number of more steps of the finished run --from, on its data."
+)
 @TOKENIZER
 @click.option(
     "--documents",
@@ -126,6 +135,8 @@ def train(
     task: str,
     files: tuple[str, ...],
     start: str | None,
+    freeze: str | None,
+    steps: str | None,
     trust_code: bool,
     tokenizer: str | None,
     documents: str | None,
@@ -147,26 +158,64 @@ def train(
     follow as section.field=value.
     """
     from regard.huggingface.folder import load_start
+    from regard.training.more_steps import plan_more_steps
     from regard.training.plan import plan_training
 
+    more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
     kind, known = _choose_tokenizer(tokenizer)
     settings += kind + _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
+    settings += [f"training.freeze={freeze}"] if freeze else []
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
-    plan = plan_training(
-        task,
-        data or None,
-        out=out,
-        recipe=recipe,
-        settings=settings,
-        tokenizer=known,
-        test=test,
-        start=None if start is None else load_start(start, trust_code=trust_code),
-    )
+    begun = None if start is None else load_start(start, trust_code=trust_code)
+    if begun is not None and more_steps is not None:
+        plan = plan_more_steps(
+            task,
+            data or None,
+            out=out,
+            start=begun,
+            more_steps=more_steps,
+            settings=settings,
+            test=test,
+        )
+    else:
+        plan = plan_training(
+            task,
+            data or None,
+            out=out,
+            recipe=recipe,
+            settings=settings,
+            tokenizer=known,
+            test=test,
+            start=begun,
+        )
     if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
+
+
+def _more_steps(
+    steps: str | None, start: str | None, recipe: str | None, tokenizer: str | None
+) -> int | None:
+    """Return the N of `--steps +N`.
+
+    Raises:
+        UserError: it is written otherwise, or given with options of a new training.
+    """
+    if steps is None:
+        return None
+    if not re.fullmatch(r"\+0*[1-9]\d{0,8}", steps):
+        raise UserError(
+            f"--steps {steps}: expected a number of more steps, as in --steps +2000; for the steps "
+            f"of a new training, set training.steps={steps.lstrip('+')}"
+        )
+    if start is None:
+        raise UserError(f"--steps {steps}: continues a finished run; name it by --from RUN")
+    for option, value in (("--recipe", recipe), ("--tokenizer", tokenizer)):
+        if value is not None:
+            raise UserError(f"{option}: --steps continues {start} as it was; leave {option} out")
+    return int(steps)
 
 
 def _data_settings(

@@ -99,7 +99,7 @@ def _plan_files(
         text = tokenize_files(spec, folder, advance, known)
     origin = describe_origin("training", (), ()) | {
         "inputs": [file.path for file in files],
-        "fingerprint": spec.fingerprint,
+        "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
         "documents": text.documents,
     }
     detected = " (detected; --documents chooses)" if kind == "auto" else ""
