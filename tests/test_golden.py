@@ -127,4 +127,6 @@ def test_five_steps_are_those_that_are_stored(
 def test_each_recipe_is_stored() -> None:
     from regard.runs.recipes import RECIPES
 
-    assert set(RUNS) == set(RECIPES) == set(json.loads(STORED.read_text("utf-8"))["runs"])
+    # Five steps of gpt-small take half an hour on a CPU.
+    stored = json.loads(STORED.read_text("utf-8"))["runs"]
+    assert set(RUNS) == set(RECIPES) - {"gpt-small"} == set(stored)

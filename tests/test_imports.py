@@ -16,6 +16,7 @@ RANKS = {
     "errors": 0,
     "drawing": 0,
     "files": 0,
+    "pages": 0,
     "config": 1,
     "attention": 2,
     "courses": 2,
@@ -125,7 +126,7 @@ def test_no_module_waits_for_itself() -> None:
 LIGHT = sorted(
     {"regard", "regard.errors", "regard.cli.main", "regard.cli.options", "regard.attention"}
     | {"regard.attention.registry", "regard.attention.custom", "regard.models"}
-    | {"regard.runs.code"}
+    | {"regard.runs.code", "regard.comparison.summary"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
     | {"regard.text.tokenizer", "regard.text.template"}

@@ -6,14 +6,16 @@ everything, `Plan.execute` writes the run's folder and trains.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from regard.comparison.grid import CellSettings, Grid
+from regard.comparison.grid import CellSettings, Grid, MatchedCost
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
+from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
 from regard.comparison.table import Comparison
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
+from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
@@ -25,6 +27,7 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
+from regard.training.more_steps import plan_more_steps
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
 
@@ -91,6 +94,7 @@ def train(
     settings: Sequence[str] = (),
     test: Path | None = None,
     start: Run | str | Path | None = None,
+    more_steps: int | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
@@ -100,54 +104,129 @@ def train(
     A task generates its own examples if no data are given. Of a table, a tenth is held out for
     `evaluate`, or `test` is another table for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
+    With `more_steps`, the training of `start`, a finished run, continues on the same data.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
-    plan = plan_training(
-        task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
-    )
+    if more_steps is None:
+        plan = plan_training(
+            task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
+        )
+    elif begun is None or recipe is not None or more_steps < 1:
+        raise UserError(
+            f"more_steps={more_steps}: expected 1 or more steps, a run as start, and no recipe"
+        )
+    else:
+        plan = plan_more_steps(
+            task,
+            data,
+            out=out,
+            start=begun,
+            more_steps=more_steps,
+            settings=settings,
+            test=test,
+        )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
 
+@overload
 def compare(
     task: str,
     *,
     over: Mapping[str, Sequence[Any]],
     out: str | Path,
     tune: Mapping[str, Sequence[Any]] | None = None,
-    seeds: int = 5,
+    seeds: int | None = None,
     recipe: str | None = None,
     settings: Sequence[str] = (),
     baseline: Mapping[str, Any] | None = None,
     score: str | None = None,
     within: float = 0.05,
+    match: MatchedCost | None = None,
     jobs: int | None = None,
     add: Sequence[str | Path] = (),
     cells: int | None = None,
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
-) -> Comparison:
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    *,
+    suite: str,
+    out: str | Path,
+    seeds: int | None = None,
+    settings: Sequence[str] = (),
+    jobs: int | None = None,
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> dict[str, Comparison]: ...
+
+
+def compare(
+    task: str | None = None,
+    *,
+    suite: str | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    recipe: str | None = None,
+    settings: Sequence[str] = (),
+    baseline: Mapping[str, Any] | None = None,
+    score: str | None = None,
+    within: float = 0.05,
+    match: MatchedCost | None = None,
+    jobs: int | None = None,
+    add: Sequence[str | Path] = (),
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> Comparison | dict[str, Comparison]:
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000.
+    join, `cells` confirms the number of more than 1 000. `match` is a
+    cost that all models have in common: one size of each is changed. `seeds` is 5, or those of the
+    suite.
+
+    `suite` is the name of several grids, which have tasks and axes: the comparisons of their tasks
+    are returned by name, and each has its folder in `out`.
 
     Raises:
         UserError: an axis or value is impossible, or the folder holds something else.
     """
+    if suite is not None:
+        if task or over or tune or recipe or baseline or score or match or add:
+            raise UserError(
+                "compare: a suite has tasks and axes; leave out task, over, tune, recipe, "
+                "baseline, score, match and add, or leave out suite"
+            )
+        given = {"threads": threads, "device": device, "precision": precision}
+        grids = change_suite(
+            load_suite(suite), settings, given | ({"seeds": seeds} if seeds else {})
+        )
+        return dict(train_suite(plan_suite(grids, confirmed=cells), Path(out), jobs=jobs))
+    if task is None:
+        raise UserError("compare: there is nothing to compare; give a task or a suite")
     grid = Grid(
         task=task,
         recipe=recipe,
         settings=tuple(settings),
-        over=dict(over),
+        over=dict(over or {}),
         tune=dict(tune or {}),
-        seeds=seeds,
+        seeds=seeds or 5,
         baseline=dict(baseline or {}),
         score=score,
         within=within,
+        match=match,
         cell=CellSettings(threads=threads, device=device, precision=precision),
     )
     planned = plan_comparison(grid, confirmed=cells)

@@ -301,7 +301,16 @@ def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:
     if field == "kind" and any(tags):
         return list(dict.fromkeys(map(str, tags)))
     hints = [get_type_hints(owner).get(field) for owner in owners]
-    return list(dict.fromkeys(str(value) for hint in hints for value in get_args(hint)))
+    return list(dict.fromkeys(value for hint in hints for value in _choices(hint)))
+
+
+def _choices(hint: Any) -> list[str]:
+    """Return the values that a type lists, also inside a union."""
+    return [
+        choice
+        for value in get_args(hint)
+        for choice in _choices(value) or ["none" if value is type(None) else str(value)]
+    ]
 
 
 def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
+from regard.text.config import BytePairsConfig
 from tiny import (
     BIOGRAPHIES,
     BLOCK,
@@ -235,6 +236,17 @@ def test_training_on_questions_with_the_tokenizer_of_a_run(
     assert Run.load(folder / "new").tokenizer.fingerprint == fingerprint
     succeeded(regard("pretrain", "text.txt", "--out", "b", "--tokenizer", "run", *MODEL, *STEPS))
     assert Run.load(folder / "b").tokenizer.fingerprint == fingerprint
+    own = ("--out", "c", "--tokenizer", "run")
+    succeeded(regard("train", "text", "text.txt", *own, *MODEL, *STEPS))
+    assert Run.load(folder / "c").tokenizer.fingerprint == fingerprint
+
+
+def test_a_tokenizer_is_trained_by_its_kind_and_size(regard: Command, folder: Path) -> None:
+    flags = ("--out", "new", "--tokenizer", "byte-pairs:310")
+    succeeded(regard("train", "text", "text.txt", *flags, *MODEL, *STEPS))
+    loaded = Run.load(folder / "new")
+    assert loaded.recipe.tokenizer == BytePairsConfig(size=310)
+    assert loaded.tokenizer.size == 310
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "words", "byte-pairs"])

@@ -103,11 +103,16 @@ def test_a_gpt2_is_finetuned(regard: Command, imported: Path) -> None:
     torch.testing.assert_close(before, after, rtol=0.1, atol=0.1)  # three small steps
 
 
-@pytest.mark.usefixtures("imported")
-def test_its_tokens_serve_other_models_and_are_not_trained(regard: Command) -> None:
+def test_its_tokens_serve_other_models_and_are_not_trained(
+    regard: Command, imported: Path, models: Path
+) -> None:
     settings = ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", *STEPS)
     flags = ("--tokenizer", "gpt2", "--out", "new")
     succeeded(regard("pretrain", "text.txt", *flags, *settings))
+    flags = ("--tokenizer", f"hf:{models / 'gpt2'}", "--out", "text")
+    succeeded(regard("train", "text", "text.txt", *flags, *settings))
+    ours, theirs = (Run.load(imported / name).tokenizer for name in ("text", "gpt2"))
+    assert ours.fingerprint == theirs.fingerprint
     kind = "tokenizer.kind=hugging-face"
     refused(regard("pretrain", "text.txt", "--out", "other", kind, *settings), kind, "--tokenizer")
 

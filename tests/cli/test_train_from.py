@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.runs.run import Run
-from tiny import STEPS, Command, refused, succeeded
+from tiny import MODEL, STEPS, Command, refused, succeeded
 from tiny_folders import gpt2_folder, gpt2_pieces
 
 
@@ -43,6 +43,28 @@ def test_a_hugging_face_folder_is_a_start(regard: Command, folder: Path) -> None
     succeeded(regard("finetune", "pairs.tsv", *flags))
 
 
+def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
+    flags = ("train", "questions", "pairs.tsv", "--out")
+    succeeded(regard(*flags, "first", *MODEL, *STEPS))
+    more = (*flags, "second", "--from", "first", "--steps", "+2")
+    outcome = succeeded(regard(*more, "--seed", "0"))
+    assert "steps: 5\n" in outcome.out
+    assert "steps before: 3\n" in outcome.out
+    assert (folder / "second/checkpoints/5").is_dir()
+    refused(regard(*more), "holds a run")
+    succeeded(regard(*more, "--resume"))
+    for arguments, says in (
+        (("--steps", "2000"), "--steps 2000: expected"),
+        (("--steps", "+0"), "--steps +0: expected"),
+        (("--steps", "+nan"), "--steps +nan: expected"),
+        (("--steps", "+2", "--recipe", "demo"), "leave --recipe out"),
+        (("--steps", "+2", "--seed", "1"), "seed=1: --steps continues"),
+    ):
+        refused(regard(*flags, "new", "--from", "first", *arguments), says)
+    refused(regard(*flags, "new", "--steps", "+2"), "--from RUN")
+    refused(regard("train", "copy", "--out", "n", "--from", "first", "--steps", "+2"), "no task")
+
+
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -52,6 +74,10 @@ def test_a_hugging_face_folder_is_a_start(regard: Command, folder: Path) -> None
         (("--from", "run", "--tokenizer", "run"), "comes with --from"),
         (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
         (("--from", "run", "--recipe", "demo"), "model."),
+        (("--from", "run", "--freeze", "head"), "head"),
+        (("--freeze", "body"), "training.freeze: adapts trained weights; name them by --from"),
+        (("training.lora.rank=2",), "training.lora: adapts trained weights"),
+        (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
     ],
 )
 def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:

@@ -1,14 +1,16 @@
 """regard.compare is the command as a function."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import regard
+from regard import api
 from regard.comparison import scheduler
-from regard.comparison.scheduler import summarize
+from regard.comparison.summary import summarize, summarize_suite
 from regard.errors import UserError
-from tiny_comparisons import KIND, LR, TINY, run_here
+from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
 
 
 def test_the_function_returns_what_the_folder_holds(
@@ -34,4 +36,26 @@ def test_many_cells_are_confirmed(tmp_path: Path) -> None:
     rates = [i / 1000 for i in range(1, 202)]
     with pytest.raises(UserError, match="1005 cells"):
         regard.compare("mqar", over={LR: rates}, out=tmp_path / "sweep", settings=TINY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "run_locally", run_here)
+    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr(api, "load_suite", lambda _: [tiny_grid(seeds=1)])
+    found = regard.compare(suite="one", out=tmp_path, settings=["training.steps=2"], device="cpu")
+    assert list(found) == ["mqar"]
+    assert len(found["mqar"].cells) == 4
+    assert {cell.recipe["training"]["steps"] for cell in found["mqar"].cells} == {2}
+    assert summarize_suite(tmp_path)["mqar"].table() == found["mqar"].table()
+    assert (tmp_path / "index.md").exists()
+
+
+def test_a_suite_has_its_own_axes(tmp_path: Path) -> None:
+    nothing: Any = {"out": tmp_path}
+    wrong: Any = {"suite": "probes", "task": "mqar", "out": tmp_path}
+    with pytest.raises(UserError, match="a suite has tasks and axes; leave out task"):
+        regard.compare(**wrong)
+    with pytest.raises(UserError, match="give a task or a suite"):
+        regard.compare(**nothing)
     assert not list(tmp_path.iterdir())

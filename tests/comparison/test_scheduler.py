@@ -10,7 +10,8 @@ from regard.comparison import scheduler
 from regard.comparison.folder import read_cells
 from regard.comparison.grid import Grid
 from regard.comparison.plan import estimate, plan_comparison
-from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
+from regard.comparison.scheduler import add_to_comparison, train_comparison
+from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.errors import UserError
 from regard.training.plan import plan_training

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from regard.attention.config import BUILT_IN
 from regard.comparison.plan import plan_comparison
-from regard.comparison.suite import load_suite, save_index, suites
+from regard.comparison.suite import load_suite, suites
+from regard.comparison.summary import save_index
 from regard.errors import UserError
 from regard.runs.recipes import TASKS
 from regard.tasks.probes import ProbeConfig
@@ -32,6 +34,16 @@ def test_the_probes_are_a_suite_with_common_axes() -> None:
         assert "model.short_conv=4" in grid.settings
     assert grids[0].over["task.pairs"] == [4, 8, 16]
     assert "task.vocabulary=8192" in grids[0].settings
+
+
+def test_all_mechanisms_of_decoders_are_a_suite() -> None:
+    grids = load_suite("mechanisms")
+    causal = [kind for kind in BUILT_IN if kind != "linformer"]
+    assert [grid.task for grid in grids] == ["mqar", "parity", "selective-copy"]
+    for grid in grids:
+        assert grid.over[KIND] == causal
+        assert len(grid.tune[LR]) == 3
+        assert "model.short_conv=4" in grid.settings
 
 
 def test_an_unknown_suite_is_refused() -> None:

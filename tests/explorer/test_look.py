@@ -10,7 +10,8 @@ from regard.errors import UserError
 from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
-from regard.explorer.page import inert, page
+from regard.explorer.page import page
+from regard.pages import inert
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import CharactersConfig

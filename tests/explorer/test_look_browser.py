@@ -11,7 +11,8 @@ from tiny_views import TOKENS, tiny_view
 
 from browser import axe, driven, watched
 from regard.explorer.look import View
-from regard.explorer.page import inert, module, style
+from regard.explorer.page import module, style
+from regard.pages import inert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

@@ -4,11 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import tomli_w
 
 from regard.comparison.cell import run_cell
-from regard.comparison.folder import Cell, Costs, Outcome, Sweep, value_at
+from regard.comparison.folder import (
+    Cell,
+    Costs,
+    Outcome,
+    Sweep,
+    plain_values,
+    save_sweep,
+    value_at,
+)
 from regard.comparison.grid import Grid
 from regard.comparison.table import Comparison
+from regard.runs.recipes import TASKS
 
 KIND, LR = "model.attention.kind", "training.lr"
 TINY = (
@@ -85,6 +95,19 @@ def made_up(
         for path in (KIND, LR)
     )
     return Comparison(out, msgspec.convert({"over": over, "tune": tune} | sweep, Sweep), cells)
+
+
+def write_cells(comparison: Comparison) -> None:
+    """Write a comparison with whole recipes into its folder."""
+    save_sweep(comparison.out, comparison.sweep)
+    recipe = plain_values(TASKS["mqar"])
+    for cell in comparison.cells:
+        cell.path.mkdir(parents=True, exist_ok=True)
+        recipe["seed"] = cell.seed
+        recipe["training"]["lr"] = float(cell.value(LR))
+        recipe["model"]["attention"]["kind"] = cell.value(KIND)
+        (cell.path / "config.toml").write_text(tomli_w.dumps(recipe), encoding="utf-8")
+        (cell.path / "outcome.json").write_bytes(msgspec.json.encode(cell.outcome))
 
 
 def with_metrics(comparison: Comparison, *, steps: int) -> None:

@@ -6,6 +6,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+import torch
 
 from regard.config import override
 from regard.models.builders import make_model
@@ -16,13 +17,15 @@ from regard.runs.run import Run
 from regard.tasks.examples import encode_pairs
 from regard.tasks.registry import TaskConfig, TextTask
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
+from regard.text.config import BytePairsConfig
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import train_tokenizer
 from regard.training.plan_task import task_dataset
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
-    assert set(RECIPES) == {"course", "modern", "default", "demo", "text", "masked", *TASKS}
+    own = {"course", "modern", "default", "demo", "text", "gpt-small", "masked"}
+    assert set(RECIPES) == {*own, *TASKS}
 
 
 def test_every_task_has_a_recipe() -> None:
@@ -36,7 +39,8 @@ def test_every_task_has_a_recipe() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_makes_a_model(name: str) -> None:
     recipe = RECIPES[name]
-    model = make_model(recipe.model, _with_labels(recipe).head, 10)
+    with torch.device("meta"):  # some are large
+        model = make_model(recipe.model, _with_labels(recipe).head, 10)
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 
@@ -91,6 +95,16 @@ def test_text_is_read_in_windows_of_characters() -> None:
     run = Run.new(Path("nowhere"), recipe, train_tokenizer(recipe.tokenizer, ["a"]), {})
     assert run.text_affixes == Affixes()
     assert recipe.tokenizer.__struct_config__.tag == "characters"
+
+
+def test_gpt_small_has_the_layers_of_gpt2() -> None:
+    """12 layers of 12 d² weights each, with d = 768, and an embedding matrix of 32 768 rows."""
+    recipe = RECIPES["gpt-small"]
+    assert isinstance(recipe.tokenizer, BytePairsConfig)
+    with torch.device("meta"):
+        model = make_model(recipe.model, recipe.head, recipe.tokenizer.size)
+    matrices = [p.numel() for p in model.parameters() if p.ndim == 2]
+    assert sum(matrices) == 12 * 12 * 768**2 + 32_768 * 768
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from regard.api import train
 from regard.errors import UserError
 from regard.huggingface.folder import load_start
-from regard.runs.run import Run, saved_tensors
+from regard.runs.run import Run
+from regard.runs.tensors import saved_tensors
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.plan import Plan, plan_training
@@ -184,9 +185,10 @@ def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
 
 
 def test_starts_that_do_not_fit_a_task_are_refused(parent: Run) -> None:
+    known = parent.tokenizer
     with pytest.raises(UserError, match="--tokenizer: the tokenizer comes with --from"):
         plan_training(
-            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=NOWHERE
+            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=known
         )
     with pytest.raises(UserError, match="a probe"):
         plan("copy", None, parent)

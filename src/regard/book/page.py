@@ -18,8 +18,9 @@ from regard.book.sliders import SLIDERS, Slider
 from regard.courses import COURSES
 from regard.derivations import Step
 from regard.drawing import COLORS
-from regard.explorer.page import content_policy, in_notebook, inert, page_script
+from regard.explorer.page import in_notebook, page_script
 from regard.files import write_file
+from regard.pages import content_policy, inert
 from regard.studies.finding import Finding, Verdict
 
 _MARKS = {

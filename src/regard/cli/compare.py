@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Largest distance of a window's scores from the best. [0.05]",
 )
+@click.option(
+    "--match",
+    type=options.Choice(["parameters", "state"]),
+    help="Cost that all models have in common: one size of each is changed to match the baseline.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Cells at a time. Default: one per core.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
 @click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
@@ -73,12 +78,10 @@ def compare(
     """Train a grid of runs for a task and compare them in a table and on a page.
 
     TASK is one of `regard tasks`. A repeated command resumes: cells that have ended stay. FOLDER
-    alone shows what is there so far. Settings follow as section.field=value.
+    alone, of a comparison or of a suite, shows what is there so far. Settings follow as
+    section.field=value.
     --suite trains a comparison for each of its tasks, in a folder of its name.
     """
-    from regard.comparison.plan import plan_comparison
-    from regard.comparison.scheduler import add_to_comparison, summarize, train_comparison
-
     if suite is not None:
         if add or json_file:
             raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
@@ -88,10 +91,20 @@ def compare(
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
     grid = _grid(source, settings, axes)
+    if grid is None and (tasks := _suite_tasks(Path(source))):
+        if add or json_file:
+            raise UserError(
+                f"{source}: is a suite's folder, which has no --add and --json; give one of its "
+                f"tasks' folders, such as {Path(source) / tasks[0]}"
+            )
+        _show_suite(Path(source))
+        return
     if grid is None:
-        folder = Path(source)
-        found = add_to_comparison(folder, add) if add else summarize(folder)
+        found = _read(Path(source), add)
     else:
+        from regard.comparison.plan import plan_comparison  # takes seconds
+        from regard.comparison.scheduler import train_comparison
+
         planned = plan_comparison(grid, confirmed=cells)
         _print_plan(planned)
         if dry_run:
@@ -120,25 +133,40 @@ def _compare_suite(
     Raises:
         UserError: there is no such suite, or an option is impossible for one of its tasks.
     """
-    from regard.comparison.plan import plan_comparison
-    from regard.comparison.scheduler import train_comparison
-    from regard.comparison.suite import change_suite, load_suite, save_index
+    from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
+    from regard.comparison.summary import INDEX
 
     given = {name: value for name, value in axes.items() if value not in (None, ())}
-    grids = change_suite(load_suite(suite), settings, given)
-    planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
+    planned = plan_suite(change_suite(load_suite(suite), settings, given), confirmed=cells)
     if out is None and not dry_run:
         raise UserError("there is no folder for the cells; add --out FOLDER")
-    found: dict[str, Comparison] = {}
     for one in planned:
         click.echo(f"{one.grid.task}:")
         _print_plan(one)
-        if out is None or dry_run:
+        if dry_run:
             _print_estimates(one)
-            continue
-        found[one.grid.task] = train_comparison(one, out / one.grid.task, jobs=jobs)
-        _print(found[one.grid.task])
-        click.echo(f"Index: {save_index(out, found)}")
+    if out is None or dry_run:
+        return
+    for task, found in train_suite(planned, out, jobs=jobs):
+        click.echo(f"{task}:")
+        _print(found)
+    click.echo(f"Index: {out / INDEX}")
+
+
+def _suite_tasks(folder: Path) -> list[str]:
+    from regard.comparison.summary import suite_tasks
+
+    return suite_tasks(folder)
+
+
+def _show_suite(out: Path) -> None:
+    """Print the tables of a suite's folder."""
+    from regard.comparison.summary import INDEX, summarize_suite
+
+    for task, found in summarize_suite(out).items():
+        click.echo(f"{task}:")
+        _print(found)
+    click.echo(f"Index: {out / INDEX}")
 
 
 def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid | None":
@@ -164,6 +192,17 @@ def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid
     return change_grid(base, source, settings, given)
 
 
+def _read(folder: Path, add: tuple[Path, ...]) -> "Comparison":
+    """Return what a folder holds, with runs that join it."""
+    if add:
+        from regard.comparison.scheduler import add_to_comparison
+
+        return add_to_comparison(folder, add)
+    from regard.comparison.summary import summarize
+
+    return summarize(folder)
+
+
 def _print_plan(planned: "PlannedComparison") -> None:
     """Print the number of cells, and the combinations that can't be trained."""
     n = len(planned.combinations)
@@ -181,13 +220,16 @@ def _print_estimates(planned: "PlannedComparison") -> None:
     from regard.comparison.plan import estimate
 
     table = Table(box=None, pad_edge=False)
-    for column in (*planned.combinations[0].values, "cells", "parameters", "operations", "hours"):
+    counted = ("cells", "parameters", "state bytes", "operations", "hours")
+    for column in (*planned.combinations[0].values, *planned.sweep.sizes, *counted):
         table.add_column(column)
     hours = 0.0
     for one in estimate(planned):
         hours += one.seconds / 3600
-        counts = (f"{one.cells}", f"{one.parameters:,}", f"{one.operations:,}")
-        table.add_row(*one.values.values(), *counts, f"{one.seconds / 3600:.3f}")
+        state = "–" if one.state_bytes is None else f"{one.state_bytes:,}"
+        counts = (f"{one.cells}", f"{one.parameters:,}", state, f"{one.operations:,}")
+        sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
+        table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
     click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")

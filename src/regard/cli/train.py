@@ -1,6 +1,7 @@
 """regard pretrain, finetune and train"""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,14 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.text.tokenizer import Tokenizer
     from regard.training.plan import Plan
 
 TOKENIZER = click.option(
     "--tokenizer",
-    type=options.PATH,
-    metavar="RUN",
-    help="Run whose tokenizer to use, instead of a new one.",
+    metavar="KIND[:SIZE]|RUN|hf:PATH",
+    help="Tokenizer to train: characters, words or byte-pairs:SIZE; or that of a run or Hugging "
+    "Face folder.",
 )
 TRAINING = options.together(
     options.OUT,
@@ -41,7 +43,7 @@ TRAINING = options.together(
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -56,8 +58,14 @@ def pretrain(
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
+    kind, known = _choose_tokenizer(tokenizer)
     plan = plan_pretraining(
-        files, out, recipe or "default", settings, questions=questions or (), tokenizer=tokenizer
+        files,
+        out,
+        recipe or "default",
+        [*kind, *settings],
+        questions=questions or (),
+        tokenizer=known,
     )
     _execute(plan, **flags)
 
@@ -103,6 +111,14 @@ def finetune(
     metavar="RUN|hf:PATH",
     help="Run, or folder of a Hugging Face model, whose weights and tokenizer to begin with.",
 )
+@click.option(
+    "--freeze",
+    type=options.Choice(["body", "embeddings"]),
+    help="Parameters of --from that aren't trained.",
+)
+@click.option(
+    "--steps", metavar="+N", help="Number of more steps of the finished run --from, on its data."
+)
 @TOKENIZER
 @click.option(
     "--documents",
@@ -119,8 +135,10 @@ def train(
     task: str,
     files: tuple[str, ...],
     start: str | None,
+    freeze: str | None,
+    steps: str | None,
     trust_code: bool,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     documents: str | None,
     text: str | None,
     label: str | None,
@@ -140,25 +158,64 @@ def train(
     follow as section.field=value.
     """
     from regard.huggingface.folder import load_start
+    from regard.training.more_steps import plan_more_steps
     from regard.training.plan import plan_training
 
+    more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
-    settings += _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
+    kind, known = _choose_tokenizer(tokenizer)
+    settings += kind + _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
+    settings += [f"training.freeze={freeze}"] if freeze else []
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
-    plan = plan_training(
-        task,
-        data or None,
-        out=out,
-        recipe=recipe,
-        settings=settings,
-        tokenizer=tokenizer,
-        test=test,
-        start=None if start is None else load_start(start, trust_code=trust_code),
-    )
+    begun = None if start is None else load_start(start, trust_code=trust_code)
+    if begun is not None and more_steps is not None:
+        plan = plan_more_steps(
+            task,
+            data or None,
+            out=out,
+            start=begun,
+            more_steps=more_steps,
+            settings=settings,
+            test=test,
+        )
+    else:
+        plan = plan_training(
+            task,
+            data or None,
+            out=out,
+            recipe=recipe,
+            settings=settings,
+            tokenizer=known,
+            test=test,
+            start=begun,
+        )
     if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
+
+
+def _more_steps(
+    steps: str | None, start: str | None, recipe: str | None, tokenizer: str | None
+) -> int | None:
+    """Return the N of `--steps +N`.
+
+    Raises:
+        UserError: it is written otherwise, or given with options of a new training.
+    """
+    if steps is None:
+        return None
+    if not re.fullmatch(r"\+0*[1-9]\d{0,8}", steps):
+        raise UserError(
+            f"--steps {steps}: expected a number of more steps, as in --steps +2000; for the steps "
+            f"of a new training, set training.steps={steps.lstrip('+')}"
+        )
+    if start is None:
+        raise UserError(f"--steps {steps}: continues a finished run; name it by --from RUN")
+    for option, value in (("--recipe", recipe), ("--tokenizer", tokenizer)):
+        if value is not None:
+            raise UserError(f"{option}: --steps continues {start} as it was; leave {option} out")
+    return int(steps)
 
 
 def _data_settings(
@@ -193,6 +250,31 @@ def _data_settings(
                 raise UserError(f"train {task}: {option} is for a file; name one, or leave it out")
             settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
     return settings
+
+
+def _choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]:
+    """Return the settings of a tokenizer to train, or one that is loaded.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if value is None:
+        return [], None
+    kind, colon, size = value.partition(":")
+    if kind in _TOKENIZER_KINDS:
+        return [f"tokenizer.kind={kind}", *([f"tokenizer.size={size}"] if colon else [])], None
+    if kind != "hf" and not Path(value, "tokenizer.json").is_file():
+        kinds = ", ".join(_TOKENIZER_KINDS)
+        raise UserError(
+            f"--tokenizer {value}: there is no {value}/tokenizer.json; name a run, hf:PATH, or a "
+            f"kind: {kinds}, with its size as in byte-pairs:32000"
+        )
+    from regard.huggingface.folder import load_tokenizer
+
+    return [], load_tokenizer(value)
+
+
+_TOKENIZER_KINDS = ("characters", "words", "byte-pairs")
 
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:

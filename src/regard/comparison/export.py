@@ -48,7 +48,7 @@ def to_csv(records: Sequence[Record]) -> str:
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return the columns and cells of a table for readers: scores with intervals, costs rounded."""
     sweep = comparison.sweep
-    axes = sweep.axes
+    axes = [*sweep.axes, *sweep.sizes]
     columns = ["rank", *map(short_name, axes), "window", comparison.score or "score", "seeds"]
     columns += ["difference", "verdict", *SHORT.values()]
     rows = [

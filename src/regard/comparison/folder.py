@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 from filelock import FileLock, Timeout
 
-from regard.comparison.grid import CellSettings, Refused, Values, as_text
+from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
 from regard.files import read_text, write_file
@@ -28,6 +28,16 @@ from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
 
 State = Literal["finished", "diverged", "failed"]
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
+    """A cost that all models have in common."""
+
+    by: MatchedCost
+    target: int
+    """Parameters, or bytes of the decoding state."""
+    sizes: tuple[str, ...]
+    """Fields that were changed."""
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +52,12 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     within: float = 0.05
     cell: CellSettings = CellSettings()
     refused: tuple[Refused, ...] = ()
+    match: Matching | None = None
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Fields that differ to match a cost."""
+        return self.match.sizes if self.match else ()
 
     @property
     def axes(self) -> list[str]:
@@ -163,7 +179,8 @@ def join_sweep(out: Path, sweep: Sweep) -> Sweep:
     """Return what is compared now, joined with what the folder compared before.
 
     Raises:
-        UserError: an axis was tuned and is compared, or the other way round.
+        UserError: an axis was tuned and is compared, or the other way round; or another cost was
+            matched.
     """
     if not is_sweep(out):
         return sweep
@@ -171,8 +188,19 @@ def join_sweep(out: Path, sweep: Sweep) -> Sweep:
     over, tune = _merged(before.over, sweep.over), _merged(before.tune, sweep.tune)
     if both := sorted(over.keys() & tune.keys()):
         raise UserError(f"{both[0]}: is compared and tuned in one folder; choose another --out")
+    if _matched(before) != _matched(sweep):
+        raise UserError(
+            f"{out}: holds models matched to {_matched(before)}, not to {_matched(sweep)}; choose "
+            "another --out"
+        )
+    sizes = tuple(dict.fromkeys((*before.sizes, *sweep.sizes)))
+    match = sweep.match and msgspec.structs.replace(sweep.match, sizes=sizes)
     refused = (*sweep.refused, *(one for one in before.refused if one not in sweep.refused))
-    return msgspec.structs.replace(sweep, over=over, tune=tune, refused=refused)
+    return msgspec.structs.replace(sweep, over=over, tune=tune, refused=refused, match=match)
+
+
+def _matched(sweep: Sweep) -> str:
+    return f"{sweep.match.target:,} ({sweep.match.by})" if sweep.match else "nothing"
 
 
 def save_sweep(out: Path, sweep: Sweep) -> None:

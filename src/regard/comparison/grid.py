@@ -8,7 +8,7 @@ for each row by validation. Knows no torch.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -25,6 +25,8 @@ from regard.runs.recipes import TASKS
 
 UNCONFIRMED = 1000
 """Cells that a grid may have without a confirmation of their number."""
+
+MatchedCost = Literal["parameters", "state"]
 
 Values = dict[str, str]
 """Path of an axis → value, as in an assignment."""
@@ -62,6 +64,8 @@ class Grid(Config, frozen=True):
     """Score to compare. Default: the first of the task's."""
     within: Annotated[float, Meta(ge=0)] = 0.05
     """Largest distance from the best mean validation score of values in the window."""
+    match: MatchedCost | None = None
+    """Cost that all compared models have in common, by one size of each: parameters or state."""
     cell: CellSettings = CellSettings()
     """How each cell is executed."""
 
@@ -93,6 +97,8 @@ class Combination:
 
     values: Values
     recipe: Recipe
+    sizes: Values = field(default_factory=dict)
+    """Sizes that were changed to match a cost."""
 
 
 def read_grid(path: Path) -> Grid:
@@ -122,7 +128,7 @@ def change_grid(
                 raise UserError(f"--{name} {path}: is given twice; join the values by commas")
             table[path] = chosen
         values[name] = table
-    for name in ("seeds", "recipe", "score", "within"):
+    for name in ("seeds", "recipe", "score", "within", "match"):
         values[name] = given.get(name, values[name])
     for name in ("threads", "device", "precision"):
         values["cell"][name] = given.get(name, values["cell"][name])

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from regard.comparison.cell import count_operations, split_refused
-from regard.comparison.folder import Sweep, value_at
+from regard.comparison.cell import count_operations, split_refused, state_bytes
+from regard.comparison.folder import Matching, Sweep, value_at
 from regard.comparison.grid import (
+    Axis,
     Combination,
     Grid,
+    Refused,
     as_text,
     axes_of,
     base_recipe,
@@ -19,6 +21,7 @@ from regard.comparison.grid import (
     expand,
     flatten,
 )
+from regard.comparison.matching import match_costs
 from regard.comparison.table import same_value
 from regard.errors import UserError
 from regard.runs.environment import ExecutionEnvironment
@@ -61,26 +64,41 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
     combinations, unsupported = split_refused(combinations)
     if not combinations:
         raise UserError(f"no combination can be trained: {unsupported[0].reason}")
-    values = [msgspec.to_builtins(one.recipe) for one in combinations]
+    over, tune = _tried(axes, combinations)
+    baseline = _baseline(grid, over)
+    match: Matching | None = None
+    unmatched: list[Refused] = []
+    if grid.match:
+        combinations, unmatched, match = match_costs(combinations, grid.match, baseline)
+        over, tune = _tried(axes, combinations)
+    sweep = Sweep(
+        over=over,
+        tune=tune,
+        baseline=baseline,
+        score=grid.score,
+        within=grid.within,
+        cell=grid.cell,
+        refused=(*refused, *unsupported, *unmatched),
+        match=match,
+    )
+    _require_distinct(combinations, tune)
+    return PlannedComparison(grid, sweep, combinations)
+
+
+def _tried(
+    axes: Sequence[Axis], combinations: Sequence[Combination]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """Return the values of compared and of tuned axes as they stand in recipes."""
+    recipes = [msgspec.to_builtins(one.recipe) for one in combinations]
     over, tune = (
         {
-            axis.path: tuple(dict.fromkeys(value_at(one, axis.path) for one in values))
+            axis.path: tuple(dict.fromkeys(value_at(one, axis.path) for one in recipes))
             for axis in axes
             if axis.tuned == tuned
         }
         for tuned in (False, True)
     )
-    sweep = Sweep(
-        over=over,
-        tune=tune,
-        baseline=_baseline(grid, over),
-        score=grid.score,
-        within=grid.within,
-        cell=grid.cell,
-        refused=(*refused, *unsupported),
-    )
-    _require_distinct(combinations, tune)
-    return PlannedComparison(grid, sweep, combinations)
+    return over, tune
 
 
 def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -122,10 +140,14 @@ class Estimate:
     """The cost of the cells of one combination."""
 
     values: dict[str, str]
+    sizes: dict[str, str]
+    """Sizes that were changed to match a cost."""
     cells: int
     parameters: int
     operations: int
     """Floating-point operations of the forward pass of a row."""
+    state_bytes: int | None
+    """Of the decoding state of a full context; none if the model doesn't generate."""
     seconds: float
     """Of the training of all cells, one after another."""
 
@@ -134,25 +156,27 @@ def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
     """Yield the cost of each combination, from a few steps of each shape of model and batch."""
     settings = planned.grid.cell
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
-    timed: dict[bytes, tuple[int, int, float]] = {}
+    timed: dict[bytes, tuple[int, int, int | None, float]] = {}
     for one in planned.combinations:
         training = one.recipe.training
         shape = [one.recipe.model, one.recipe.head, one.recipe.task, training.batch]
         key = msgspec.json.encode([shape, training.optimizer, training.steps, training.epochs])
         if key not in timed:
             timed[key] = _time(one.recipe, environment)
-        parameters, operations, seconds = timed[key]
+        parameters, operations, state, seconds = timed[key]
         yield Estimate(
             values=one.values,
+            sizes=one.sizes,
             cells=planned.grid.seeds,
             parameters=parameters,
             operations=operations,
+            state_bytes=state,
             seconds=seconds * planned.grid.seeds,
         )
 
 
-def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, float]:
-    """Return parameters, operations and seconds of a training; nothing is written."""
+def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, int | None, float]:
+    """Return parameters, operations, state bytes and seconds of a training; nothing is written."""
     plan = plan_task(Path("estimate"), recipe)
     model = plan.run.model.to(environment.device).train()
     started = 0.0
@@ -162,4 +186,5 @@ def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, 
         batch = plan.sampler.batch(step % plan.sampler.steps)
         accumulate_gradients(model, batch, environment, parts=best_parts(batch, environment))
     seconds = (time.perf_counter() - started) / TIMED_STEPS * plan.sampler.steps
-    return plan.run.n_parameters, count_operations(plan, environment), seconds
+    operations = count_operations(plan, environment)
+    return plan.run.n_parameters, operations, state_bytes(plan.run), seconds

@@ -9,7 +9,6 @@ from rich.live import Live
 from rich.table import Table
 
 from regard.comparison.executors import default_jobs, run_locally
-from regard.comparison.export import save_tables
 from regard.comparison.folder import (
     Cell,
     add_run,
@@ -24,8 +23,8 @@ from regard.comparison.folder import (
     require_equal,
     save_sweep,
 )
-from regard.comparison.page import save_page
 from regard.comparison.plan import PlannedComparison
+from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.training.loggers import read_metrics
 
@@ -52,7 +51,8 @@ def train_comparison(
         recipe = planned.recipes[0]
         first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
         sweep = join_sweep(out, planned.sweep)
-        require_equal([first, *read_cells(out), *map(read_cell, add)], sweep.axes)
+        free = (*sweep.axes, *sweep.sizes)
+        require_equal([first, *read_cells(out), *map(read_cell, add)], free)
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
@@ -68,22 +68,11 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
     """
     sweep = load_sweep(out)
     with locked(out):
-        require_equal([*read_cells(out), *map(read_cell, runs)], sweep.axes)
+        free = (*sweep.axes, *sweep.sizes)
+        require_equal([*read_cells(out), *map(read_cell, runs)], free)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, 1, quiet=quiet)
         return summarize(out)
-
-
-def summarize(out: Path) -> Comparison:
-    """Write tables and page of what is there so far.
-
-    Raises:
-        UserError: the folder isn't a comparison.
-    """
-    comparison = Comparison.load(out)
-    save_tables(comparison)
-    save_page(comparison)
-    return comparison
 
 
 def _train(out: Path, cells: Sequence[Path], jobs: int, *, quiet: bool) -> None:

@@ -1,6 +1,6 @@
 """Suites: grids that one command trains, each a comparison in a folder named after its task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from regard.comparison.export import interval
 from regard.comparison.grid import Grid, change_grid, flatten
+from regard.comparison.plan import PlannedComparison, plan_comparison
+from regard.comparison.scheduler import train_comparison
+from regard.comparison.summary import save_index
 from regard.comparison.table import Comparison
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
-from regard.files import write_file
 
-INDEX = "index.md"
 _FOLDER = files("regard.comparison") / "suites"
 
 
@@ -73,19 +73,26 @@ def change_suite(
     return [change_grid(grid, grid.task, settings, given) for grid in grids]
 
 
-def save_index(out: Path, found: Mapping[str, Comparison]) -> Path:
-    """Write the best row of each task with a link to its page, and return the file's path."""
-    lines = ["| task | first rank | score | cells that have ended |", "|---|---|---|---|"]
-    lines += [_index_line(task, comparison) for task, comparison in found.items()]
-    path = out / INDEX
-    write_file(path, ("\n".join(lines) + "\n").encode())
-    return path
+def plan_suite(grids: Sequence[Grid], *, confirmed: int | None = None) -> list[PlannedComparison]:
+    """Check all grids of a suite.
+
+    Raises:
+        UserError: as `plan_comparison`.
+    """
+    return [plan_comparison(grid, confirmed=confirmed) for grid in grids]
 
 
-def _index_line(task: str, comparison: Comparison) -> str:
-    best = comparison.best()
-    values = ", ".join(str(best[path]) for path in comparison.sweep.over) if best else "–"
-    score = f"{comparison.score} {interval(best, 'test', '')}" if best else "–"
-    ended = sum(cell.outcome is not None for cell in comparison.cells)
-    cells = f"{ended} of {len(comparison.cells)}"
-    return f"| [{task}]({task}/report.html) | {values} | {score} | {cells} |"
+def train_suite(
+    planned: Sequence[PlannedComparison], out: Path, *, jobs: int | None = None
+) -> Iterator[tuple[str, Comparison]]:
+    """Train one comparison after another; yield each with its task, and keep the index.
+
+    Raises:
+        UserError: as `train_comparison`.
+    """
+    found: dict[str, Comparison] = {}
+    for one in planned:
+        task = one.grid.task
+        found[task] = train_comparison(one, out / task, jobs=jobs)
+        save_index(out, found)
+        yield task, found[task]

@@ -236,6 +236,10 @@ class Comparison:
 
     def table(self) -> list[Record]:
         """Return the rows as plain records with equal keys; `pandas.DataFrame` takes them."""
+        return [dict(record) for record in self._records]
+
+    @cached_property
+    def _records(self) -> list[Record]:
         return [self._record(row) for row in self.rows]
 
     def best(self) -> Record | None:
@@ -252,6 +256,8 @@ class Comparison:
         chosen = row.chosen
         test = t_interval(list(chosen.by_seed("test").values())) if chosen else None
         record: Record = dict(row.values)
+        for path in self.sweep.sizes:
+            record[path] = (chosen.cells[0].value(path) or None) if chosen else None
         for path in self.sweep.tune:
             record[path] = chosen.values[path] if chosen else None
             record[f"window of {path}"] = ", ".join(row.window(path)) or None

@@ -1,9 +1,7 @@
 """Attention pages: self-contained, offline, and safe for any text."""
 
-import json
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
-from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from itertools import combinations, pairwise, product
@@ -26,6 +24,7 @@ from regard.explorer.attention_maps import (
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import score_steps
 from regard.explorer.token_comparison import compare_tokens
+from regard.pages import content_policy, inert
 
 
 def page(data: dict[str, Any]) -> str:
@@ -43,24 +42,6 @@ def page(data: dict[str, Any]) -> str:
 def page_script() -> str:
     """Return the only script of a page."""
     return _script("start.js")
-
-
-def content_policy(*scripts: str) -> str:
-    """Return a Content Security Policy that allows these scripts and no requests (W3C CSP 3)."""
-    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def inert(data: dict[str, Any]) -> str:
-    """Return JSON in which no text can end the script around it."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for character in "<\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:

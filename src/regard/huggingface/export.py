@@ -10,7 +10,8 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.family import Family
-from regard.runs.run import Run, pack_tensors, saved_tensors
+from regard.runs.run import Run
+from regard.runs.tensors import pack_tensors, saved_tensors
 from regard.runs.transformers_files import forced_ids, special_ids, to_json
 
 

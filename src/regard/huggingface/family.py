@@ -20,7 +20,7 @@ from regard.models.config import (
     ModelConfig,
 )
 from regard.models.layers import SelfAttention
-from regard.runs.run import saved_tensors
+from regard.runs.tensors import saved_tensors
 
 
 @dataclass(frozen=True)

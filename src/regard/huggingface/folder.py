@@ -13,8 +13,10 @@ from regard.errors import UserError
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig, require_run
-from regard.runs.run import Run, read_table, read_tensors
+from regard.runs.run import Run, read_table
+from regard.runs.tensors import read_tensors
 from regard.text.config import HuggingFaceConfig
+from regard.text.tokenizer import Tokenizer
 
 
 def import_folder(folder: Path, out: Path) -> Run:
@@ -43,6 +45,18 @@ def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
         return read_folder(Path(name.removeprefix("hf:")), Path(name))
     require_run(Path(place), or_hugging_face=True)
     return Run.load(Path(place), trust_code=trust_code)
+
+
+def load_tokenizer(place: str) -> Tokenizer:
+    """Return the tokenizer of a run's folder, or of a Hugging Face folder after "hf:".
+
+    Raises:
+        UserError: it can't be loaded.
+    """
+    if not place.startswith("hf:"):
+        return Tokenizer.load(Path(place))
+    folder = Path(place.removeprefix("hf:"))
+    return read_tokenizer(folder, read_config(folder), read_generation_config(folder))
 
 
 def read_folder(folder: Path, path: Path) -> Run:

@@ -5,12 +5,13 @@ Shapes: b rows, n tokens, d = d_model, c channels of a convolution that reaches 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import RowState
@@ -280,7 +281,19 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Layer(nn.Module):
+class CheckpointedModule(nn.Module):
+    """A module that may recompute its activations in the backward pass (Chen et al., 2016)."""
+
+    gradient_checkpointing = False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call `forward`; in training, keep only its inputs if `gradient_checkpointing` is set."""
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            return checkpoint(super().__call__, *args, use_reentrant=False)
+        return super().__call__(*args)
+
+
+class Layer(CheckpointedModule):
     """Self-attention, attention to a source if there is one, and feed-forward: each a branch.
 
     The norm of a branch comes before it, x + f(norm(x)) (Radford et al., 2019), or after the sum,

@@ -103,7 +103,7 @@ class Transformer(nn.Module):
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
         if self.absolute is not None:
-            vectors = self.absolute(positions)
+            vectors = self.absolute(positions).to(x.dtype)
             x = _concatenated(x, vectors) if self.concatenated else x + vectors
         if added is not None:
             x = x + added

@@ -158,6 +158,17 @@ class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
 ScheduleConfig: TypeAlias = CosineConfig | MinGPTConfig
 
 
+class LoRAConfig(Config, frozen=True):
+    """Low-rank adaptation (Hu et al., 2021)."""
+
+    rank: Positive = 8
+    """Rank r of the update B A of a weight matrix."""
+    alpha: Annotated[float, Meta(gt=0, le=1e6)] = 16.0
+    """Scaling: the update is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers to adapt, such as qkv_proj. Default: all of the body."""
+
+
 class TrainingConfig(Config, frozen=True):
     """One stage of training."""
 
@@ -187,10 +198,21 @@ class TrainingConfig(Config, frozen=True):
     """Steps between checkpoints, which measure the validation loss."""
     patience: Count = 0
     """Stop after this many checkpoints without a better validation loss; 0: never."""
+    freeze: Literal["body", "embeddings"] | None = None
+    """Parameters of the start (--from) that aren't trained; none: all are trained."""
+    gradient_checkpointing: bool = False
+    """Whether activations of Transformer layers are recomputed in the backward pass, to save
+    memory."""
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights and of the state of the optimizer; saved weights have it too."""
+    lora: LoRAConfig | None = None
+    """Low-rank adaptation of the start (--from), whose body isn't trained otherwise."""
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps")
+        if self.freeze and self.lora:
+            raise ValueError("lora freezes the body already: leave freeze out")
 
 
 class Recipe(Config, frozen=True):

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,8 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
-from torch import Tensor, nn
+from safetensors import safe_open
+from torch import Tensor
 
 import regard
 from regard.config import code_paths, file_name, map_kinds
@@ -38,6 +36,7 @@ from regard.models.builders import LanguageModel, Model, make_model
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
+from regard.runs.tensors import merged_tensors, pack_tensors, read_tensors, saved_tensors
 from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
@@ -181,37 +180,14 @@ def load(
     return Run.load(Path(path), device=environment.device, trust_code=trust_code)
 
 
-def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and saved buffers of a model."""
-    kept = model.state_dict(keep_vars=True)
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
-    return dict(model.named_parameters()) | buffers
-
-
-def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """A safetensors file."""
-    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    return save_safetensors(contiguous, metadata)
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    try:
-        return load_safetensors(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except SafetensorError as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
-
-
 def pack_weights(run: Run) -> bytes:
     """Return the weights as a safetensors file with the fingerprints of tokenizer and model."""
+    return _pack(run, merged_tensors(run.model))
+
+
+def _pack(run: Run, tensors: dict[str, Tensor]) -> bytes:
     made_for = msgspec.json.encode(_made_for(run)).decode()
-    return pack_tensors(saved_tensors(run.model), {"made_for": made_for})
+    return pack_tensors(tensors, {"made_for": made_for})
 
 
 def load_weights(path: Path, run: Run) -> None:
@@ -378,7 +354,7 @@ def save_checkpoint(
         write_folder(
             target,
             {
-                "model.safetensors": pack_weights(run),
+                "model.safetensors": _pack(run, saved_tensors(run.model)),
                 "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
                 "state.json": msgspec.json.encode(_State(progress, environment)),
             },
@@ -401,6 +377,40 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
             f"{path}: is damaged ({error}); delete it to resume from an older one"
         ) from None
     return Checkpoint(path, state.progress, state.environment)
+
+
+def copy_checkpoint(start: Path, out: Path) -> None:
+    """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
+
+    Validations since the best one are counted anew.
+
+    Raises:
+        UserError: `start` has no checkpoint.
+    """
+    checkpoint = require_checkpoint(start)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        write_file(out / name, (start / name).read_bytes())
+    progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
+    state = msgspec.json.encode(_State(progress, checkpoint.environment))
+    files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}
+    (out / "checkpoints").mkdir(exist_ok=True)
+    # Last: a folder without a checkpoint is begun again.
+    write_folder(out / "checkpoints" / checkpoint.path.name, files | {"state.json": state})
+
+
+def require_checkpoint(run: Path) -> Checkpoint:
+    """Return the last complete state of a run.
+
+    Raises:
+        UserError: there is none.
+    """
+    checkpoint = newest_checkpoint(run)
+    if checkpoint is None:
+        raise UserError(
+            f"{run}: has no checkpoint to continue from; for a new training with its weights, "
+            "leave --steps out and set training.steps"
+        )
+    return checkpoint
 
 
 def checkpoint_weights(run: Path) -> dict[int, Path]:

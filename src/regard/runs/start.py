@@ -23,7 +23,8 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.run import Run, pack_weights, saved_tensors, shown_shape
+from regard.runs.run import Run, pack_weights, shown_shape
+from regard.runs.tensors import saved_tensors
 from regard.text.tokenizer import Tokenizer
 
 

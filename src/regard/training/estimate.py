@@ -1,6 +1,7 @@
-"""What a training takes, by timing a few of its steps."""
+"""Time and memory of a training, by timing parts of its steps."""
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -11,33 +12,47 @@ from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
 
 TIMED = 2
-"""Steps that are timed, after one that isn't: memory is allocated there."""
+"""Calls that are timed, after one that isn't: memory is allocated there."""
 
 
 def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str, float]:
     """Return seconds per step, hours without validation, and peak memory in MB.
 
-    On a GPU, the memory is its own. The steps change the plan's model: don't execute it afterwards.
+    Timed are the gradients of one micro-batch and the update of the weights. On a GPU, the memory
+    is its own. The updates change the plan's model: don't execute it afterwards.
     """
-    model, steps = plan.run.model.to(environment.device), min(TIMED + 1, plan.sampler.steps)
-    optimizers, on_gpu = make_optimizers(model, plan.config), environment.device.type == "cuda"
-    model.train()
-    started = time.perf_counter()
-    for step in range(steps):
-        if step == 1:
-            started = time.perf_counter()
-        batch = plan.sampler.batch(step)
-        parts = best_parts(batch, environment, plan.config.accumulation)
-        accumulate_gradients(model, batch, environment, parts=parts)
+    model = plan.run.model.to(environment.device)
+    optimizers = make_optimizers(model, plan.config)
+    batch = plan.sampler.batch(0)
+    parts = batch.split(best_parts(batch, environment, plan.config.accumulation))
+
+    def update() -> None:
         for optimizer in optimizers:
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        if on_gpu:
-            torch.cuda.synchronize(environment.device)
-    seconds = (time.perf_counter() - started) / max(steps - 1, 1)
+
+    model.train()
+    gradients = _seconds(lambda: accumulate_gradients(model, parts[-1], environment), environment)
+    seconds = len(parts) * gradients + _seconds(update, environment)
+    on_gpu = environment.device.type == "cuda"
     peak = torch.cuda.max_memory_allocated(environment.device) / 2**20 if on_gpu else None
     return {
         "seconds_per_step": seconds,
         "hours": seconds * plan.sampler.steps / 3600,
         "memory_mb": peak_memory_mb() if peak is None else peak,
     }
+
+
+def _seconds(call: Callable[[], object], environment: ExecutionEnvironment) -> float:
+    """Return the mean time of a call."""
+    call()
+    _wait(environment)
+    started = time.perf_counter()
+    for _ in range(TIMED):
+        call()
+    _wait(environment)
+    return (time.perf_counter() - started) / TIMED
+
+
+def _wait(environment: ExecutionEnvironment) -> None:
+    if environment.device.type == "cuda":
+        torch.cuda.synchronize(environment.device)

@@ -30,6 +30,7 @@ from regard.runs.run import (
     newest_checkpoint,
     save_checkpoint,
 )
+from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
 from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
 
@@ -138,6 +139,7 @@ def train(
     finally:
         for logger in loggers:
             logger.close()
+    release(model)
     load_weights(run.path / "model.safetensors", run)
     model.eval()
     return progress

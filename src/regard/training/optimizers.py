@@ -30,14 +30,17 @@ def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Op
             {"params": others, "weight_decay": 0.0},
         ]
         return [_adamw(groups, config.lr, optimizer.betas)]
+    rest = [{"params": [*head, *others], "weight_decay": 0.0}]
+    adamw = _adamw(rest, config.lr, optimizer.betas)
+    if not matrices:
+        return [adamw]
     muon = torch.optim.Muon(
         matrices,
         lr=optimizer.muon_lr,
         weight_decay=optimizer.weight_decay,
         momentum=optimizer.momentum,
     )
-    rest = [{"params": [*head, *others], "weight_decay": 0.0}]
-    return [muon, _adamw(rest, config.lr, optimizer.betas)]
+    return [muon, adamw]
 
 
 def rate_factor(step: int, steps: int, seen: int, schedule: ScheduleConfig) -> float:
@@ -72,12 +75,12 @@ def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
 def _parameter_groups(
     model: Model,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices of the body, those of the head, everything else."""
+    """Trained matrices of the body, those of the head, everything else that is trained."""
     matrices = _matrices(model.body)
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     head = [matrix for matrix in _matrices(model.head) if id(matrix) not in embeddings]  # tied
     taken = {id(parameter) for parameter in (*matrices, *head)}
-    return matrices, head, [p for p in model.parameters() if id(p) not in taken]
+    return matrices, head, [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
 
 
 def _matrices(part: nn.Module) -> list[nn.Parameter]:
@@ -87,7 +90,7 @@ def _matrices(part: nn.Module) -> list[nn.Parameter]:
         for module in part.modules()
         if isinstance(module, nn.Linear | nn.RNNBase | LinearRNN)
         for parameter in module.parameters()
-        if parameter.ndim == 2
+        if parameter.ndim == 2 and parameter.requires_grad
     ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
-from regard.data.supervised import Clozes, Questions
+from regard.data.supervised import Questions
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
@@ -29,14 +29,15 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import Progress, Run, describe_origin
+from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
 from regard.runs.start import begin_run, require_same, shown_names, start_recipe
 from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
-from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
-from regard.text.tokenizer import OutOfVocabularyError, Tokenizer, encode_documents, train_tokenizer
+from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.training.adaptation import prepare_model
+from regard.training.clozes import cloze_dataset
 from regard.training.loop import (
     CheckpointReport,
     ExecutionOptions,
@@ -64,16 +65,22 @@ class Plan:
     """More files of the run, by their names."""
     at_checkpoint: CheckpointReport = no_report
     """Returns more values for the record of a checkpoint."""
+    continued: Path | None = None
+    """Folder of a run whose newest checkpoint is the start of this training."""
 
     def describe(self) -> dict[str, Any]:
-        """Return sizes, and the loss before this training on its first batch, in nats."""
-        first, environment = self.sampler.batch(0), ExecutionEnvironment.choose("cpu")
+        """Return sizes, and the loss before training on the first micro-batch, in nats."""
+        first, *_ = self.sampler.batch(0).split(self.config.accumulation)  # which fits the memory
+        environment = ExecutionEnvironment.choose("cpu")
+        trained = sum(p.numel() for p in self.run.model.parameters() if p.requires_grad)
+        all_trained = trained == self.run.n_parameters
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return (
             self._parent_facts()
             | self.facts
             | {
                 "parameters": self.run.n_parameters,
+                **({} if all_trained else {"trained_parameters": trained}),
                 "vocabulary": self.run.tokenizer.size,
                 "steps": self.sampler.steps,
                 name: mean_loss(self.run.model, [first], environment),
@@ -118,6 +125,8 @@ class Plan:
             for name, content in self.files.items():
                 write_file(path / name, content)
             self.run.save_description()
+        if self.continued and newest_checkpoint(path) is None:
+            copy_checkpoint(self.continued, path)
         return train(
             self.run,
             self.sampler,
@@ -136,15 +145,15 @@ def plan_training(
     out: str | Path,
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
-    tokenizer: Path | None = None,
+    tokenizer: Tokenizer | None = None,
     test: Path | None = None,
     start: Run | None = None,
 ) -> Plan:
     """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given; `tokenizer` is the folder of a run,
-    `test` a table for `regard evaluate`, instead of held-out rows. With `start`, training begins
-    with the body, the tokenizer and the template of that run, and by default has its finetuning
+    A task generates its own examples if no data are given; `tokenizer` isn't trained here, `test`
+    is a table for `regard evaluate`, instead of held-out rows. With `start`, training begins with
+    the body, the tokenizer and the template of that run, and by default has its finetuning
     configuration; its head is kept if kind, shape and labels are the same.
 
     Raises:
@@ -160,11 +169,10 @@ def plan_training(
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     if task == "text":
-        if tokenizer:
-            raise UserError("--tokenizer: train text makes its own; leave it out")
         from regard.training.plan_text import plan_text  # made of the parts of this module
 
-        return plan_text(cast("Corpus", data), out, recipe, settings, start=start)
+        texts = cast("Corpus", data)
+        return plan_text(texts, out, recipe, settings, tokenizer=tokenizer, start=start)
     if task == "questions":
         questions = cast("Examples", data)
         return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
@@ -221,7 +229,7 @@ def plan_pretraining(
     training, held_out = hold_out(ids, recipe)
     datasets, size = _text_datasets(run, training), objective.question_batch
     if objective.clozes:
-        clozes = _cloze_dataset(run, hold_out(documents, recipe)[0])
+        clozes = cloze_dataset(run, hold_out(documents, recipe)[0])
         datasets.append(WeightedDataset(clozes, objective.clozes, size))
     if objective.questions:
         pairs = Questions(_encode_questions(run, asked), run.row_format.whole_rows)
@@ -311,12 +319,10 @@ def make_plan(
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
-    validation = [
-        batch
-        for check in checks
-        if len(check)
-        for batch in sequential_batches(check, config.batch, seed=run.recipe.seed)
-    ]
+    prepare_model(run, config, title)
+    rows, seed = -(-config.batch // config.accumulation), run.recipe.seed
+    measured = [sequential_batches(check, rows, seed=seed) for check in checks if len(check)]
+    validation = [batch for batches in measured for batch in batches]
     if config.patience and not validation:
         raise UserError(
             f"{title}.patience: nothing is held out to measure; raise data.validation, or set 0"
@@ -417,34 +423,3 @@ def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list
             for q in questions
         ]
     return encode_pairs(run.template, questions, run.recipe.model.context_length)
-
-
-def _cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
-    """All prompts of each cloze, with its completion.
-
-    Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
-    one where «Leeds» is none.
-
-    Raises:
-        UserError: there are no clozes.
-    """
-    fewest, most = run.recipe.objective.cloze_words
-    encode, template, encoded = run.tokenizer.encode, run.template, []
-    context_length = run.recipe.model.context_length
-    for cloze in (cloze for document in corpus for cloze in find_clozes(document.text, most)):
-        shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
-        try:
-            completion = template.completion.around(encode(cloze.answer))
-            prompts = [template.prompt.around(encode(cloze.question(words))) for words in shown]
-        except OutOfVocabularyError:
-            continue
-        fitting = [p for p in prompts if len(p) + len(completion) <= context_length + 1]
-        if fitting:
-            encoded.append((fitting, completion))
-    if not encoded:
-        raise UserError(
-            f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
-            "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
-            f"model.context_length={context_length}; or set objective.clozes=0"
-        )
-    return Clozes(encoded, run.row_format.whole_rows)

@@ -82,7 +82,7 @@ def plan_named_task(
     out: str | Path,
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
-    tokenizer: Path | None = None,
+    tokenizer: Tokenizer | None = None,
     test: Path | None = None,
     start: Run | None = None,
 ) -> Plan:
@@ -100,14 +100,13 @@ def plan_named_task(
         raise UserError(
             f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
         )
-    known_tokens = None if tokenizer is None else Tokenizer.load(tokenizer)
     if data is None:
-        return plan_task(Path(out), chosen, tokenizer=known_tokens, start=start)
+        return plan_task(Path(out), chosen, tokenizer=tokenizer, start=start)
     if isinstance(chosen.task, ClassificationConfig) and isinstance(data, str | Path):
         path = Path(data)
-        return plan_table(Path(out), chosen, path, test, tokenizer=known_tokens, start=start)
+        return plan_table(Path(out), chosen, path, test, tokenizer=tokenizer, start=start)
     answered = require_answers(task_examples(chosen.task, cast("Examples", data)))
-    return plan_task(Path(out), chosen, answered, tokenizer=known_tokens, start=start)
+    return plan_task(Path(out), chosen, answered, tokenizer=tokenizer, start=start)
 
 
 def plan_table(

@@ -25,6 +25,7 @@ from regard.text.tokenize import (
     tokenize_documents,
     tokenize_files,
 )
+from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
 from regard.training.plan import Plan, make_plan, require_free
 
@@ -37,12 +38,14 @@ def plan_text(
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
     *,
+    tokenizer: Tokenizer | None = None,
     start: Run | None = None,
 ) -> Plan:
     """Plan training on texts: files, folders, or documents in memory.
 
     The tokens of files are written to the folder `out`/tokens, and read from there when they are
-    needed again. `start` is a run to begin with, whose tokenizer is used.
+    needed again. `tokenizer` is one that isn't trained on the text; `start` is a run to begin with,
+    whose tokenizer is used.
 
     Raises:
         UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
@@ -50,15 +53,16 @@ def plan_text(
     chosen = start_recipe(start, "text", recipe, settings)
     require_no_task(chosen)
     require_continuing(chosen)
+    known = start.tokenizer if start else tokenizer
     parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
     paths = [part for part in parts if isinstance(part, Path)]
     if paths:
-        return _plan_files(paths, Path(out), chosen, start)
+        return _plan_files(paths, Path(out), chosen, known, start)
     documents = read_documents(parts)
     chosen = _with_documents(chosen, "files")
     text = tokenize_documents(
         documents,
-        chosen.tokenizer if start is None else start.tokenizer,
+        known or chosen.tokenizer,
         chosen.template,
         validation=chosen.data.validation,
         seed=chosen.seed,
@@ -67,7 +71,9 @@ def plan_text(
     return _plan_tokens(text, Path(out), chosen, origin, documents[0].where, start=start)
 
 
-def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe, start: Run | None) -> Plan:
+def _plan_files(
+    paths: Sequence[Path], out: Path, recipe: Recipe, known: Tokenizer | None, start: Run | None
+) -> Plan:
     if not (out / "config.toml").exists():
         require_free(out)
     folder = out / "tokens"
@@ -79,7 +85,7 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe, start: Run | N
         documents=documents,
         text_field=recipe.data.table.text or "text",
         tokenizer=recipe.tokenizer,
-        known=None if start is None else start.tokenizer.fingerprint,
+        known=None if known is None else known.fingerprint,
         template=recipe.template,
         validation=recipe.data.validation,
         seed=recipe.seed,
@@ -90,10 +96,10 @@ def _plan_files(paths: Sequence[Path], out: Path, recipe: Recipe, start: Run | N
             "the same command and data"
         )
     with track_text(spec.bytes) as advance:
-        text = tokenize_files(spec, folder, advance, None if start is None else start.tokenizer)
+        text = tokenize_files(spec, folder, advance, known)
     origin = describe_origin("training", (), ()) | {
         "inputs": [file.path for file in files],
-        "fingerprint": spec.fingerprint,
+        "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
         "documents": text.documents,
     }
     detected = " (detected; --documents chooses)" if kind == "auto" else ""

@@ -1,0 +1,137 @@
+"""Equal parameters or state bytes for all compared models, by one size of each that is changed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+import torch
+
+from regard.comparison.folder import Matching, value_at
+from regard.comparison.grid import Combination, MatchedCost, Refused
+from regard.comparison.table import same_value
+from regard.config import override
+from regard.errors import UserError
+from regard.models.builders import LanguageModel, make_model
+from regard.runs.recipe import Recipe
+from regard.tasks.probes import ProbeConfig
+from regard.text.tokenizer import number_tokenizer
+
+TOLERANCE = 0.02
+"""Largest relative difference of costs that count as equal."""
+LARGEST = 2**16
+"""Largest size that is tried."""
+SIZES: Mapping[MatchedCost, str] = {
+    "parameters": "model.d_ff",
+    "state": "model.attention.features",
+}
+"""The field that is changed for each cost."""
+_NAMES: Mapping[MatchedCost, str] = {"parameters": "parameters", "state": "state bytes"}
+
+
+def match_costs(
+    combinations: Sequence[Combination], by: MatchedCost, baseline: Mapping[str, str]
+) -> tuple[list[Combination], list[Refused], Matching]:
+    """Return combinations of equal cost to the baseline, those that can't have it, and the cost.
+
+    Raises:
+        UserError: the baseline has no such cost.
+    """
+    target = _cost(by, _baseline(combinations, baseline).recipe)
+    if target is None:
+        raise UserError(f"--match {by}: the baseline has none; compare models that generate")
+    found: dict[bytes, dict[str, str] | str] = {}
+    matched, refused = [], []
+    for one in combinations:
+        key = msgspec.json.encode([one.recipe.model, one.recipe.task])
+        if key not in found:
+            found[key] = _sizes(one.recipe, by, target)
+        sizes = found[key]
+        if isinstance(sizes, str):
+            refused.append(Refused(values=_of_model(one.values), reason=sizes))
+        else:
+            recipe = override(one.recipe, [f"{path}={size}" for path, size in sizes.items()])
+            matched.append(replace(one, recipe=recipe, sizes=sizes))
+    paths = tuple(dict.fromkeys(path for one in matched for path in one.sizes))
+    return matched, _once(refused), Matching(by=by, target=target, sizes=paths)
+
+
+def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) -> Combination:
+    """The first combination with the values of the baseline."""
+    plain = ((one, msgspec.to_builtins(one.recipe)) for one in combinations)
+    return next(
+        one
+        for one, recipe in plain
+        if all(same_value(value_at(recipe, path), value) for path, value in values.items())
+    )
+
+
+def _sizes(recipe: Recipe, by: MatchedCost, target: int) -> dict[str, str] | str:
+    """The size that gives a model the cost, none if it has it already, or why there is none."""
+    cost = _cost(by, recipe)
+    if cost is None:
+        return f"has no {_NAMES[by]} to match"
+    if _is_close(cost, target):
+        return {}
+    path = SIZES[by]
+    if not _has(msgspec.to_builtins(recipe), path):
+        return f"has {cost:,} {_NAMES[by]}, not {target:,}, and no {path} to change"
+
+    def cost_of(size: int) -> int:
+        return _cost(by, override(recipe, [f"{path}={size}"])) or 0
+
+    size = _closest(cost_of, target)
+    if not _is_close(nearest := cost_of(size), target):
+        return f"can't have {target:,} {_NAMES[by]}: the nearest is {nearest:,}, by {path}={size}"
+    return {path: str(size)}
+
+
+def _closest(cost_of: Callable[[int], int], target: int) -> int:
+    """The size whose cost is closest to the target, by bisection: costs grow with sizes."""
+    high = 1
+    while cost_of(high) < target and high < LARGEST:
+        high *= 2
+    low = max(high // 2, 1)
+    while low < high:
+        middle = (low + high) // 2
+        if cost_of(middle) < target:
+            low = middle + 1
+        else:
+            high = middle
+    return min((size for size in (low - 1, low) if size), key=lambda x: abs(cost_of(x) - target))
+
+
+def _is_close(cost: int, target: int) -> bool:
+    return abs(cost - target) <= TOLERANCE * target
+
+
+def _has(plain: Mapping[str, object], path: str) -> bool:
+    """Whether a recipe has a field, which may be none."""
+    found: object = plain
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return False
+        found = found[name]
+    return True
+
+
+def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
+    """Parameters, or the bytes of a decoding state of a full context, without the training."""
+    if not isinstance(recipe.task, ProbeConfig):
+        raise UserError(f"--match {by}: is for tasks of ids, whose vocabulary is known")
+    vocabulary = recipe.vocabulary_size(number_tokenizer(recipe.task.vocabulary))
+    if by == "parameters":
+        with torch.device("meta"):
+            model = make_model(recipe.model, recipe.head, vocabulary)
+        return sum(parameter.numel() for parameter in model.parameters())
+    model = make_model(recipe.model, recipe.head, vocabulary)
+    if not isinstance(model, LanguageModel):
+        return None
+    return int(model.init_state(1, recipe.model.context_length).bytes)
+
+
+def _of_model(values: Mapping[str, str]) -> dict[str, str]:
+    return {path: value for path, value in values.items() if path.startswith(("model.", "task."))}
+
+
+def _once(refused: Sequence[Refused]) -> list[Refused]:
+    return [one for i, one in enumerate(refused) if one not in refused[:i]]

@@ -1,0 +1,144 @@
+"""More steps of a finished run continue its training: weights, optimizer, data."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.api import train
+from regard.errors import UserError
+from regard.runs.run import Run, newest_checkpoint
+from regard.tasks.examples import Example
+from regard.training import optimizers
+from regard.training.more_steps import plan_more_steps
+from regard.training.plan import Plan, plan_training
+from tiny import BIOGRAPHIES, MODEL, QUESTIONS
+from tiny_tasks import SETTINGS
+
+FEW = [
+    *MODEL,
+    "training.batch=3",
+    "training.checkpoint_every=2",
+    "training.log_every=1",
+    "data.validation=0.2",
+]
+CONSTANT = "training.schedule={kind='mingpt', positions=1000000, final=1}"
+"""A schedule that doesn't depend on the number of steps."""
+REVIEWS = tuple(
+    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
+    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
+)
+LABELS = ["head.kind=classification"]
+
+
+def trained(out: Path, steps: int, task: str, data: Any, *settings: str) -> Run:
+    chosen = [*FEW, f"training.steps={steps}", *settings]
+    plan_training(task, data, out=out, settings=chosen).execute(SETTINGS)
+    return Run.load(out)
+
+
+def more(task: str, data: Any, start: Run, out: Path, steps: int = 2) -> Plan:
+    return plan_more_steps(task, data, out=out, start=start, more_steps=steps)
+
+
+def same_files(one: Path, two: Path) -> bool:
+    ours, theirs = (load_file(path) for path in (one, two))
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def write_text(folder: Path) -> Path:
+    (folder / "text.txt").write_text("".join(f"{line}\n" for line in BIOGRAPHIES * 4), "utf-8")
+    return folder / "text.txt"
+
+
+@pytest.mark.parametrize("task", ["text", "questions", "classification"])
+def test_it_equals_the_longer_training(tmp_path: Path, task: str) -> None:
+    data: Any = {"text": write_text(tmp_path), "questions": QUESTIONS}.get(task, REVIEWS)
+    settings = [CONSTANT, *(LABELS if task == "classification" else [])]
+    start = trained(tmp_path / "start", 4, task, data, *settings)
+    trained(tmp_path / "whole", 6, task, data, *settings)
+    plan = more(task, data, start, tmp_path / "run")
+    assert plan.describe()["steps_before"] == 4
+    progress = plan.execute(SETTINGS)
+    assert progress.step == 6
+    for name in ("model", "optimizer"):
+        file = f"checkpoints/6/{name}.safetensors"
+        assert same_files(tmp_path / "run" / file, tmp_path / "whole" / file)
+    assert same_files(*(tmp_path / name / "model.safetensors" for name in ("run", "whole")))
+    ours, theirs = ((tmp_path / n / "config.toml").read_text("utf-8") for n in ("run", "whole"))
+    assert ours == theirs
+    assert len((tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()) == 6
+
+
+class Killed(BaseException):
+    """Stands for the death of the process: nothing catches it."""
+
+
+@pytest.mark.parametrize("place", ["at a step", "before the checkpoint is copied"])
+def test_it_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
+    more("questions", QUESTIONS, start, tmp_path / "whole", 4).execute(SETTINGS)
+    original = optimizers.clip_gradients
+
+    def killing(*args: Any) -> Any:
+        if place == "at a step" and args[3] < 6:
+            return original(*args)
+        raise Killed
+
+    killed_in = "loop.clip_gradients" if place == "at a step" else "plan.copy_checkpoint"
+    with monkeypatch.context() as patched:
+        patched.setattr(f"regard.training.{killed_in}", killing)
+        with pytest.raises(Killed):
+            more("questions", QUESTIONS, start, tmp_path / "run", 4).execute(SETTINGS)
+    with pytest.raises(UserError, match="holds a run"):
+        more("questions", QUESTIONS, start, tmp_path / "run", 4).execute(SETTINGS)
+    more("questions", QUESTIONS, start, tmp_path / "run", 4).execute(SETTINGS, resume=True)
+    last = "checkpoints/6/model.safetensors"
+    assert same_files(tmp_path / "run" / last, tmp_path / "whole" / last)
+
+
+def test_a_run_that_stopped_early_continues(tmp_path: Path) -> None:
+    settings = ["training.patience=1", "training.lr=1"]
+    start = trained(tmp_path / "start", 40, "questions", QUESTIONS, *settings)
+    stopped = newest_checkpoint(start.path)
+    assert stopped is not None
+    assert stopped.progress.step < 40
+    run = train(
+        "questions",
+        QUESTIONS,
+        out=tmp_path / "run",
+        start=start,
+        more_steps=2,
+        device="cpu",
+        precision="float32",
+    )
+    assert run.recipe.training.steps == stopped.progress.step + 2
+    assert newest_checkpoint(run.path).progress.step == stopped.progress.step + 2  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
+    start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
+    with pytest.raises(UserError, match="this is other data"):
+        more("questions", QUESTIONS[1:], start, tmp_path / "run")
+    with pytest.raises(UserError, match="this is other task"):
+        more("text", [q.text for q in QUESTIONS], start, tmp_path / "run")
+    with pytest.raises(UserError, match=r"training\.lr=1: --steps continues"):
+        plan_more_steps(
+            "questions",
+            QUESTIONS,
+            out=tmp_path / "run",
+            start=start,
+            more_steps=2,
+            settings=["training.lr=1"],
+        )
+    start.origin["steps"] = 3
+    with pytest.raises(UserError, match="isn't finished, at step 2 of 3"):
+        more("questions", QUESTIONS, start, tmp_path / "run")
+    (start.path / "checkpoints/2").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="has no checkpoint to continue from"):
+        more("questions", QUESTIONS, start, tmp_path / "run")
+    with pytest.raises(UserError, match="more_steps=0"):
+        train("questions", QUESTIONS, out=tmp_path / "run", start=start, more_steps=0)
+    assert not (tmp_path / "run").exists()
