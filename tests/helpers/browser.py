@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,8 +98,12 @@ def axe() -> str:
     return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(tab: "Page") -> list[str]:
-    """What axe finds in a page that has its script; frames have tests of their own."""
-    found: dict[str, Any] = tab.evaluate("axe.run({ iframes: false })")
+def violations(tab: "Page", rules: Sequence[str] = ()) -> list[str]:
+    """What axe finds in a page that has its script, by these rules or all that it runs by default.
+
+    Frames have tests of their own.
+    """
+    options: dict[str, Any] = {"iframes": False} | ({"runOnly": list(rules)} if rules else {})
+    found: dict[str, Any] = tab.evaluate("options => axe.run(options)", options)
     assert found["passes"], "it looked"
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
