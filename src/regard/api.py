@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from regard.comparison.grid import CellSettings, Grid
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.table import Comparison
+from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.evaluation.evaluate import answer as answer
@@ -127,16 +130,19 @@ def compare(
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
+    executor: str | Mapping[str, Any] = "local",
 ) -> Comparison:
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000.
+    join, `cells` confirms the number of more than 1 000. `executor` is "local", "slurm" or "ray",
+    or a mapping with its resources, such as {"kind": "slurm", "mem_gb": 8}.
 
     Raises:
-        UserError: an axis or value is impossible, or the folder holds something else.
+        UserError: an axis or value is impossible, the folder holds something else, or there is no
+            such cluster.
     """
     grid = Grid(
         task=task,
@@ -149,6 +155,10 @@ def compare(
         score=score,
         within=within,
         cell=CellSettings(threads=threads, device=device, precision=precision),
+    )
+    place = {"kind": executor} if isinstance(executor, str) else dict(executor)
+    grid = convert_config(
+        msgspec.to_builtins(grid) | {"executor": place}, Grid, where="regard.compare"
     )
     planned = plan_comparison(grid, confirmed=cells)
     return train_comparison(planned, Path(out), jobs=jobs, add=[Path(run) for run in add])

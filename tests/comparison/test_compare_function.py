@@ -35,3 +35,12 @@ def test_many_cells_are_confirmed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1005 cells"):
         regard.compare("mqar", over={LR: rates}, out=tmp_path / "sweep", settings=TINY)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:
+    executor = {"kind": "slurm", "mem": 8}
+    with pytest.raises(UserError, match="unknown field `mem`; allowed: cluster, timeout_min"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor=executor)
+    with pytest.raises(UserError, match="did you mean slurm"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor="slrm")
+    assert not list(tmp_path.iterdir())

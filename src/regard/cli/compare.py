@@ -40,7 +40,22 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Largest distance of a window's scores from the best. [0.05]",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Cells at a time. Default: one per core.")
+@click.option(
+    "--executor",
+    type=options.Choice(["local", "slurm", "ray"]),
+    help="Where cells are trained: this machine, SLURM or a Ray cluster. [local]",
+)
+@click.option(
+    "--resource",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the executor, such as mem_gb=8; repeatable.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Cells at a time. Default: one per core; on a cluster, all.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
 @click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
 @click.option(
