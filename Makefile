@@ -15,7 +15,7 @@ BENCH := $(VENV)/.bench
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-machines bench figures reference findings exercises exercise-trainings format clean
+.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference findings exercises exercise-trainings format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ test: setup ## Lint, types and the fast tests
 
 test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(PYTEST) -m slow --dist loadfile
+
+test-ray: setup ## Tests with a Ray cluster on this machine
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[ray]'
+	OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(BIN)/pytest -m ray tests/slow/test_compare_ray.py
 
 # Instruction sets of torch, oneDNN and MKL on x86.
 FEWEST := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=SSE4_2

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+import msgspec
+
 from regard.comparison.grid import CellSettings, Grid, MatchedCost
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
 from regard.comparison.table import Comparison
+from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.errors import UserError
@@ -149,6 +152,7 @@ def compare(
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
+    executor: str | Mapping[str, Any] = "local",
 ) -> Comparison: ...
 
 
@@ -164,6 +168,7 @@ def compare(
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
+    executor: str | Mapping[str, Any] = "local",
 ) -> dict[str, Comparison]: ...
 
 
@@ -187,21 +192,23 @@ def compare(
     threads: int = 1,
     device: str = "auto",
     precision: Precision = "float32",
+    executor: str | Mapping[str, Any] = "local",
 ) -> Comparison | dict[str, Comparison]:
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000. `match` is a
-    cost that all models have in common: one size of each is changed. `seeds` is 5, or those of the
-    suite.
+    join, `cells` confirms the number of more than 1 000. `match` is a cost that all models have in
+    common: one size of each is changed. `executor` is "local", "slurm" or "ray", or a mapping with
+    its resources, such as {"kind": "slurm", "mem_gb": 8}. `seeds` is 5, or those of the suite.
 
     `suite` is the name of several grids, which have tasks and axes: the comparisons of their tasks
     are returned by name, and each has its folder in `out`.
 
     Raises:
-        UserError: an axis or value is impossible, or the folder holds something else.
+        UserError: an axis or value is impossible, the folder holds something else, or there is no
+            such cluster.
     """
     if suite is not None:
         if task or over or tune or recipe or baseline or score or match or add:
@@ -209,10 +216,12 @@ def compare(
                 "compare: a suite has tasks and axes; leave out task, over, tune, recipe, "
                 "baseline, score, match and add, or leave out suite"
             )
-        given = {"threads": threads, "device": device, "precision": precision}
-        grids = change_suite(
-            load_suite(suite), settings, given | ({"seeds": seeds} if seeds else {})
-        )
+        given: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
+        given |= {"seeds": seeds} if seeds else {}
+        grids = [
+            _with_executor(grid, executor)
+            for grid in change_suite(load_suite(suite), settings, given)
+        ]
         return dict(train_suite(plan_suite(grids, confirmed=cells), Path(out), jobs=jobs))
     if task is None:
         raise UserError("compare: there is nothing to compare; give a task or a suite")
@@ -229,5 +238,12 @@ def compare(
         match=match,
         cell=CellSettings(threads=threads, device=device, precision=precision),
     )
-    planned = plan_comparison(grid, confirmed=cells)
+    planned = plan_comparison(_with_executor(grid, executor), confirmed=cells)
     return train_comparison(planned, Path(out), jobs=jobs, add=[Path(run) for run in add])
+
+
+def _with_executor(grid: Grid, executor: str | Mapping[str, Any]) -> Grid:
+    """Return a grid whose cells are trained by an executor, given by kind or with resources."""
+    chosen = {"kind": executor} if isinstance(executor, str) else dict(executor)
+    values = msgspec.to_builtins(grid) | {"executor": chosen}
+    return convert_config(values, Grid, where="regard.compare")

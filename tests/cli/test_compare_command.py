@@ -1,6 +1,7 @@
 """regard compare: from a command to a table; bad input is one line."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,28 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
         ("mqra --over model.n_layers=1,2 --out new", "did you mean mqar"),
         ("mqar --over model.n_layers=1,2 --out text.txt", "exists but is not a comparison"),
         ("grid.toml --out new", "grid.toml: no such file"),
+        ("mqar --over model.n_layers=1,2 --executor slrm", "did you mean slurm"),
+        ("mqar --over model.n_layers=1,2 --resource mem_gb=8", "of --executor slurm or ray"),
+        ("mqar --over model.n_layers=1,2 --executor ray --resource num_cpus", "write NAME=VALUE"),
+        (
+            "mqar --over model.n_layers=1,2 --executor ray --resource cpus=1",
+            "there is no field 'cpus'",
+        ),
         (".", "is not a comparison"),
         (". --seeds 3", "leave --seeds out"),
     ],
 )
 def test_bad_input(regard: Command, arguments: str, says: str) -> None:
     refused(regard("compare", *arguments.split()), says)
+
+
+@pytest.mark.parametrize(("executor", "library"), [("slurm", "submitit"), ("ray", "ray")])
+def test_an_executor_whose_library_is_missing(
+    regard: Command, monkeypatch: pytest.MonkeyPatch, executor: str, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    outcome = regard(*AXES, "--out", "sweep", "--executor", executor)
+    refused(outcome, f"pip install 'regard[{executor}]'")
 
 
 def test_an_added_run_that_is_none_is_refused(regard: Command) -> None:

@@ -58,4 +58,12 @@ def test_a_suite_has_its_own_axes(tmp_path: Path) -> None:
         regard.compare(**wrong)
     with pytest.raises(UserError, match="give a task or a suite"):
         regard.compare(**nothing)
+
+
+def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:
+    executor = {"kind": "slurm", "mem": 8}
+    with pytest.raises(UserError, match="unknown field `mem`; allowed: cluster, timeout_min"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor=executor)
+    with pytest.raises(UserError, match="did you mean slurm"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor="slrm")
     assert not list(tmp_path.iterdir())

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.comparison.config import RayConfig, SlurmConfig
 from regard.comparison.folder import plain_values, value_at
 from regard.comparison.grid import (
+    Grid,
     axes_of,
     base_recipe,
     change_grid,
@@ -17,6 +19,7 @@ from regard.comparison.grid import (
     read_grid,
 )
 from regard.comparison.plan import plan_comparison
+from regard.config import convert
 from regard.errors import UserError
 from tiny_comparisons import KIND, LR, TINY, tiny_grid
 
@@ -132,3 +135,12 @@ def test_a_file_with_an_unknown_field_names_it(tmp_path: Path) -> None:
     file.write_text('task = "mqar"\nseed = 3\n', encoding="utf-8")
     with pytest.raises(UserError, match="unknown field `seed`"):
         read_grid(file)
+
+
+def test_the_executor_and_its_resources_are_changed() -> None:
+    grid = convert({"task": "mqar", "executor": {"kind": "slurm", "mem_gb": 4}}, Grid, where="grid")
+    options = {"resource": ("slurm_partition=long", "mem_gb=8")}
+    changed = change_grid(grid, "mqar", (), options)
+    assert changed.executor == SlurmConfig(mem_gb=8, slurm_partition="long")
+    assert change_grid(grid, "mqar", (), {"executor": "ray"}).executor == RayConfig()
+    assert change_grid(grid, "mqar", (), {"executor": "slurm"}).executor == grid.executor

@@ -45,7 +45,22 @@ if TYPE_CHECKING:
     type=options.Choice(["parameters", "state"]),
     help="Cost that all models have in common: one size of each is changed to match the baseline.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Cells at a time. Default: one per core.")
+@click.option(
+    "--executor",
+    type=options.Choice(["local", "slurm", "ray"]),
+    help="Where cells are trained: this machine, SLURM or a Ray cluster. [local]",
+)
+@click.option(
+    "--resource",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the executor, such as mem_gb=8; repeatable.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Cells at a time. Default: one per core; on a cluster, all.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
 @click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
 @click.option(

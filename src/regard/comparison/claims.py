@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from regard.comparison.folder import Outcome
+from regard.comparison.folder import Outcome, read_outcome
 from regard.files import write_file
 
 
@@ -31,7 +31,7 @@ class Claim:
     def take(cell: Path) -> "Claim":
         """Claim a cell; from now on, earlier attempts write nothing."""
         with _publishing_lock(cell):
-            number = _newest_claim(cell) + 1
+            number = newest_claim(cell) + 1
             write_file(cell / "claim", str(number).encode())
         return Claim(cell, number)
 
@@ -43,7 +43,7 @@ class Claim:
             StaleClaimError: a newer attempt has it.
         """
         with _publishing_lock(self.cell):
-            if _newest_claim(self.cell) != self.number:
+            if newest_claim(self.cell) != self.number:
                 raise StaleClaimError(f"{self.cell}: attempt {self.number} is stale")
             yield
 
@@ -58,8 +58,10 @@ class Claim:
 
 
 def give_up(cell: Path, reason: str) -> None:
-    """Write that a cell failed, whose process can't say so itself."""
+    """Write that a cell failed, whose process can't say so itself; one that finished stays so."""
     claim = Claim.take(cell)
+    if (outcome := read_outcome(cell)) and outcome.state != "failed":
+        return
     claim.publish(Outcome(state="failed", attempt=claim.number, reason=reason))
 
 
@@ -67,6 +69,7 @@ def _publishing_lock(cell: Path) -> FileLock:
     return FileLock(cell / ".publishing.lock")
 
 
-def _newest_claim(cell: Path) -> int:
+def newest_claim(cell: Path) -> int:
+    """Return the number of the newest attempt; 0 if there was none."""
     claim = cell / "claim"
     return int(claim.read_text("ascii")) if claim.exists() else 0

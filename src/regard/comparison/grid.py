@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from regard.comparison.config import ExecutorConfig, LocalConfig
 from regard.config import Config, Positive, convert, override, parse_toml
 from regard.errors import UserError, alternatives
 from regard.files import read_text
@@ -68,6 +69,8 @@ class Grid(Config, frozen=True):
     """Cost that all compared models have in common, by one size of each: parameters or state."""
     cell: CellSettings = CellSettings()
     """How each cell is executed."""
+    executor: ExecutorConfig = LocalConfig()
+    """Where cells are trained: local, slurm or ray."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +135,20 @@ def change_grid(
         values[name] = given.get(name, values[name])
     for name in ("threads", "device", "precision"):
         values["cell"][name] = given.get(name, values["cell"][name])
-    return convert(values, Grid, where="command line")
+    grid = convert(values, Grid, where="command line")
+    return _change_executor(grid, given.get("executor"), given.get("resource", ()))
+
+
+def _change_executor(grid: Grid, kind: str | None, resources: Sequence[str]) -> Grid:
+    """Return a grid whose cells are trained elsewhere, or with other resources."""
+    if kind is not None:
+        grid = override(grid, [f"executor.kind={kind}"])
+    for resource in resources:
+        if "=" not in resource:
+            raise UserError(f"--resource {resource}: write NAME=VALUE, such as mem_gb=8")
+        if isinstance(grid.executor, LocalConfig):
+            raise UserError(f"--resource {resource}: is an option of --executor slurm or ray")
+    return override(grid, [f"executor.{resource}" for resource in resources], where="--resource")
 
 
 def parse_axis(text: str, option: str) -> tuple[str, list[str]]:

@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from regard.comparison.config import LocalConfig, RayConfig, SlurmConfig
 from regard.comparison.executors import default_jobs, run_locally
 from regard.comparison.folder import (
     Cell,
@@ -23,13 +25,18 @@ from regard.comparison.folder import (
     require_equal,
     save_sweep,
 )
+from regard.comparison.grid import Grid
 from regard.comparison.plan import PlannedComparison
+from regard.comparison.ray_tasks import connect_to_ray, run_on_ray
+from regard.comparison.slurm_jobs import require_slurm, run_on_slurm
 from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.training.loggers import read_metrics
 
 Executor = Callable[[Sequence[Path]], Iterator[Path]]
 """Trains cells; yields each that has ended."""
+LOG = "workers.log"
+"""File of what worker processes print."""
 
 
 def train_comparison(
@@ -43,10 +50,11 @@ def train_comparison(
     """Train what has not ended of a comparison, `jobs` cells at a time, and write its tables.
 
     Raises:
-        UserError: the folder holds something else, another command works on it, or its cells or
-            a run to add differ in more than the axes.
+        UserError: the executor isn't there, the folder holds something else, another command works
+            on it, or its cells or a run to add differ in more than the axes.
     """
     settings = planned.sweep.cell
+    executor = choose_executor(planned.grid, out, jobs)
     with locked(out):
         recipe = planned.recipes[0]
         first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
@@ -56,7 +64,7 @@ def train_comparison(
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
-        _train(out, cells, jobs or default_jobs(settings.threads), quiet=quiet)
+        _train(out, cells, executor, quiet=quiet)
         return summarize(out)
 
 
@@ -71,17 +79,37 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
         free = (*sweep.axes, *sweep.sizes)
         require_equal([*read_cells(out), *map(read_cell, runs)], free)
         cells = [add_run(out, run, sweep.cell) for run in runs]
-        _train(out, cells, 1, quiet=quiet)
+        _train(out, cells, partial(run_locally, jobs=1, log=out / LOG), quiet=quiet)
         return summarize(out)
 
 
-def _train(out: Path, cells: Sequence[Path], jobs: int, *, quiet: bool) -> None:
+def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
+    """Return the executor of a grid, for `jobs` cells at a time.
+
+    Raises:
+        UserError: a library is missing, or there is no cluster.
+    """
+    threads = grid.cell.threads
+    match grid.executor:
+        case LocalConfig():
+            return partial(run_locally, jobs=jobs or default_jobs(threads), log=out / LOG)
+        case SlurmConfig() as config:
+            require_slurm(config)
+            return partial(
+                run_on_slurm, config=config, folder=out / "jobs", threads=threads, jobs=jobs
+            )
+        case RayConfig() as config:
+            connect_to_ray(config)
+            return partial(run_on_ray, config=config, threads=threads, jobs=jobs)
+
+
+def _train(out: Path, cells: Sequence[Path], executor: Executor, *, quiet: bool) -> None:
     """Train the cells that have neither finished nor diverged, and show the progress."""
     waiting = [cell for cell in cells if not read_cell(cell).has_ended]
     sweep = load_sweep(out)
     progress = _Progress(waiting, len(cells), sweep.axes)
     show = _silently if quiet or not waiting else _live if sys.stderr.isatty() else _in_lines
-    show(progress, run_locally(waiting, jobs=jobs, log=out / "workers.log"))
+    show(progress, executor(waiting))
 
 
 # Progress

@@ -22,19 +22,27 @@ def main() -> None:
     _end_with(int(sys.argv[1]))
     warnings.showwarning = _show_warning
 
-    from regard.comparison.cell import run_cell  # takes seconds, so after the signal is set
-    from regard.comparison.claims import StaleClaimError
-    from regard.training.loop import InterruptedTraining
+    from regard.training.loop import (
+        InterruptedTraining,
+    )  # takes seconds, so after the signal is set
 
     try:
         for line in sys.stdin:
-            try:
-                run_cell(Path(line.rstrip("\n")))
-            except StaleClaimError as error:
-                print(error, file=sys.stderr, flush=True)
+            train_cell(Path(line.rstrip("\n")))
             print(line, end="", file=replies, flush=True)
     except (InterruptedTraining, KeyboardInterrupt):
         sys.exit(130)
+
+
+def train_cell(path: Path) -> None:
+    """Train a cell; print that a newer attempt has claimed it, if so."""
+    from regard.comparison.cell import run_cell
+    from regard.comparison.claims import StaleClaimError
+
+    try:
+        run_cell(path)
+    except StaleClaimError as error:
+        print(error, file=sys.stderr, flush=True)
 
 
 def _end_with(parent: int) -> None:

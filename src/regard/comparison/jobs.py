@@ -1,0 +1,83 @@
+"""Cells in the jobs of a cluster: each job gets the path of a cell, results are read from there.
+
+A job that ends without an outcome is submitted again. The new attempt claims the cell, so that a
+job of which the cluster has lost track writes nothing any more.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from regard.comparison.claims import give_up, newest_claim
+from regard.comparison.executors import ATTEMPTS
+from regard.comparison.folder import read_outcome
+
+POLL_SECONDS = 0.5
+"""Pause between two looks at the jobs."""
+
+
+class Job(Protocol):
+    """A job of a cluster."""
+
+    def has_ended(self) -> bool:
+        """Whether it runs and waits no more."""
+
+    def reason(self) -> str:
+        """Return why it ended without an outcome."""
+
+    def cancel(self) -> None:
+        """End it."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    cell: Path
+    number: int
+    claimed: int
+    """Number of the cell's newest claim before the job was submitted."""
+    job: Job
+
+    def has_outcome(self) -> bool:
+        """Whether the cell has ended; a failure of an earlier attempt does not count."""
+        outcome = read_outcome(self.cell)
+        if outcome is None:
+            return False
+        return outcome.state != "failed" or outcome.attempt > self.claimed
+
+
+def _split(attempts: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt]]:
+    """Return the attempts whose jobs wait or run, and those whose jobs have ended."""
+    parts: tuple[list[_Attempt], list[_Attempt]] = [], []
+    for attempt in attempts:
+        parts[attempt.job.has_ended()].append(attempt)
+    return parts
+
+
+def run_in_jobs(
+    cells: Sequence[Path], submit: Callable[[Path], Job], *, at_once: int
+) -> Generator[Path, None, None]:
+    """Submit cells, so that at most `at_once` wait or run; yield each that has ended."""
+    waiting = deque((cell, 1) for cell in cells)
+    running: list[_Attempt] = []
+    try:
+        while waiting or running:
+            if waiting and len(running) < at_once:
+                cell, number = waiting.popleft()
+                running.append(_Attempt(cell, number, newest_claim(cell), submit(cell)))
+            else:
+                time.sleep(POLL_SECONDS)
+            running, ended = _split(running)
+            for attempt in ended:
+                if attempt.has_outcome():
+                    yield attempt.cell
+                elif attempt.number < ATTEMPTS:
+                    waiting.append((attempt.cell, attempt.number + 1))
+                else:
+                    give_up(attempt.cell, f"{attempt.job.reason()}, {ATTEMPTS} times")
+                    yield attempt.cell
+    finally:
+        for attempt in running:
+            attempt.job.cancel()
