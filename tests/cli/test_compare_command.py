@@ -61,7 +61,7 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
         ("mqar --over model.n_layers=1,2 --executor ray --resource num_cpus", "write NAME=VALUE"),
         (
             "mqar --over model.n_layers=1,2 --executor ray --resource cpus=1",
-            "there is no field 'cpus'",
+            "no such field",
         ),
         (".", "is not a comparison"),
         (". --seeds 3", "leave --seeds out"),
