@@ -85,7 +85,7 @@ def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
     said = tmp_path / "said.csv"
     refused = regard("evaluate", str(run), str(table), "--predictions", str(said))
     assert refused.code == 2
-    assert "a.csv:3: has 1 columns" in refused.err
+    assert "a.csv:3: expected 2 columns, found 1" in refused.err
     assert not said.exists()
     skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
     assert skipped.code == 0, skipped.err
