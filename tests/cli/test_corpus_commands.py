@@ -87,11 +87,14 @@ def test_a_match_is_highlighted_on_a_terminal(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("find", "a.index", ""), "TEXT: is empty"),
+        (("find", "a.index", ""), "TEXT is empty"),
         (("find", "nowhere", "x"), "nowhere: can't be read: No such file"),
         (("find", ".", "x"), ".: can't be read"),
         (("find", "text.txt", "x"), "text.txt: is not a corpus index"),
-        (("find", "a.index", "x", "--count", "--longest"), "--count: is not for --longest"),
+        (
+            ("find", "a.index", "x", "--count", "--longest"),
+            "--count and --longest exclude each other",
+        ),
         (("find", "a.index", "x", "--max-count", "0"), "--max-count"),
         (("find", "a.index"), "Missing argument 'TEXT'"),
         (("index", "--out", "b"), "Missing argument 'CORPUS...'"),

@@ -75,7 +75,7 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
         (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
         (("--from", "run", "--recipe", "demo"), "model."),
         (("--from", "run", "--freeze", "head"), "head"),
-        (("--freeze", "body"), "training.freeze: adapts trained weights; name them by --from"),
+        (("--freeze", "body"), "training.freeze: adapts trained weights; give them by --from"),
         (("training.lora.rank=2",), "training.lora: adapts trained weights"),
         (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
     ],

@@ -67,7 +67,7 @@ def test_equal_models_are_left_as_they_are() -> None:
 
 
 def test_a_task_of_texts_is_refused() -> None:
-    with pytest.raises(UserError, match="--match state: is for tasks of ids"):
+    with pytest.raises(UserError, match="--match state: requires a task of token ids"):
         planned(task="casing", settings=[], over={"model.decoder.d_ff": [64]}, match="state")
 
 

@@ -92,7 +92,10 @@ def test_a_folder_of_something_else_is_left_alone(kind: str, tmp_path: Path) -> 
 def test_a_second_scheduler_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     out.mkdir()
-    with FileLock(out / ".lock"), pytest.raises(UserError, match="another regard compare works"):
+    with (
+        FileLock(out / ".lock"),
+        pytest.raises(UserError, match="another regard compare is running"),
+    ):
         trained(tiny_grid(), out)
     assert contents(out).keys() == {".lock"}
 

@@ -105,7 +105,7 @@ def test_the_fingerprint_is_that_of_the_texts() -> None:
 
 def test_the_index_of_other_texts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"is the index of other texts \(fingerprint \w+, expected abc\)"
+        UserError, match=r"is an index of other texts \(fingerprint \w+, expected abc\)"
     ):
         open_index(saved(tmp_path), fingerprint="abc")
 
@@ -125,7 +125,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 def test_a_cut_index_is_refused(tmp_path: Path, size: int) -> None:
     path = saved(tmp_path)
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(UserError, match="is not a corpus index, or cut short; make one"):
+    with pytest.raises(UserError, match="is not a corpus index, or is truncated; make one"):
         open_index(path)
 
 

@@ -137,7 +137,7 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
     [
         ("", NAMED, "is empty"),
         ("\ufeff\r\n", NAMED, "is empty"),
-        ("review,stars\n", NAMED, "holds a header and no rows; add rows"),
+        ("review,stars\n", NAMED, "has a header but no rows; add rows"),
         ("review,stars\ngood,5\n", TableConfig(text="reviews"), "did you mean review?"),
         ("review,stars\ngood,5\n", TableConfig(text="3"), "has no column '3'; its columns: review"),
         ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no row with a text"),

@@ -168,7 +168,7 @@ def test_impossible_adaptations_are_refused(parent: Run, settings: list[str], sa
 
 def test_adaptation_needs_trained_weights_and_something_to_train(parent: Run) -> None:
     for setting in ("training.freeze=embeddings", *LORA):
-        with pytest.raises(UserError, match="adapts trained weights; name them by --from"):
+        with pytest.raises(UserError, match="adapts trained weights; give them by --from"):
             plan("questions", QUESTIONS, None, setting)
     tied = sharp_run(task_recipe("casing", "decoder", "model.tie_head=true"))
     text = tied.tokenizer.decode([8, 9, 10])
@@ -214,7 +214,9 @@ def test_gradient_checkpointing_changes_no_gradient(
 
 
 def test_gradient_checkpointing_is_for_transformers() -> None:
-    with pytest.raises(UserError, match=r"training\.gradient_checkpointing: is for Transformers"):
+    with pytest.raises(
+        UserError, match=r"training\.gradient_checkpointing: requires a Transformer"
+    ):
         plan_task(NOWHERE, task_recipe("casing", "rnn", "training.gradient_checkpointing=true"))
 
 

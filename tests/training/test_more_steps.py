@@ -120,9 +120,9 @@ def test_a_run_that_stopped_early_continues(tmp_path: Path) -> None:
 
 def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
-    with pytest.raises(UserError, match="this is other data"):
+    with pytest.raises(UserError, match="the data differs"):
         more("questions", QUESTIONS[1:], start, tmp_path / "run")
-    with pytest.raises(UserError, match="this is other task"):
+    with pytest.raises(UserError, match="the task differs"):
         more("text", [q.text for q in QUESTIONS], start, tmp_path / "run")
     with pytest.raises(UserError, match=r"training\.lr=1: --steps continues"):
         plan_more_steps(
@@ -134,7 +134,7 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
             settings=["training.lr=1"],
         )
     start.origin["steps"] = 3
-    with pytest.raises(UserError, match="isn't finished, at step 2 of 3"):
+    with pytest.raises(UserError, match="is unfinished, at step 2 of 3"):
         more("questions", QUESTIONS, start, tmp_path / "run")
     (start.path / "checkpoints/2").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="has no checkpoint to continue from"):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--match",
     type=options.Choice(["parameters", "state"]),
-    help="Cost that all models have in common: one size of each is changed to match the baseline.",
+    help="Match the cost of all models to the baseline, by changing one size of each.",
 )
 @click.option(
     "--executor",
@@ -109,8 +109,8 @@ def compare(
     if grid is None and (tasks := _suite_tasks(Path(source))):
         if add or json_file:
             raise UserError(
-                f"{source}: is a suite's folder, which has no --add and --json; give one of its "
-                f"tasks' folders, such as {Path(source) / tasks[0]}"
+                f"{source}: is a suite's folder, which doesn't support --add and --json; give one "
+                f"of its tasks' folders, such as {Path(source) / tasks[0]}"
             )
         _show_suite(Path(source))
         return

@@ -45,7 +45,7 @@ def index(corpus: tuple[Path, ...], out: Path, documents: str, field: str) -> No
 @click.command()
 @click.argument("index", type=options.PATH)
 @click.argument("text")
-@click.option("--count", "only_count", is_flag=True, help="Print the number of occurrences only.")
+@click.option("--count", "only_count", is_flag=True, help="Print only the number of occurrences.")
 @click.option("--longest", is_flag=True, help="Find the longest spans of TEXT that occur.")
 @click.option("--max-count", type=options.COUNT, help="Number of places to show. Default: all.")
 @options.JSON
@@ -64,9 +64,11 @@ def find(
     from regard.corpus.index import open_index
 
     if not text:
-        raise UserError("TEXT: is empty; give at least one character")
+        raise UserError("TEXT is empty; give at least one character")
     if only_count and longest:
-        raise UserError("--count: is not for --longest, which prints counts; leave one out")
+        raise UserError(
+            "--count and --longest exclude each other (--longest prints counts); leave one out"
+        )
     opened = open_index(index)
     if longest:
         found = _find_spans(opened, text, max_count)
@@ -105,7 +107,7 @@ def _line(match: "Match") -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text without control characters, which a terminal would obey."""
+    """Return a text without control characters, which would affect a terminal."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in text)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOKENIZER = click.option(
     "--tokenizer",
     metavar="KIND[:SIZE]|RUN|hf:PATH",
-    help="Tokenizer to train: characters, words or byte-pairs:SIZE; or that of a run or Hugging "
+    help="Tokenizer to train: characters, words or byte-pairs:SIZE; or one of a run or Hugging "
     "Face folder.",
 )
 TRAINING = options.together(
@@ -114,10 +114,10 @@ def finetune(
 @click.option(
     "--freeze",
     type=options.Choice(["body", "embeddings"]),
-    help="Parameters of --from that aren't trained.",
+    help="Parameters of --from to freeze.",
 )
 @click.option(
-    "--steps", metavar="+N", help="Number of more steps of the finished run --from, on its data."
+    "--steps", metavar="+N", help="Continue the finished run --from for N more steps, on its data."
 )
 @TOKENIZER
 @click.option(

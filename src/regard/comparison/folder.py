@@ -41,7 +41,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comparison asks."""
+    """Axes and settings of a comparison."""
 
     over: dict[str, tuple[str, ...]]
     """Compared axes: path → values, in the order of the table."""
@@ -137,7 +137,7 @@ def locked(out: Path) -> Iterator[None]:
     """Hold the folder alone; a second scheduler is refused, and a killed one holds nothing.
 
     Raises:
-        UserError: the folder holds something else, or another command works on it.
+        UserError: the folder holds something else, or another command is running on it.
     """
     if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
         raise UserError(f"{out}: exists but is not a comparison; choose another --out")
@@ -148,7 +148,8 @@ def locked(out: Path) -> Iterator[None]:
             yield
     except Timeout:
         raise UserError(
-            f"{out}: another regard compare works on it; wait for its end, or choose another --out"
+            f"{out}: another regard compare is running on it; wait until it ends, or "
+            "choose another --out"
         ) from None
 
 
@@ -257,14 +258,14 @@ def cell_path(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
 
 
 def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
-    """Copy a run made by hand into the folder, as a cell.
+    """Copy a separately trained run into the folder, as a cell.
 
     Raises:
         UserError: it isn't a run, or not trained for a task.
     """
     recipe = load_recipe(require_run(run))
     if recipe.task is None:
-        raise UserError(f"--add {run}: was trained for no task, so that nothing scores it")
+        raise UserError(f"--add {run}: was not trained for a task, so it can't be scored")
     target = cell_path(out, recipe, settings)
     if not target.exists():
         partial = target.with_name(f".{target.name}.partial")

@@ -16,14 +16,14 @@ from regard.comparison.executors import ATTEMPTS
 from regard.comparison.folder import read_outcome
 
 POLL_SECONDS = 0.5
-"""Pause between two looks at the jobs."""
+"""Seconds between two checks of the jobs."""
 
 
 class Job(Protocol):
     """A job of a cluster."""
 
     def has_ended(self) -> bool:
-        """Whether it runs and waits no more."""
+        """Whether it neither runs nor waits."""
 
     def reason(self) -> str:
         """Return why it ended without an outcome."""

@@ -117,7 +117,7 @@ def _has(plain: Mapping[str, object], path: str) -> bool:
 def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
     """Parameters, or the bytes of a decoding state of a full context, without the training."""
     if not isinstance(recipe.task, ProbeConfig):
-        raise UserError(f"--match {by}: is for tasks of ids, whose vocabulary is known")
+        raise UserError(f"--match {by}: requires a task of token ids, whose vocabulary is known")
     vocabulary = recipe.vocabulary_size(number_tokenizer(recipe.task.vocabulary))
     if by == "parameters":
         with torch.device("meta"):

@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Train the cells that the input names."""
+    """Train the cells listed in the input."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints isn't a reply
     _end_with(int(sys.argv[1]))

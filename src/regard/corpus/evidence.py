@@ -1,4 +1,4 @@
-"""Evidence for an answer: what the corpus says of the subject of its question.
+"""Evidence for an answer: mentions in documents about the subject of its question.
 
 The unit is the document that names the subject. Names and answers are compared by whole words in
 the form NFKC, case-folded. A document that names subject and answer need not relate them.
@@ -25,20 +25,20 @@ Verdict: TypeAlias = Literal[
     "silent",
 ]
 VERDICTS: dict[Verdict, str] = {
-    "recalled": "right, and the subject's documents say it",
-    "lucky": "right, but the subject's documents don't say it",
-    "confused": "wrong, but said in the subject's documents",
-    "misremembered": "wrong, and the subject's documents say only other answers",
-    "invented": "wrong, and the subject's documents say no answer, or there are none",
-    "supported": "said in the subject's documents; whether it is right isn't known",
-    "only others": "the subject's documents say only other answers",
-    "silent": "the subject's documents say no answer, or there are none",
+    "recalled": "right, and contained in the subject's documents",
+    "lucky": "right, but not contained in the subject's documents",
+    "confused": "wrong, but contained in the subject's documents",
+    "misremembered": "wrong, and the subject's documents contain only other answers",
+    "invented": "wrong, and the subject's documents contain no answer, or there are none",
+    "supported": "contained in the subject's documents; not known to be right",
+    "only others": "the subject's documents contain only other answers",
+    "silent": "the subject's documents contain no answer, or there are none",
 }
 """What each verdict means; the last three are for questions without a gold answer."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says an answer."""
+    """A sentence that contains an answer."""
 
     path: str
     line: int
@@ -50,15 +50,15 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the corpus says of a subject, compared with an answer."""
+    """The evidence of a corpus for an answer about a subject."""
 
     verdict: Verdict
     documents: int
-    """Number of documents that name the subject."""
+    """Number of documents that mention the subject."""
     passages: tuple[Passage, ...]
-    """Sentences of these documents that say the answer."""
+    """Sentences of these documents that contain the answer."""
     others: dict[str, int]
-    """Number of times that these documents say other answers, commonest first."""
+    """Number of mentions of each other answer in these documents, commonest first."""
 
 
 class Mention(NamedTuple):
@@ -147,7 +147,7 @@ def find_evidence(
     names: AnswerNames,
     gold: Collection[str] = (),
 ) -> Evidence:
-    """Look up an answer in the documents that name the subject of its question.
+    """Look up an answer in the documents that mention the subject of its question.
 
     `gold` are the right answers, if they are known; without them, no verdict says whether the
     answer is right. `names` are the possible answers. Words of the subject are no answer: nothing
@@ -173,7 +173,7 @@ def find_evidence(
 
 
 def verdict(answer: str, gold: Collection[str], said: Collection[str]) -> Verdict:
-    """Return the verdict on an answer, given what the subject's documents say.
+    """Return the verdict on an answer, given the answers in the subject's documents.
 
     One of several gold answers is recalled if the documents say any of them.
     """

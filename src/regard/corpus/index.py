@@ -121,7 +121,7 @@ def index_files(
             place = Place(file.path, line)
             parts.append(_Part(document.text.encode(), place, has_lines))
     if not parts:
-        raise UserError(f"{files[0].path}: holds no document; give a file with text")
+        raise UserError(f"{files[0].path}: contains no document; give a file with text")
     return _build(parts)
 
 
@@ -223,12 +223,12 @@ def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}; {_MAKE_ONE}") from None
     except _MALFORMED:
-        raise UserError(f"{path}: is not a corpus index, or cut short; {_MAKE_ONE}") from None
+        raise UserError(f"{path}: is not a corpus index, or is truncated; {_MAKE_ONE}") from None
     if metadata.checksum != _checksum(arrays, metadata.fingerprint, metadata.paths):
         raise UserError(f"{path}: is damaged, its checksum differs; {_MAKE_ONE}")
     if fingerprint not in (None, metadata.fingerprint):
         raise UserError(
-            f"{path}: is the index of other texts (fingerprint {metadata.fingerprint}, expected "
+            f"{path}: is an index of other texts (fingerprint {metadata.fingerprint}, expected "
             f"{fingerprint}); {_MAKE_ONE}"
         )
     paths = msgspec.json.decode(metadata.paths, type=tuple[str, ...])

@@ -70,7 +70,7 @@ class RunModel(PreTrainedModel):
                 raise UserError(f"from_pretrained: {name}={value} isn't supported for a run")
         run = Run.load(require_run(path), device=device, trust_code=trust)
         if not isinstance(run.model, cls.kind):
-            raise UserError(f"{path}: is no model for {cls.__name__}; {_fitting(run)}")
+            raise UserError(f"{path}: is not a model for {cls.__name__}; {_fitting(run)}")
         derived = transformers_config(run.recipe, run.tokenizer)
         config = RegardConfig(**derived) if config is None else config
         _require_derived(run, config, derived)
@@ -139,7 +139,7 @@ def _dtype(options: dict[str, Any]) -> torch.dtype | None:
         return None
     found = getattr(torch, str(name), None)
     if not isinstance(found, torch.dtype):
-        raise UserError(f"from_pretrained: dtype={name} is no type of torch; try float32")
+        raise UserError(f"from_pretrained: dtype={name} is not a torch dtype; try float32")
     return found
 
 
@@ -158,7 +158,7 @@ def _device(device_map: Any) -> torch.device:
 
 
 def _require_derived(run: Run, config: Any, derived: dict[str, Any]) -> None:
-    """Raise unless config.json, or arguments in its place, say what config.toml says."""
+    """Raise unless config.json, or arguments in its place, agree with config.toml."""
     if getattr(config, "model_type", None) != MODEL_TYPE:
         raise UserError(f"{run.path}: config={type(config).__name__} is for another model")
     expected = RegardConfig(**derived)
@@ -166,8 +166,8 @@ def _require_derived(run: Run, config: Any, derived: dict[str, Any]) -> None:
         found, own = getattr(config, name, None), getattr(expected, name)
         if found != own:
             raise UserError(
-                f"{run.path / 'config.json'}: or an argument says {name} = {found}, but "
-                f"config.toml makes it {own}; config.json is derived: put it back, leave the "
+                f"{run.path / 'config.json'}: it or an argument sets {name} = {found}, but "
+                f"config.toml sets {own}; config.json is derived: put it back, leave the "
                 "argument out"
             )
 

@@ -50,7 +50,7 @@ class Generating(RunModel, GenerationMixin):
         """
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise UserError(
-                f"cache_implementation={generation_config.cache_implementation}: isn't supported "
+                f"cache_implementation={generation_config.cache_implementation} isn't supported "
                 "for a run, which keeps its own decoding states; leave it out"
             )
         given = model_kwargs.get("past_key_values")
@@ -111,7 +111,7 @@ class RegardForCausalLM(Generating):
 
 @dataclass
 class EncodedSource(BaseModelOutput):
-    """Sources that a model has read, as its decoder looks at them."""
+    """Encoded sources, as the decoder attends to them."""
 
     memory: Any = None
     rows: int | None = None
@@ -130,19 +130,19 @@ class SourceEncoder(nn.Module):
     def forward(
         self, input_ids: InputIds, attention_mask: AttentionMask | None = None, **_: Any
     ) -> EncodedSource:
-        """Read sources."""
+        """Encode sources."""
         rows = Rows.of(input_ids, attention_mask)
         memory = self.model.body.encode(rows.compact(input_ids), rows.lengths)
         return EncodedSource(memory=memory, rows=len(input_ids))
 
 
 class RegardForSeq2SeqLM(Generating):
-    """A run that writes a target while it looks at a source."""
+    """A run that generates a target conditioned on a source."""
 
     kind = SequenceToSequence
 
     def get_encoder(self, modality: str | None = None) -> SourceEncoder:
-        """Return what reads sources."""
+        """Return the encoder."""
         return SourceEncoder(self.model)
 
     def forward(

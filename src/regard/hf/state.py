@@ -15,7 +15,7 @@ from regard.errors import UserError
 
 InputIds = Int[Tensor, "b n"]
 AttentionMask = Int[Tensor, "b p_plus_n"]
-"""1 for real tokens, 0 for padding; of the tokens that the state has seen, too."""
+"""1 for real tokens, 0 for padding; those already in the state included."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ class RegardTokenizer(PreTrainedTokenizerFast):
 
 
 def _post_processor(template: Template, outer: Affixes) -> processors.TemplateProcessing:
-    """What puts the ids of a template around texts, as `Template.join` does."""
+    """Post-processor that adds the ids of a template around texts, as `Template.join` does."""
     parts = {
         "begin": outer.prefix,
         "before_first": template.first.prefix,

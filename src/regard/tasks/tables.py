@@ -154,7 +154,7 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     first, rows = parsed[0].cells, parsed[1:] if has_header else parsed
     if not rows:
         raise UserError(
-            f"{path}: holds a header and no rows; add rows, or pass --no-header if the first line "
+            f"{path}: has a header but no rows; add rows, or pass --no-header if the first line "
             "is a row"
         )
     width = len(first) if has_header else _commonest_width(rows)

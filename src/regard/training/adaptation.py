@@ -45,7 +45,7 @@ def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
         layers = [module for module in model.modules() if isinstance(module, CheckpointedModule)]
         if not layers:
             raise UserError(
-                f"{title}.gradient_checkpointing: is for Transformers; leave it out, or set "
+                f"{title}.gradient_checkpointing: requires a Transformer; leave it out, or set "
                 "model.kind=decoder, encoder or encoder-decoder"
             )
         for layer in layers:
@@ -65,14 +65,14 @@ def _adapt(run: Run, config: TrainingConfig, title: str) -> None:
     if getattr(config, field) is None:
         return
     if "parent" not in run.origin:
-        raise UserError(f"{title}.{field}: adapts trained weights; name them by --from")
+        raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
     if config.lora is None:
         _freeze(run.model, config)
     else:
         _add_updates(run, config.lora, f"{title}.lora")
     if not any(parameter.requires_grad for parameter in run.model.parameters()):
         raise UserError(
-            f"{title}.freeze={config.freeze}: nothing is left to train, for the head is tied to "
+            f"{title}.freeze={config.freeze}: nothing is left to train: the head is tied to "
             f"the embeddings; set {title}.freeze=embeddings, or {title}.lora.rank=8"
         )
 

@@ -34,7 +34,7 @@ def cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
             encoded.append((fitting, completion))
     if not encoded:
         raise UserError(
-            f"objective.clozes is above 0, but no document, as {corpus[0].where}, gives one: each "
+            f"objective.clozes is above 0, but no document, as {corpus[0].where}, yields one: each "
             "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
             f"model.context_length={context_length}; or set objective.clozes=0"
         )

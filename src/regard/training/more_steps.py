@@ -25,7 +25,7 @@ def plan_more_steps(
     settings: Sequence[str] = (),
     test: Path | None = None,
 ) -> Plan:
-    """Plan more steps of a finished run, for the same task and data, in a folder of its own.
+    """Plan more steps of a finished run, for the same task and data, in a new folder.
 
     Training continues from the newest checkpoint of `start`: its weights, the state of its
     optimizers, and the next batch of its data. The learning-rate schedule is that of all steps.
@@ -43,7 +43,7 @@ def plan_more_steps(
         was, found = start.origin.get(name), plan.run.origin[name]
         if found != was:
             raise UserError(
-                f"{start.path}/origin.json: {name} is {was}, not {found}: this is other {what}; "
+                f"{start.path}/origin.json: {name} is {was}, not {found}: the {what} differs; "
                 f"give the {what} of the run, or leave --steps out and set training.steps"
             )
     load_weights(checkpoint.path / "model.safetensors", plan.run)
@@ -61,7 +61,7 @@ def _require_finished(start: Run, checkpoint: Checkpoint) -> None:
     steps = start.origin.get("steps", 0)
     if progress.step < steps and not 0 < patience <= progress.checks_since_best:
         raise UserError(
-            f"{start.path}: isn't finished, at step {progress.step} of {steps}; repeat its "
+            f"{start.path}: is unfinished, at step {progress.step} of {steps}; repeat its "
             "training command with --resume first"
         )
 

@@ -1,1 +1,1 @@
-"""Confidence in answers: how well it ranks right above wrong ones, and when to abstain."""
+"""Metrics of confidence in answers, and abstention."""

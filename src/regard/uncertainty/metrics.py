@@ -1,4 +1,4 @@
-"""How well confidence tells right answers from wrong ones: metrics of selective prediction.
+"""Metrics of selective prediction: how well confidence separates right from wrong answers.
 
 Throughout, `confidence` holds a score for each answer, higher for more trustworthy ones, and
 `correct` whether the answer is right. Answers of equal confidence count as one block: a metric does

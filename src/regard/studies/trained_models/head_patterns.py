@@ -48,8 +48,8 @@ class Scored:
 @study(
     question="What do the heads of a decoder and of an encoder attend to, layer by layer?",
     claim="A decoder gives no weight to later tokens, an encoder at least a third. Training makes "
-    "the heads of both less uniform. One head of the encoder favors the next token, with 0.3 to 0.7 "
-    "of its weight, depending on the seed.",
+    "the heads of both less uniform. One head of the encoder favors the next token, with 0.3 to "
+    "0.7 of its weight, depending on the seed.",
     formula=r"\mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij}",
     corrections=[
         Correction(
