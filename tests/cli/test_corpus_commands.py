@@ -109,3 +109,9 @@ def test_a_match_is_highlighted_on_a_terminal(
 @pytest.mark.usefixtures("index")
 def test_mistakes_are_refused(regard: Command, command: tuple[str, ...], says: str) -> None:
     refused(regard(*command), says)
+
+
+def test_the_index_is_not_overwritten(regard: Command, folder: Path, index: str) -> None:
+    before = (folder / index).read_bytes()
+    refused(regard("find", index, "Rome", "--json", index), f"--json {index}: is the index")
+    assert (folder / index).read_bytes() == before

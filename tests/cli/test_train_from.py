@@ -78,6 +78,10 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
         (("--freeze", "body"), "training.freeze: adapts trained weights; give them by --from"),
         (("training.lora.rank=2",), "training.lora: adapts trained weights"),
         (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
+        (("--from", "run", "training.lora.rank=999"), "training.lora.rank=999: exceeds"),
+        (("--from", "run", "--steps", "+2", "--out", "run"), "--out run: is the run to continue"),
+        (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
+        (("--tokenizer", "byte-pairs:abc"), "--tokenizer byte-pairs:abc: takes no such size"),
     ],
 )
 def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:

@@ -66,6 +66,11 @@ def test_equal_models_are_left_as_they_are() -> None:
     assert found.sweep.sizes == ()
 
 
+def test_the_size_to_change_is_no_axis() -> None:
+    with pytest.raises(UserError, match=r"--match parameters: sets model\.d_ff, which is an axis"):
+        planned(match="parameters", over={D_FF: [16, 32]})
+
+
 def test_a_task_of_texts_is_refused() -> None:
     with pytest.raises(UserError, match="--match state: requires a task of token ids"):
         planned(task="casing", settings=[], over={"model.decoder.d_ff": [64]}, match="state")

@@ -151,8 +151,17 @@ def test_bad_signals_are_refused() -> None:
         calibrate(np.full((9, 1), np.nan), np.ones(9, dtype=bool), max_error=0.2)
     with pytest.raises(ValueError, match="at least 3"):
         calibrate(np.zeros((2, 1)), np.ones(2, dtype=bool), max_error=0.2)
-    with pytest.raises(ValueError, match="for 3 answers"):
-        fit_combination(np.zeros((2, 1)), np.ones(3, dtype=bool))
+    for unfit in (np.zeros((2, 1)), np.zeros(3)):
+        with pytest.raises(ValueError, match="for 3 answers"):
+            fit_combination(unfit, np.ones(3, dtype=bool))
+        with pytest.raises(ValueError, match="for 3 answers"):
+            calibrate(unfit, np.ones(3, dtype=bool), max_error=0.2)
+
+
+def test_other_signals_than_those_of_the_fit_are_refused() -> None:
+    combination = fit_combination(*pool(5, n=30))
+    with pytest.raises(ValueError, match=r"not \(n, 3\)"):
+        combination(np.zeros((4, 2)))
 
 
 def test_the_smallest_sample_follows_the_formula() -> None:

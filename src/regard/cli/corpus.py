@@ -37,7 +37,7 @@ def index(corpus: tuple[Path, ...], out: Path, documents: str, field: str) -> No
     made = index_files(corpus, documents=documents, field=field)
     fingerprint = save_index(out, made)
     click.echo(f"documents: {len(made.documents):,} (files: {len(made.paths):,})")
-    click.echo(f"text: {len(made.text):,} bytes")
+    click.echo(f"text: {len(made.text) - len(made.documents):,} bytes")
     click.echo(f"fingerprint: {fingerprint}")
     click.echo(f"Index: {out} ({out.stat().st_size:,} bytes)")
 
@@ -69,6 +69,8 @@ def find(
         raise UserError(
             "--count and --longest exclude each other (--longest prints counts); leave one out"
         )
+    if json_file and json_file.exists() and json_file.samefile(index):
+        raise UserError(f"--json {json_file}: is the index; name another file")
     opened = open_index(index)
     if longest:
         found = _find_spans(opened, text, max_count)

@@ -208,7 +208,7 @@ def _more_steps(
     if not re.fullmatch(r"\+0*[1-9]\d{0,8}", steps):
         raise UserError(
             f"--steps {steps}: expected a number of more steps, as in --steps +2000; for the steps "
-            f"of a new training, set training.steps={steps.lstrip('+')}"
+            "of a new training, set training.steps=2000"
         )
     if start is None:
         raise UserError(f"--steps {steps}: continues a finished run; name it by --from RUN")
@@ -262,6 +262,8 @@ def _choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]
         return [], None
     kind, colon, size = value.partition(":")
     if kind in _TOKENIZER_KINDS:
+        if colon and not (kind == "byte-pairs" and size.isdecimal()):
+            raise UserError(f"--tokenizer {value}: takes no such size; write byte-pairs:32000, say")
         return [f"tokenizer.kind={kind}", *([f"tokenizer.size={size}"] if colon else [])], None
     if kind != "hf" and not Path(value, "tokenizer.json").is_file():
         kinds = ", ".join(_TOKENIZER_KINDS)

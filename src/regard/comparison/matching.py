@@ -34,8 +34,10 @@ def match_costs(
     """Return combinations of equal cost to the baseline, those that can't have it, and the cost.
 
     Raises:
-        UserError: the baseline has no such cost.
+        UserError: the baseline has no such cost, or the size to change is an axis.
     """
+    if any(SIZES[by] in one.values for one in combinations):
+        raise UserError(f"--match {by}: sets {SIZES[by]}, which is an axis too; leave one out")
     target = _cost(by, _baseline(combinations, baseline).recipe)
     if target is None:
         raise UserError(f"--match {by}: the baseline has none; compare models that generate")

@@ -302,6 +302,8 @@ def _field_of(line: str, field: str, where: str) -> str:
     except msgspec.DecodeError as error:
         raise UserError(f'{where}: {error}; expected {{"{field}": …}}') from None
     text = record.get(field)
+    if field in record and not isinstance(text, str):
+        raise UserError(f"{where}: the field {field!r} is not a string; correct the line")
     if not isinstance(text, str):
         names = ", ".join(record) or "none"
         raise UserError(

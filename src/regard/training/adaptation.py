@@ -107,7 +107,8 @@ def _add_updates(run: Run, config: LoRAConfig, field: str) -> None:
     """Freeze all but the updates, and a head that doesn't score tokens.
 
     Raises:
-        UserError: no layer has the name of a target, or a head that would be frozen is new.
+        UserError: no layer has the name of a target, or a head that would be frozen is new,
+            or the rank exceeds that of a layer.
     """
     body = run.model.body
     layers = {
@@ -132,6 +133,8 @@ def _add_updates(run: Run, config: LoRAConfig, field: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.recipe.seed)
         for layer in _chosen(layers, config.targets):
+            if config.rank > (most := min(layer.weight.shape)):
+                raise UserError(f"{field}.rank={config.rank}: exceeds a layer's; at most {most}")
             parametrize.register_parametrization(
                 layer, "weight", LowRankUpdate(layer.weight, config)
             )

@@ -31,8 +31,11 @@ def plan_more_steps(
     optimizers, and the next batch of its data. The learning-rate schedule is that of all steps.
 
     Raises:
-        UserError: `start` isn't finished or has no checkpoint; task, data or a setting differs.
+        UserError: `start` isn't finished or has no checkpoint; task, data or a setting differs;
+            or `out` is the folder of `start`.
     """
+    if Path(out).resolve() == start.path.resolve():
+        raise UserError(f"--out {out}: is the run to continue; choose another folder")
     checkpoint = require_checkpoint(start.path)
     _require_finished(start, checkpoint)
     _require_unchanged(start, settings)

@@ -25,9 +25,15 @@ class Combination:
     bias: float
 
     def __call__(self, signals: Float[np.ndarray, "n signals"]) -> Float[np.ndarray, " n"]:
-        """Return the probability that each answer is right."""
+        """Return the probability that each answer is right.
+
+        Raises:
+            ValueError: the signals are not as many as those of the fit.
+        """
         from scipy.special import expit
 
+        if signals.ndim != 2 or signals.shape[1] != len(self.weights):
+            raise ValueError(f"signals of shape {signals.shape}, not (n, {len(self.weights)})")
         standard = (signals - np.asarray(self.center)) / np.asarray(self.scale)
         probability: Float[np.ndarray, " n"] = expit(
             standard @ np.asarray(self.weights) + self.bias
@@ -48,10 +54,7 @@ def fit_combination(
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    if signals.ndim != 2 or len(signals) != len(correct) or not len(correct):
-        raise ValueError(f"signals of shape {signals.shape} for {len(correct)} answers")
-    if not np.isfinite(signals).all():
-        raise ValueError("a signal is not finite")
+    _require_rows(signals, correct)
     center, deviation = signals.mean(0), signals.std(0)
     scale = np.where(deviation > 0, deviation, 1.0)
     design = np.column_stack([(signals - center) / scale, np.ones(len(signals))])
@@ -71,6 +74,13 @@ def fit_combination(
         weights=tuple(found[:-1].tolist()),
         bias=float(found[-1]),
     )
+
+
+def _require_rows(signals: Float[np.ndarray, "n signals"], correct: Bool[np.ndarray, " n"]) -> None:
+    if signals.ndim != 2 or len(signals) != len(correct) or not len(correct):
+        raise ValueError(f"signals of shape {signals.shape} for {len(correct)} answers")
+    if not np.isfinite(signals).all():
+        raise ValueError("a signal is not finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +171,9 @@ def calibrate(
 
     Raises:
         ValueError: there are fewer than three questions, an error rate or level is not in (0, 1),
-            or a signal is not finite.
+            a signal is not finite, or there is not one row of signals for each answer.
     """
+    _require_rows(signals, correct)
     if len(correct) < 3:
         raise ValueError(f"calibration needs at least 3 questions, not {len(correct)}")
     for name, value in (("max_error", max_error), ("level", level)):
