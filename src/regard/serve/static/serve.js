@@ -167,6 +167,8 @@ for (const field of form.querySelectorAll("textarea")) field.addEventListener("k
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(look); }
 });
 
+// The attribute autofocus would be processed late, perhaps after the first click.
+text.focus();
 try {
   models = await (await fetch("models")).json();
   for (const option of [SAME, UNTRAINED]) otherModel.append(new Option(option, option));
