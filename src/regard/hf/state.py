@@ -90,7 +90,7 @@ class DecodingCache:
         longest = int((self.states.length + rows.lengths).max())
         if longest > self.capacity:
             raise UserError(
-                f"{longest} tokens don't fit: the model's context and max_length leave room for "
+                f"{longest} tokens don't fit: the model's context and max_length allow "
                 f"{self.capacity}; shorten the prompt or lower max_new_tokens"
             )
         hidden, self.states = body.extend(rows.compact(input_ids), self.states, rows.mask)
