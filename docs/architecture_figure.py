@@ -25,13 +25,14 @@ LAYERS = (
     (
         "applications",
         (
-            ("training/", "plans and loop"),
-            ("evaluation/", "scores, reports"),
-            ("explorer/", "attention pages"),
+            ("training/", "plans, loop"),
+            ("evaluation/", "reports"),
+            ("explorer/", "pages"),
             ("serve/", "local page"),
-            ("studies/", "measurements"),
-            ("book/", "courses, answered"),
-            ("exercises/", "notebooks, grades"),
+            ("studies/", "experiments"),
+            ("book/", "courses"),
+            ("exercises/", "autograder"),
+            ("comparison/", "grids of runs"),
         ),
     ),
     (
@@ -39,9 +40,10 @@ LAYERS = (
         (
             ("runs/", "recipe, checkpoints"),
             ("huggingface/", "import, tokenizers"),
-            ("decoding/", "sampling, beam search"),
-            ("tasks/", "data and metrics of tasks"),
+            ("decoding/", "sampling, beams"),
+            ("tasks/", "data and metrics"),
             ("corpus/", "search, evidence"),
+            ("uncertainty/", "abstention"),
         ),
     ),
     (
@@ -81,7 +83,7 @@ svg { --ink: #1c2530; --soft: #5b6673; --line: #9aa5b1; --box: #f3f6f9; --flow: 
 }
 text { font-family: system-ui, sans-serif; font-size: 13px; fill: var(--ink); }
 .soft { font-size: 11px; fill: var(--soft); }
-.code { font-family: ui-monospace, monospace; font-size: 12.5px; font-weight: 600; }
+.code { font-family: ui-monospace, monospace; font-size: 12px; font-weight: 600; }
 .file { font-family: ui-monospace, monospace; font-size: 11px; fill: var(--soft); }
 rect { fill: var(--box); stroke: var(--line); }
 .flow { fill: var(--flow); }
@@ -136,8 +138,8 @@ def _layer(y: int, name: str, boxes: Sequence[tuple[str, str]]) -> Iterator[str]
     for place, (package, content) in enumerate(boxes):
         x = left + place * (width + GAP)
         yield _box(x, y, width, 54)
-        yield _text(x + 12, y + 23, package, "code")
-        yield _text(x + 12, y + 41, content, "soft")
+        yield _text(x + 7, y + 23, package, "code")
+        yield _text(x + 7, y + 41, content, "soft")
 
 
 def _box(x: float, y: float, width: float, height: float, kind: str = "") -> str:
