@@ -1,6 +1,6 @@
 """Causal examples: what is read, what is predicted, and how often."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -15,16 +15,20 @@ from regard.data.causal import (
     VALIDATION_TOKENS,
     CausalDataset,
     CausalExample,
+    Clozes,
     Documents,
+    Questions,
     SpanCorruption,
     Windows,
     corrupt_span,
     held_out_windows,
+    question_answer,
 )
 from regard.data.token_file import Tokens
 
 PAD, MASK, BLOCK = 0, 1, 8
 tokens = st.lists(st.integers(MASK + 1, 50), max_size=60)
+texts = st.lists(st.integers(MASK + 1, 50), min_size=1, max_size=10)
 generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 UNLIKELY = 1e-3
 """A fixed seed decides each draw: a test that passes once passes always."""
@@ -208,3 +212,32 @@ def test_validation_is_of_bounded_size() -> None:
     assert len(windows) * 64 <= VALIDATION_TOKENS
     assert windows.rows[-1][-1] > 4 * VALIDATION_TOKENS
     assert len(held_out_windows(Tokens(np.arange(1)), RowFormat(64, 0))) == 0
+
+
+@given(tokens, tokens)
+def test_a_question_carries_no_loss_and_its_answer_does(
+    question: list[int], answer: list[int]
+) -> None:
+    example = question_answer(question, [60, *answer, 70])
+    assert list(example.ids) == [*question, 60, *answer, 70]
+    predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
+    assert predicted == [60, *answer, 70]
+    assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
+def test_questions_are_examples_in_their_order(rows: list[tuple[list[int], list[int]]]) -> None:
+    dataset = Questions(rows, RowFormat(30, PAD))
+    rng = np.random.default_rng(0)
+    expected = [question_answer(*row) for row in rows]
+    assert [dataset.example(i, rng) for i in range(len(dataset))] == expected
+    assert [dataset.length(i) for i in range(len(dataset))] == [len(e.ids) for e in expected]
+
+
+def test_each_wording_of_a_cloze_is_drawn() -> None:
+    clozes = [([[5], [6, 7], [8, 9, 10]], [1, 11, 1])]
+    dataset = Clozes(clozes, RowFormat(30, PAD))
+    rng = np.random.default_rng(0)
+    drawn = {tuple(dataset.example(0, rng).ids) for _ in range(50)}
+    assert drawn == {(5, 1, 11, 1), (6, 7, 1, 11, 1), (8, 9, 10, 1, 11, 1)}
+    assert (len(dataset), dataset.length(0)) == (1, 5)

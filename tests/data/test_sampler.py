@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.batch import RowFormat, Sampler, WeightedDataset, sequential_batches
-from regard.data.causal import Documents, SpanCorruption
-from regard.data.supervised import Questions
+from regard.data.causal import Documents, Questions, SpanCorruption
 
 BLOCK, PAD, MASK = 8, 0, 1
 

@@ -1,9 +1,7 @@
 """Supervised examples: what a batch of each kind holds, read off position by position."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import assert_rows
@@ -11,18 +9,14 @@ from rows import assert_rows
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.supervised import (
-    Clozes,
     ContrastivePairs,
     LabeledTexts,
     LabeledTokens,
-    Questions,
     SequencePairs,
-    question_answer,
 )
 
 PAD, MASK = 0, 1
 token = st.integers(MASK + 1, 50)
-tokens = st.lists(token, max_size=60)
 texts = st.lists(token, min_size=1, max_size=10)
 prefixes = st.sampled_from([[], [MASK]])
 blocks = st.integers(2, 14)
@@ -39,35 +33,6 @@ labeled = st.lists(
 def apart(rows: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[list[int], list[int]]]:
     """Ids and labels of each row."""
     return [([i for i, _ in row], [y for _, y in row]) for row in rows]
-
-
-@given(tokens, tokens)
-def test_a_question_carries_no_loss_and_its_answer_does(
-    question: list[int], answer: list[int]
-) -> None:
-    example = question_answer(question, [60, *answer, 70])
-    assert list(example.ids) == [*question, 60, *answer, 70]
-    predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
-    assert predicted == [60, *answer, 70]
-    assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
-
-
-@given(pairs)
-def test_questions_are_examples_in_their_order(rows: list[tuple[list[int], list[int]]]) -> None:
-    dataset = Questions(rows, RowFormat(30, PAD))
-    rng = np.random.default_rng(0)
-    expected = [question_answer(*row) for row in rows]
-    assert [dataset.example(i, rng) for i in range(len(dataset))] == expected
-    assert [dataset.length(i) for i in range(len(dataset))] == [len(e.ids) for e in expected]
-
-
-def test_each_wording_of_a_cloze_is_drawn() -> None:
-    clozes = [([[5], [6, 7], [8, 9, 10]], [1, 11, 1])]
-    dataset = Clozes(clozes, RowFormat(30, PAD))
-    rng = np.random.default_rng(0)
-    drawn = {tuple(dataset.example(0, rng).ids) for _ in range(50)}
-    assert drawn == {(5, 1, 11, 1), (6, 7, 1, 11, 1), (8, 9, 10, 1, 11, 1)}
-    assert (len(dataset), dataset.length(0)) == (1, 5)
 
 
 @given(labeled, blocks, prefixes)

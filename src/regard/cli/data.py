@@ -34,9 +34,8 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     import numpy as np
 
     from regard.data import IGNORE
-    from regard.data.causal import CausalExample, corrupt_span
+    from regard.data.causal import CausalExample, corrupt_span, question_answer
     from regard.data.masked import mask_tokens
-    from regard.data.supervised import question_answer
     from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.config import CharactersConfig
     from regard.text.corpus import read_corpus

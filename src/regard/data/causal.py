@@ -9,6 +9,8 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
 from regard.data.token_file import Tokens
 
+Ids = Sequence[int]
+
 VALIDATION_TOKENS = 2**17
 """Held-out tokens of a long text that are read at most, evenly spaced."""
 
@@ -104,9 +106,44 @@ class SpanCorruption(CausalDataset):
         return corrupt_span(self.rows[index], self.format.max_tokens, rng, mask=self._mask)
 
 
+class Questions(CausalDataset):
+    """Prompts with their completions, which a causal model predicts."""
+
+    def __init__(self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat) -> None:
+        super().__init__([question_answer(*pair) for pair in pairs], format)
+
+    def length(self, index: int) -> int:
+        return len(self.rows[index].ids)
+
+
+class Clozes(CausalDataset):
+    """Clozes with their completions; one of a cloze's prompts is drawn each time."""
+
+    def __init__(self, clozes: Sequence[tuple[Sequence[Ids], Ids]], format: RowFormat) -> None:
+        examples = [
+            [question_answer(prompt, completion) for prompt in prompts]
+            for prompts, completion in clozes
+        ]
+        super().__init__(examples, format)
+
+    def length(self, index: int) -> int:
+        wordings = self.rows[index]
+        return sum(len(wording.ids) for wording in wordings) // len(wordings)
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        chosen: CausalExample = self.rows[index][int(rng.integers(len(self.rows[index])))]
+        return chosen
+
+
 def predict_all(ids: Sequence[int]) -> CausalExample:
     """Predict every token from those before."""
     return CausalExample(ids, [True] * len(ids))
+
+
+def question_answer(prompt: Ids, completion: Ids) -> CausalExample:
+    """Predict a completion from the prompt before it."""
+    targets = [False] * len(prompt) + [True] * len(completion)
+    return CausalExample([*prompt, *completion], targets)
 
 
 def corrupt_span(

@@ -1,51 +1,14 @@
-"""Supervised learning: questions with answers, texts with labels, sources with targets."""
+"""Supervised learning: texts with labels, sources with targets, questions with documents."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
-from regard.data.causal import CausalDataset, CausalExample
 
 Ids = Sequence[int]
-
-
-class Questions(CausalDataset):
-    """Prompts with their completions, which a causal model predicts."""
-
-    def __init__(self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat) -> None:
-        super().__init__([question_answer(*pair) for pair in pairs], format)
-
-    def length(self, index: int) -> int:
-        return len(self.rows[index].ids)
-
-
-class Clozes(CausalDataset):
-    """Clozes with their completions; one of a cloze's prompts is drawn each time."""
-
-    def __init__(self, clozes: Sequence[tuple[Sequence[Ids], Ids]], format: RowFormat) -> None:
-        examples = [
-            [question_answer(prompt, completion) for prompt in prompts]
-            for prompts, completion in clozes
-        ]
-        super().__init__(examples, format)
-
-    def length(self, index: int) -> int:
-        wordings = self.rows[index]
-        return sum(len(wording.ids) for wording in wordings) // len(wordings)
-
-    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        chosen: CausalExample = self.rows[index][int(rng.integers(len(self.rows[index])))]
-        return chosen
-
-
-def question_answer(prompt: Ids, completion: Ids) -> CausalExample:
-    """Predict a completion from the prompt before it."""
-    targets = [False] * len(prompt) + [True] * len(completion)
-    return CausalExample([*prompt, *completion], targets)
 
 
 class _Rows(Dataset):

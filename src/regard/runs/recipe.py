@@ -208,6 +208,13 @@ class TrainingConfig(Config, frozen=True):
     lora: LoRAConfig | None = None
     """Low-rank adaptation of the start (--from), whose body isn't trained otherwise."""
 
+    @property
+    def changes_model(self) -> bool:
+        """Whether the model has another form in training than before and after."""
+        return bool(
+            self.freeze or self.lora or self.gradient_checkpointing or self.param_dtype != "float32"
+        )
+
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.data.supervised import Clozes
+from regard.data.causal import Clozes
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.text.clozes import clozes as find_clozes

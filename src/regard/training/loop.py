@@ -139,7 +139,8 @@ def train(
     finally:
         for logger in loggers:
             logger.close()
-    release(model)
+    if config.changes_model:
+        release(model)
     load_weights(run.path / "model.safetensors", run)
     model.eval()
     return progress

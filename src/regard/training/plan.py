@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
-from regard.data.causal import Documents, SpanCorruption, Windows
+from regard.data.causal import Documents, Questions, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
-from regard.data.supervised import Questions
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
@@ -319,7 +318,8 @@ def make_plan(
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
-    prepare_model(run, config, title)
+    if config.changes_model:
+        prepare_model(run, config, title)
     rows, seed = -(-config.batch // config.accumulation), run.recipe.seed
     measured = [sequential_batches(check, rows, seed=seed) for check in checks if len(check)]
     validation = [batch for batches in measured for batch in batches]

@@ -13,12 +13,12 @@ from jaxtyping import Int
 
 from regard.data import IGNORE
 from regard.data.batch import Dataset, RowFormat, WeightedDataset
+from regard.data.causal import Questions
 from regard.data.masked import MaskedTokens
 from regard.data.supervised import (
     ContrastivePairs,
     LabeledTexts,
     LabeledTokens,
-    Questions,
     SequencePairs,
 )
 from regard.errors import UserError
