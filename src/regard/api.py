@@ -30,7 +30,6 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.loop import ExecutionOptions
-from regard.training.more_steps import plan_more_steps
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
 
@@ -110,24 +109,16 @@ def train(
     With `more_steps`, the training of `start`, a finished run, continues on the same data.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
-    if more_steps is None:
-        plan = plan_training(
-            task, data, out=out, recipe=recipe, settings=settings, test=test, start=begun
-        )
-    elif begun is None or recipe is not None or more_steps < 1:
-        raise UserError(
-            f"more_steps={more_steps}: expected 1 or more steps, a run as start, and no recipe"
-        )
-    else:
-        plan = plan_more_steps(
-            task,
-            data,
-            out=out,
-            start=begun,
-            more_steps=more_steps,
-            settings=settings,
-            test=test,
-        )
+    plan = plan_training(
+        task,
+        data,
+        out=out,
+        recipe=recipe,
+        settings=settings,
+        test=test,
+        start=begun,
+        more_steps=more_steps,
+    )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

@@ -62,7 +62,17 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
     ):
         refused(regard(*flags, "new", "--from", "first", *arguments), says)
     refused(regard(*flags, "new", "--steps", "+2"), "--from RUN")
-    refused(regard("train", "copy", "--out", "n", "--from", "first", "--steps", "+2"), "no task")
+    refused(
+        regard("train", "copy", "--out", "n", "--from", "first", "--steps", "+2"),
+        "stage is questions",
+    )
+
+
+def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Path) -> None:
+    (folder / "book.txt").write_text("One line.\n" * 50, "utf-8")
+    for option in (("--freeze", "body"), ("training.lora.rank=2",)):
+        outcome = regard("train", "text", "book.txt", "--out", "new", *option)
+        refused(outcome, "adapts trained weights; give them by --from")
 
 
 @pytest.mark.usefixtures("run")

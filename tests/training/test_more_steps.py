@@ -12,7 +12,6 @@ from regard.errors import UserError
 from regard.runs.run import Run, newest_checkpoint
 from regard.tasks.examples import Example
 from regard.training import optimizers
-from regard.training.more_steps import plan_more_steps
 from regard.training.plan import Plan, plan_training
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 from tiny_tasks import SETTINGS
@@ -40,7 +39,7 @@ def trained(out: Path, steps: int, task: str, data: Any, *settings: str) -> Run:
 
 
 def more(task: str, data: Any, start: Run, out: Path, steps: int = 2) -> Plan:
-    return plan_more_steps(task, data, out=out, start=start, more_steps=steps)
+    return plan_training(task, data, out=out, start=start, more_steps=steps)
 
 
 def same_files(one: Path, two: Path) -> bool:
@@ -70,6 +69,20 @@ def test_it_equals_the_longer_training(tmp_path: Path, task: str) -> None:
     ours, theirs = ((tmp_path / n / "config.toml").read_text("utf-8") for n in ("run", "whole"))
     assert ours == theirs
     assert len((tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()) == 6
+
+
+def test_low_rank_updates_continue(tmp_path: Path) -> None:
+    base = trained(tmp_path / "base", 2, "questions", QUESTIONS)
+    lora = [*FEW[len(MODEL) :], CONSTANT, "training.lora.rank=2"]
+    for name, steps in (("start", 4), ("whole", 6)):
+        settings = [*lora, f"training.steps={steps}"]
+        plan = plan_training(
+            "questions", QUESTIONS, out=tmp_path / name, settings=settings, start=base
+        )
+        plan.execute(SETTINGS)
+    more("questions", QUESTIONS, Run.load(tmp_path / "start"), tmp_path / "run").execute(SETTINGS)
+    for file in ("checkpoints/6/model.safetensors", "model.safetensors"):
+        assert same_files(tmp_path / "run" / file, tmp_path / "whole" / file)
 
 
 class Killed(BaseException):
@@ -125,7 +138,7 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the task differs"):
         more("text", [q.text for q in QUESTIONS], start, tmp_path / "run")
     with pytest.raises(UserError, match=r"training\.lr=1: --steps continues"):
-        plan_more_steps(
+        plan_training(
             "questions",
             QUESTIONS,
             out=tmp_path / "run",
@@ -139,6 +152,6 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     (start.path / "checkpoints/2").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="has no checkpoint to continue from"):
         more("questions", QUESTIONS, start, tmp_path / "run")
-    with pytest.raises(UserError, match="more_steps=0"):
+    with pytest.raises(UserError, match=r"more steps \(0\)"):
         train("questions", QUESTIONS, out=tmp_path / "run", start=start, more_steps=0)
     assert not (tmp_path / "run").exists()

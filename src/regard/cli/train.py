@@ -158,7 +158,6 @@ def train(
     follow as section.field=value.
     """
     from regard.huggingface.folder import load_start
-    from regard.training.more_steps import plan_more_steps
     from regard.training.plan import plan_training
 
     more_steps = _more_steps(steps, start, recipe, tokenizer)
@@ -170,27 +169,17 @@ def train(
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
     begun = None if start is None else load_start(start, trust_code=trust_code)
-    if begun is not None and more_steps is not None:
-        plan = plan_more_steps(
-            task,
-            data or None,
-            out=out,
-            start=begun,
-            more_steps=more_steps,
-            settings=settings,
-            test=test,
-        )
-    else:
-        plan = plan_training(
-            task,
-            data or None,
-            out=out,
-            recipe=recipe,
-            settings=settings,
-            tokenizer=known,
-            test=test,
-            start=begun,
-        )
+    plan = plan_training(
+        task,
+        data or None,
+        out=out,
+        recipe=recipe,
+        settings=settings,
+        tokenizer=known,
+        test=test,
+        start=begun,
+        more_steps=more_steps,
+    )
     if _execute(plan, timed=task == "text", **flags) and task == "text":
         _print_sample(plan)
 

@@ -55,21 +55,28 @@ def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
     _adapt(run, config, title)
 
 
+def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None:
+    """Raise if there are no trained weights for a configuration to adapt.
+
+    Raises:
+        UserError: names the field.
+    """
+    for field in ("lora", "freeze"):
+        if getattr(config, field) and not has_parent:
+            raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
+
+
 def _adapt(run: Run, config: TrainingConfig, title: str) -> None:
     """Freeze parameters of a run's model and add low-rank updates, as a configuration requires.
 
     Raises:
         UserError: the model wasn't trained before, has no such layer, or nothing would be trained.
     """
-    field = "lora" if config.lora else "freeze"
-    if getattr(config, field) is None:
-        return
-    if "parent" not in run.origin:
-        raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
-    if config.lora is None:
-        _freeze(run.model, config)
-    else:
+    require_parent(config, title, "parent" in run.origin)
+    if config.lora:
         _add_updates(run, config.lora, f"{title}.lora")
+    elif config.freeze:
+        _freeze(run.model, config)
     if not any(parameter.requires_grad for parameter in run.model.parameters()):
         raise UserError(
             f"{title}.freeze={config.freeze}: nothing is left to train: the head is tied to "

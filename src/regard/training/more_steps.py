@@ -18,12 +18,11 @@ from regard.training.plan import Plan, plan_training
 def plan_more_steps(
     task: str,
     data: Corpus | Examples | None,
-    *,
     out: str | Path,
     start: Run,
     more_steps: int,
-    settings: Sequence[str] = (),
-    test: Path | None = None,
+    settings: Sequence[str],
+    test: Path | None,
 ) -> Plan:
     """Plan more steps of a finished run, for the same task and data, in a new folder.
 
@@ -38,17 +37,17 @@ def plan_more_steps(
         raise UserError(f"--out {out}: is the run to continue; choose another folder")
     checkpoint = require_checkpoint(start.path)
     _require_finished(start, checkpoint)
+    _require_same_task(start, task)
     _require_unchanged(start, settings)
     done = checkpoint.progress.step
     recipe = _with_steps(start.recipe, done + more_steps)
     plan = plan_training(task, data, out=out, recipe=recipe, test=test, start=start)
-    for name, what in (("stage", "task"), ("fingerprint", "data")):
-        was, found = start.origin.get(name), plan.run.origin[name]
-        if found != was:
-            raise UserError(
-                f"{start.path}/origin.json: {name} is {was}, not {found}: the {what} differs; "
-                f"give the {what} of the run, or leave --steps out and set training.steps"
-            )
+    was, found = start.origin.get("fingerprint"), plan.run.origin["fingerprint"]
+    if found != was:
+        raise UserError(
+            f"{start.path}/origin.json: fingerprint is {was}, not {found}: the data differs; give "
+            "the data of the run, or leave --steps out and set training.steps"
+        )
     load_weights(checkpoint.path / "model.safetensors", plan.run)
     facts = plan.facts | {"steps_before": done}
     return dataclasses.replace(plan, facts=facts, continued=start.path)
@@ -66,6 +65,15 @@ def _require_finished(start: Run, checkpoint: Checkpoint) -> None:
         raise UserError(
             f"{start.path}: is unfinished, at step {progress.step} of {steps}; repeat its "
             "training command with --resume first"
+        )
+
+
+def _require_same_task(start: Run, task: str) -> None:
+    stage = start.origin.get("stage")
+    if stage != ("training" if task == "text" else task):
+        raise UserError(
+            f"{start.path}/origin.json: stage is {stage}: the task differs from `train {task}`; "
+            "give the task of the run, or leave --steps out and set training.steps"
         )
 
 

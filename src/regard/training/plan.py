@@ -147,13 +147,15 @@ def plan_training(
     tokenizer: Tokenizer | None = None,
     test: Path | None = None,
     start: Run | None = None,
+    more_steps: int | None = None,
 ) -> Plan:
     """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
     A task generates its own examples if no data are given; `tokenizer` isn't trained here, `test`
     is a table for `regard evaluate`, instead of held-out rows. With `start`, training begins with
     the body, the tokenizer and the template of that run, and by default has its finetuning
-    configuration; its head is kept if kind, shape and labels are the same.
+    configuration; its head is kept if kind, shape and labels are the same. With `more_steps`, the
+    training of `start` continues on the same data.
 
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
@@ -161,6 +163,15 @@ def plan_training(
     known = ["questions", "text", *TASKS]
     if task not in known:
         raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
+    if more_steps is not None:
+        from regard.training.more_steps import plan_more_steps  # made of the parts of this module
+
+        if start is None or recipe is not None or tokenizer is not None or more_steps < 1:
+            raise UserError(
+                f"more steps ({more_steps}): expected 1 or more, a run as start, and no recipe or "
+                "tokenizer"
+            )
+        return plan_more_steps(task, data, out, start, more_steps, settings, test)
     if data is None and task not in TASKS:
         raise UserError(f"train {task}: there is no file to train on; name one")
     if test is not None and (task != "classification" or not isinstance(data, str | Path)):

@@ -26,6 +26,7 @@ from regard.text.tokenize import (
     tokenize_files,
 )
 from regard.text.tokenizer import Tokenizer
+from regard.training.adaptation import require_parent
 from regard.training.loggers import Record, track_text
 from regard.training.plan import Plan, make_plan, require_free
 
@@ -53,6 +54,7 @@ def plan_text(
     chosen = start_recipe(start, "text", recipe, settings)
     require_no_task(chosen)
     require_continuing(chosen)
+    require_parent(chosen.training, "training", start is not None)  # before a long tokenization
     known = start.tokenizer if start else tokenizer
     parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
     paths = [part for part in parts if isinstance(part, Path)]
