@@ -106,7 +106,7 @@ _DEMO = Recipe(
     ),
     objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
     pretraining=TrainingConfig(
-        steps=1200,
+        steps=1600,
         lr=1e-3,
         schedule=CosineConfig(final=0.02),
         optimizer=MuonConfig(),
