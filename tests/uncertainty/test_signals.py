@@ -26,7 +26,7 @@ from tiny import QUESTIONS
 
 ASKED = [question.text for question in QUESTIONS[:3]]
 CONFIG = SignalConfig(
-    subjects=("Ida Holm", "Leo Marsh"), wordings=("Is {} from where?",), samples=4
+    subjects=("Ida Holm", "Leo Marsh"), wordings=("{} was born where?",), samples=4
 )
 
 
@@ -85,7 +85,7 @@ def test_entropy_over_a_closed_set(loaded: Run) -> None:
 
 def test_scores_of_a_tiny_vocabulary_add_up(loaded: Run) -> None:
     """The probabilities of all completions of two tokens add up to 1."""
-    size = loaded.tokenizer.vocabulary_size
+    size = loaded.recipe.vocabulary_size(loaded.tokenizer)
     prompt = loaded.template.open_answer(
         loaded.template.prompt.around(loaded.tokenizer.encode(ASKED[0]))
     )
