@@ -53,6 +53,12 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
     assert (folder / "second/checkpoints/5").is_dir()
     refused(regard(*more), "holds a run")
     succeeded(regard(*more, "--resume"))
+    shown = succeeded(regard("info", "second")).out.partition("provenance:\n")[2].splitlines()
+    data = Run.load(folder / "first").origin["fingerprint"]
+    assert shown == [
+        f"second: questions on pairs.tsv, 5 steps, data {data}",
+        f"└─ first: questions on pairs.tsv, 3 steps, data {data}",
+    ]
     for arguments, says in (
         (("--steps", "2000"), "--steps 2000: expected"),
         (("--steps", "+0"), "--steps +0: expected"),

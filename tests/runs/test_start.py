@@ -8,7 +8,7 @@ import torch
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
 from regard.runs.run import Run, load_origin
-from regard.runs.start import convert, shown_names
+from regard.runs.start import ancestry, convert, shown_names
 from regard.runs.tensors import saved_tensors
 from regard.training.plan_task import plan_task
 from tiny_tasks import sharp_run, task_recipe
@@ -148,3 +148,18 @@ def test_nothing_is_overwritten(parent: Run, tmp_path: Path) -> None:
 def test_layers_are_named_together() -> None:
     names = ["body.layers.0.a", "body.layers.1.a", "head.b"]
     assert shown_names(names) == "body.layers.*.a, head.b"
+
+
+def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> None:
+    first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
+    second = convert(first, tmp_path / "second", ["model.attention.kind=polynomial"])
+    ancestors = second.origin["ancestors"]
+    assert [one["run"] for one in ancestors] == [str(first.path), str(parent.path)]
+    assert [one["stage"] for one in ancestors] == ["conversion", parent.origin["stage"]]
+    assert ancestors[0]["parent_weights"] == first.origin["parent_weights"]
+    assert load_origin(second.path) == second.origin
+    runs = (second, first, parent)
+    lines = ancestry(second.path, second.origin)
+    starts = [line.index(str(run.path)) for line, run in zip(lines, runs, strict=True)]
+    assert starts == [0, 3, 6]
+    assert ancestry(parent.path, parent.origin)[1:] == []

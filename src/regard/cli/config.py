@@ -28,6 +28,7 @@ def info(run: Path, trust_code: bool) -> None:
     """Show configuration, provenance and progress of RUN."""
     from regard.runs.recipe import load_recipe
     from regard.runs.run import Run, load_origin, newest_checkpoint
+    from regard.runs.start import ancestry
     from regard.text.tokenizer import Tokenizer
 
     recipe, origin = load_recipe(run, trust_code=trust_code), load_origin(run)
@@ -42,7 +43,7 @@ def info(run: Path, trust_code: bool) -> None:
         f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",
         "seed": recipe.seed,
-        **origin,
+        **{name: value for name, value in origin.items() if name != "ancestors"},
         "weights": "yes" if (run / "model.safetensors").exists() else "none yet",
     }
     if checkpoint:
@@ -58,6 +59,8 @@ def info(run: Path, trust_code: bool) -> None:
     for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(f"{name + ':':<26}{shown}")
+    if "ancestors" in origin:
+        click.echo("\n".join(["provenance:", *ancestry(run, origin)]))
 
 
 @click.command("import-hf")

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,33 @@ def begin_run(
         return run
     new, dropped = _copy_weights(start, run)
     weights = hashlib.sha256(pack_weights(start)).hexdigest()[:16]
-    parent = {"parent": str(start.path), "parent_weights": weights}
+    parent = {
+        "parent": str(start.path),
+        "parent_weights": weights,
+        "ancestors": [_ancestor(start), *start.origin.get("ancestors", ())],
+    }
     changed = {"new_tensors": new, "dropped_tensors": dropped}
     run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
     return run
+
+
+def _ancestor(run: Run) -> dict[str, Any]:
+    """Return a run's path and provenance, kept in the origin of those that begin with it."""
+    facts = ("stage", "steps", "inputs", "fingerprint", "parent_weights")
+    return {"run": str(run.path)} | {name: run.origin[name] for name in facts if name in run.origin}
+
+
+def ancestry(path: Path, origin: Mapping[str, Any]) -> list[str]:
+    """Return a line for a run and for each of its ancestors, indented under the run before."""
+    runs = [{"run": str(path), **origin}, *origin.get("ancestors", ())]
+    return [f"{'   ' * (i - 1)}{'└─ ' * (i > 0)}{_summary(run)}" for i, run in enumerate(runs)]
+
+
+def _summary(run: Mapping[str, Any]) -> str:
+    steps = f", {run['steps']:,} steps" if run.get("steps") else ""
+    inputs = " on " + ", ".join(run["inputs"]) if run.get("inputs") else ""
+    data = f", data {run['fingerprint']}" if run.get("fingerprint") else ""
+    return f"{run['run']}: {run.get('stage', 'unknown')}{inputs}{steps}{data}"
 
 
 def start_recipe(

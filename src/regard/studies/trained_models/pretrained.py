@@ -29,7 +29,7 @@ def pretrained_bert(bert: str) -> HuggingFaceModel:
         UserError: it isn't installed or can't be loaded, or its tokenizer isn't BERT's.
     """
     try:
-        model = HuggingFaceModel.load(bert.removeprefix("hf:") if bert else _packaged())
+        model = HuggingFaceModel.load(bert.removeprefix("hf:") if bert else packaged_bert())
     except UserError as error:
         raise UserError(f"bert: {' '.join(str(error).split())}") from None
     if getattr(model.model.config, "model_type", "") != "bert":
@@ -37,7 +37,12 @@ def pretrained_bert(bert: str) -> HuggingFaceModel:
     return model
 
 
-def _packaged() -> Path:
+def packaged_bert() -> Path:
+    """Return the folder of the packaged model.
+
+    Raises:
+        UserError: it isn't installed.
+    """
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         name = PACKAGE.replace("_", "-")
