@@ -22,6 +22,8 @@ _COMMANDS = {
     "train": ("regard.cli.train", "Train a model for a task, from scratch or from a run."),
     "compare": ("regard.cli.compare", "Train a grid of runs and compare them."),
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
+    "calibrate": ("regard.cli.ask", "Find the confidence from which a run answers."),
+    "ask": ("regard.cli.ask", "Answer questions with confidence and evidence, or abstain."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
     "data": ("regard.cli.data", "Print training examples of a file."),
     "index": ("regard.cli.corpus", "Index a corpus for regard find."),

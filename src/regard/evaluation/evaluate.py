@@ -5,16 +5,13 @@ Signals of confidence may tell recall from invention.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import exp
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 
-from regard.data.batch import pad_rows
-from regard.decoding.generate import Generated, generate_answers
+from regard.decoding.generate import Generated
 from regard.errors import UserError
 from regard.evaluation.perplexity import (
     TextScore,
@@ -34,9 +31,13 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
+from regard.uncertainty.signals import (
+    agreement,
+    answer_rows,
+    name_log_probabilities,
+    token_signals,
+)
 
-BATCH = 256
-"""Questions that are answered together."""
 SIGNALS = {
     "probability": "probability of the whole answer under the model",
     "weakest token": "probability of the answer's least probable token",
@@ -116,12 +117,11 @@ def answer_questions(
     decoded = [[run.tokenizer.decode(a.ids).strip() for a in wording] for wording in answers]
     result = []
     for i, question in enumerate(questions):
-        scores = answers[0][i].log_probabilities
-        signals = {"probability": exp(sum(scores)), "weakest token": exp(min(scores))}
+        signals = token_signals(answers[0][i].log_probabilities)
         if about:
             signals["familiarity"] = familiarity[i]
         if paraphrases:
-            signals["agreement"] = _agreement([wording[i] for wording in decoded])
+            signals["agreement"] = agreement([wording[i] for wording in decoded])
         result.append(
             Answer(
                 question=question.text,
@@ -133,47 +133,14 @@ def answer_questions(
     return result
 
 
-@torch.inference_mode()
-def name_log_probabilities(
-    run: Run, names: Sequence[str], environment: ExecutionEnvironment
-) -> list[float]:
-    """log P(name) at the start of a text: would the model write it?
-
-    Where nothing begins a text, the first token can't be predicted and is left out.
-    """
-    result: list[float] = []
-    for start in range(0, len(names), BATCH):
-        chosen = names[start : start + BATCH]
-        ids = [run.tokenizer.encode(name)[: run.max_text_tokens] for name in chosen]
-        rows = [run.text_affixes.around(name) for name in ids]
-        limit, padding = run.recipe.model.context_length, run.tokenizer.special.padding
-        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
-        with environment.autocast():
-            logits = run.language_model(padded)
-        scores = logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None]).squeeze(-1)
-        result += [float(s[: len(row) - 1].sum()) for s, row in zip(scores, rows, strict=True)]
-    return result
-
-
 def _greedy(
     run: Run,
     questions: Sequence[Example],
     environment: ExecutionEnvironment,
     max_new_tokens: int,
 ) -> list[Generated]:
-    prompts = encode_questions(run.template, questions, run.recipe.model.context_length)
-    answers: list[Generated] = []
-    with environment.autocast():
-        for start in range(0, len(prompts), BATCH):
-            rows = prompts[start : start + BATCH]
-            answers += generate_answers(run, rows, max_new_tokens=max_new_tokens)
-    return answers
-
-
-def _agreement(answers: Sequence[str]) -> float:
-    """Share of pairs of answers that are the same."""
-    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
-    return sum(a == b for a, b in pairs) / len(pairs)
+    rows = encode_questions(run.template, questions, run.recipe.model.context_length)
+    return answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
 
 
 # Which signal tells two kinds of answers apart

@@ -184,6 +184,40 @@ def subjects(texts: Sequence[str]) -> list[str]:
     return ["".join(w[prefix : len(w) - suffix]).strip() for w in words]
 
 
+_WORD = re.compile(r"\w[\w'’.-]*")
+_ASKING = frozenset(
+    {"where", "when", "who", "whom", "whose", "what", "which", "why", "how", "in", "from", "at"}
+    | {"is", "was", "are", "were", "do", "does", "did", "has", "have", "can", "could", "tell"}
+)
+"""Words that open a question, and no name."""
+_PARTICLES = frozenset(
+    ("al", "bin", "da", "de", "del", "den", "der", "di", "du", "ibn", "la", "of", "van", "von")
+)
+"""Words without a capital that may stand inside a name."""
+
+
+def subject_of(question: str) -> str:
+    """Return the subject of one question: its longest run of capitalized words.
+
+    Empty for a text without capitals, and for scripts that have none.
+    """
+    runs: list[list[re.Match[str]]] = [[]]
+    for word in _WORD.finditer(question):
+        if _names(word.group()) or (runs[-1] and word.group() in _PARTICLES):
+            runs[-1].append(word)
+        else:
+            runs.append([])
+    longest = max(runs, key=len)
+    while longest and not _names(longest[-1].group()):
+        longest.pop()
+    found = question[longest[0].start() : longest[-1].end()] if longest else ""
+    return re.sub(r"(['’]s|\W+)$", "", found)
+
+
+def _names(word: str) -> bool:
+    return word[0].isupper() and word.lower() not in _ASKING
+
+
 def _common(rows: Sequence[Sequence[str]], most: int) -> int:
     """Number of first words that all rows share, at most `most`."""
     n = 0

@@ -1,0 +1,218 @@
+"""regard ask and regard calibrate"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli import options
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.evaluation.ask import Reply
+    from regard.runs.environment import Precision
+    from regard.tasks.examples import Example
+    from regard.uncertainty.calibration import Calibration
+
+SHOWN = 3
+"""Sentences of evidence below an answer."""
+
+
+class Share(click.ParamType[float]):
+    """A share between 0 and 1, or in percent."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            raise UserError(f"{value}: is no share; give a percentage between 0% and 100%")
+        return share
+
+
+INDEX = click.option(
+    "--index", type=options.PATH, help="Index of the training text. [RUN/corpus.index, if any]"
+)
+
+
+@click.command()
+@options.TRUST_CODE
+@options.RUN
+@click.argument("questions", nargs=-1, required=True)
+@INDEX
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per question.")
+@options.environment_options(precision="float32")
+def ask(
+    run: Path,
+    questions: tuple[str, ...],
+    index: Path | None,
+    as_json: bool,
+    precision: "Precision",
+    **loading: Any,
+) -> None:
+    """Answer QUESTIONS with confidence and evidence; - reads them from the lines of stdin.
+
+    A tab and the expected answer may follow a question. After `regard calibrate`, doubtful
+    questions are answered by "I don't know."
+    """
+    import msgspec
+
+    from regard.evaluation.ask import ask as reply_to
+    from regard.evaluation.ask import open_run_index
+    from regard.runs.run import load
+    from regard.uncertainty.calibration import load_calibration
+
+    examples = [_example(text, i) for i, text in enumerate(_lines(questions), 1)]
+    if not examples:
+        raise UserError("ask: there is no question; name one, or - and lines on stdin")
+    loaded = load(run, **loading)
+    replies = reply_to(
+        loaded,
+        examples,
+        loaded.environment(precision),
+        calibration=load_calibration(run),
+        index=open_run_index(run, index),
+    )
+    for reply in replies:
+        if as_json:
+            click.echo(json.dumps(msgspec.to_builtins(reply), ensure_ascii=False))
+        else:
+            click.echo("\n".join(map(_printable, _describe(reply))))
+
+
+def _lines(questions: tuple[str, ...]) -> list[str]:
+    if questions != ("-",):
+        return list(questions)
+    return sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
+
+
+def _example(text: str, number: int) -> "Example":
+    from regard.tasks.examples import Example
+
+    question, _, gold = text.encode("utf-8", "replace").decode().partition("\t")
+    answer = gold.strip() or None
+    return Example(text=question.strip(), answer=answer, where=f"question {number}")
+
+
+def _describe(reply: "Reply") -> list[str]:
+    """Return the reply as lines."""
+    evidence = reply.evidence
+    if reply.reason is not None:
+        return [f"I don't know. ({reply.reason})"]
+    if reply.answer is None:
+        why = f"best guess {reply.best_guess}, confidence {reply.confidence:.2f}"
+        if evidence and not evidence.documents:
+            why += f"; no document names {reply.subject}"
+        elif evidence:
+            why += f"; {evidence.verdict}"
+        return [f"I don't know. ({why})"]
+    first = f"{reply.answer or '(empty)'} · confidence {reply.confidence:.2f}"
+    if evidence is None:
+        return [first]
+    if not evidence.documents:
+        return [f"{first} · {evidence.verdict} (no document names {reply.subject})"]
+    if not evidence.passages:
+        said = ", ".join(f"{name} ({n})" for name, n in list(evidence.others.items())[:SHOWN])
+        return [f"{first} · {evidence.verdict}", *([f"  others: {said}"] if said else [])]
+    n = len(evidence.passages)
+    return [
+        f"{first} · {evidence.verdict}",
+        f"  {n} sentence{'s' if n > 1 else ''} on {reply.subject} with this answer",
+        *(
+            f"  {one.path}:{one.line} {one.text[: one.start]}*{one.text[one.start : one.end]}*"
+            f"{one.text[one.end :]}"
+            for one in evidence.passages[:SHOWN]
+        ),
+    ]
+
+
+def _printable(line: str) -> str:
+    """Return a line without control characters, which would affect a terminal."""
+    return "".join(c if c.isprintable() else " " for c in line)
+
+
+@click.command()
+@options.TRUST_CODE
+@options.RUN
+@click.argument("questions", type=options.PATH)
+@click.option(
+    "--max-error", type=Share(), required=True, help="Largest share of wrong answers, such as 20%."
+)
+@click.option(
+    "--confidence",
+    "level",
+    type=Share(),
+    default="95%",
+    help="Probability with which the guarantee holds.",
+)
+@click.option(
+    "--paraphrase",
+    "paraphrases",
+    multiple=True,
+    help="Another wording of the questions, {} for the subject; repeatable.",
+)
+@INDEX
+@options.SEED_0
+@options.environment_options(precision="float32")
+def calibrate(
+    run: Path,
+    questions: Path,
+    max_error: float,
+    level: float,
+    paraphrases: tuple[str, ...],
+    index: Path | None,
+    seed: int,
+    precision: "Precision",
+    **loading: Any,
+) -> None:
+    """Find the confidence from which RUN answers, on QUESTIONS that it wasn't trained on.
+
+    `regard ask` then abstains from doubtful questions, so that at most the share --max-error of
+    its answers is wrong, for questions like these. Stored in RUN/calibration.json.
+    """
+    from regard.evaluation.ask import calibrate_run, open_run_index
+    from regard.runs.run import load
+    from regard.tasks.examples import read_answered
+    from regard.uncertainty.calibration import save_calibration
+
+    examples = read_answered(questions)
+    loaded = load(run, **loading)
+    calibration, compared = calibrate_run(
+        loaded,
+        examples,
+        loaded.environment(precision),
+        max_error=max_error,
+        level=level,
+        wordings=paraphrases,
+        index=open_run_index(run, index),
+        seed=seed,
+    )
+    saved = save_calibration(run, calibration)
+    for line in _summary(calibration):
+        click.echo(line)
+    if not compared:
+        click.echo("not checked: whether these questions were trained on; their file is gone")
+    click.echo(f"Calibration: {saved}")
+
+
+def _summary(calibration: "Calibration") -> list[str]:
+    """Return the result of a calibration as lines."""
+    found = calibration.guarantee
+    goal = f"at most {found.max_error:.3g} of its answers wrong, with probability {found.level:.3g}"
+    if found.threshold is None:
+        return [
+            f"always abstains: no threshold keeps {goal}",
+            f"without any error, {found.smallest_sample} answers would do, of the "
+            f"{found.questions} that test thresholds (two thirds of the questions)",
+        ]
+    return [
+        f"answers from confidence {found.threshold:.3f} on: {goal}",
+        f"answered {found.answered} of {found.questions} test questions ({found.coverage:.0%}), "
+        f"{found.wrong} of them wrong",
+    ]

@@ -1,0 +1,252 @@
+"""Answers with confidence, evidence from the training text, and abstention."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
+from regard.corpus.index import CorpusIndex, open_index
+from regard.errors import UserError
+from regard.metrics import exact_match
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import Run
+from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
+from regard.uncertainty.abstention import calibrate as test_thresholds
+from regard.uncertainty.calibration import (
+    Calibration,
+    require_untrained,
+    signal_matrix,
+    split_thirds,
+    weights_hash,
+)
+from regard.uncertainty.signals import Measured, SignalConfig, corpus_signals, measure
+
+INDEX = "corpus.index"
+"""Name of the corpus index in a run's folder."""
+SUBJECTS = 8
+"""Other subjects with which PMI is measured."""
+SAMPLES = 10
+"""Sampled answers of a calibrated run."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to a question."""
+
+    question: str
+    subject: str
+    """Empty if it isn't recognized."""
+    answer: str | None
+    """None: the run abstains."""
+    best_guess: str | None
+    """The greedy answer, given or not; None where the question can't be read."""
+    confidence: float
+    """Calibrated: the estimated probability of being right; otherwise, the answer's probability."""
+    signals: dict[str, float]
+    evidence: Evidence | None
+    """None without an index or without a subject."""
+    reason: str | None = None
+    """Why the question can't be read."""
+
+
+def ask(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    *,
+    calibration: Calibration | None = None,
+    index: CorpusIndex | None = None,
+) -> list[Reply]:
+    """Answer questions, any texts; a calibrated run abstains from doubtful answers.
+
+    A question that can't be read gets a reply with the reason and no answer.
+
+    Raises:
+        UserError: the run isn't trained on questions, or was calibrated with another index.
+    """
+    require_answering(run)
+    if calibration is not None:
+        _require_index(calibration, index)
+    reasons = [_unreadable(run, question) for question in questions]
+    readable = [one for one, reason in zip(questions, reasons, strict=True) if reason is None]
+    config = calibration.config if calibration else SignalConfig()
+    measured = measure(run, [one.text for one in readable], environment, config)
+    names = AnswerNames.of(
+        [one.answer for one in readable if one.answer is not None]
+        + list(calibration.answers if calibration else ())
+    )
+    evidence = [
+        _evidence(index, one, found, names) for one, found in zip(readable, measured, strict=True)
+    ]
+    signals = [
+        found.signals | (_counts(one) if index else {})
+        for found, one in zip(measured, evidence, strict=True)
+    ]
+    if calibration is None:
+        confidence = np.exp([one["log-probability"] for one in signals])
+        given = np.ones(len(signals), dtype=bool)
+    else:
+        confidence = calibration.confidence(signals)
+        given = calibration.guarantee.answers(confidence)
+    replies = iter(
+        Reply(
+            question=one.text,
+            subject=subject_of(one.text),
+            answer=found.answer if answered else None,
+            best_guess=found.answer,
+            confidence=float(sure),
+            signals=values,
+            evidence=seen,
+        )
+        for one, found, answered, sure, values, seen in zip(
+            readable, measured, given, confidence, signals, evidence, strict=True
+        )
+    )
+    return [
+        _no_reply(one, reason) if reason is not None else next(replies)
+        for one, reason in zip(questions, reasons, strict=True)
+    ]
+
+
+def calibrate_run(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    *,
+    max_error: float,
+    level: float = 0.95,
+    wordings: Sequence[str] = (),
+    index: CorpusIndex | None = None,
+    seed: int = 0,
+) -> tuple[Calibration, list[Path]]:
+    """Fit the confidence of a run and find the threshold from which it answers.
+
+    A random third of the questions fits the confidence, the others test thresholds. The question
+    files of the run's training, which are returned too, share no subject with these questions.
+
+    Raises:
+        UserError: the questions lack answers, can't be read, are too few or were trained on.
+    """
+    require_answering(run)
+    require_answers(list(questions))
+    if len(questions) < 3:
+        raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
+    for wording in wordings:
+        if "{}" not in wording:
+            raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
+    compared = require_untrained(run, questions)
+    encode_questions(run.template, questions, run.recipe.model.context_length)
+    fitted = split_thirds(len(questions), seed)
+    subjects = [subject_of(questions[i].text) for i in np.flatnonzero(fitted).tolist()]
+    config = SignalConfig(
+        subjects=tuple(dict.fromkeys(filter(None, subjects)))[:SUBJECTS],
+        wordings=tuple(wordings),
+        samples=SAMPLES,
+        seed=seed,
+    )
+    measured = measure(run, [one.text for one in questions], environment, config)
+    right = [
+        exact_match(found.answer, one.answer or "")
+        for found, one in zip(measured, questions, strict=True)
+    ]
+    answers = tuple(sorted({one.answer for one in questions if one.answer is not None}))
+    signals = [found.signals for found in measured]
+    if index is not None:
+        names = AnswerNames.of(answers)
+        signals = [
+            found.signals
+            | _counts(_evidence(index, Example(text=one.text, where=one.where), found, names))
+            for found, one in zip(measured, questions, strict=True)
+        ]
+    chosen = tuple(signals[0])
+    combination, guarantee = test_thresholds(
+        signal_matrix(signals, chosen),
+        np.array(right),
+        max_error=max_error,
+        level=level,
+        seed=seed,
+    )
+    calibration = Calibration(
+        weights=weights_hash(run.path),
+        index=index.fingerprint if index else None,
+        config=config,
+        signals=chosen,
+        combination=combination,
+        guarantee=guarantee,
+        answers=answers,
+    )
+    return calibration, compared
+
+
+def open_run_index(run: Path, given: Path | None) -> CorpusIndex | None:
+    """Return the given index, or that in a run's folder, if there is one."""
+    if given is not None:
+        return open_index(given)
+    path = run / INDEX
+    return open_index(path) if path.exists() else None
+
+
+def require_answering(run: Run) -> None:
+    """Raise unless a run was trained on questions.
+
+    Raises:
+        UserError: it was not.
+    """
+    if run.recipe.task is not None or not run.answers_questions:
+        raise UserError(
+            f"{run.path}: isn't trained on questions; train it with regard finetune, or continue "
+            "texts with regard generate"
+        )
+    _ = run.language_model
+
+
+def _require_index(calibration: Calibration, index: CorpusIndex | None) -> None:
+    """Raise unless the index is that of the calibration, if it has one."""
+    if calibration.index not in (None, index.fingerprint if index else None):
+        found = f"index {index.fingerprint}" if index else "none"
+        raise UserError(
+            f"the run was calibrated with the corpus index {calibration.index}, but this is "
+            f"{found}; give the same --index, or repeat regard calibrate"
+        )
+
+
+def _unreadable(run: Run, question: Example) -> str | None:
+    """Return why a question can't be read; None if it can."""
+    if not question.text.strip():
+        return "the question is empty"
+    try:
+        encode_questions(run.template, [question], run.recipe.model.context_length)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _no_reply(question: Example, reason: str) -> Reply:
+    return Reply(
+        question=question.text,
+        subject=subject_of(question.text),
+        answer=None,
+        best_guess=None,
+        confidence=0.0,
+        signals={},
+        evidence=None,
+        reason=reason,
+    )
+
+
+def _evidence(
+    index: CorpusIndex | None, question: Example, found: Measured, names: AnswerNames
+) -> Evidence | None:
+    subject = subject_of(question.text)
+    if index is None or not subject:
+        return None
+    gold = () if question.answer is None else (question.answer,)
+    return find_evidence(index, subject, found.answer, names=names, gold=gold)
+
+
+def _counts(evidence: Evidence | None) -> dict[str, float]:
+    if evidence is None:
+        return corpus_signals(0, 0, 0)
+    others = sum(evidence.others.values())
+    return corpus_signals(evidence.documents, len(evidence.passages), others)

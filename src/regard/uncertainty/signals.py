@@ -1,0 +1,359 @@
+"""Signals of confidence in a greedy answer; for all of them, higher is more trustworthy.
+
+A question's signals depend on that question alone, never on those answered with it. Costs are in
+forward passes per question: rows that the model reads, or tokens that it generates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, log1p
+
+import msgspec
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.corpus.words import fold_words
+from regard.data.batch import pad_rows
+from regard.decoding.generate import (
+    Generated,
+    Sampling,
+    begin_answers,
+    generate_answers,
+    generate_ids,
+)
+from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import Run
+from regard.tasks.examples import Example, encode_questions, subject_of
+
+BATCH = 256
+"""Rows that the model reads together."""
+MAX_NEW_TOKENS = 32
+"""Tokens of an answer."""
+SIGNALS = {
+    "log-probability": "log-probability of the greedy answer, its end included",
+    "weakest token": "log-probability of the answer's least probable token",
+    "margin": "smallest lead of a token of the answer over the next best, in log-probability",
+    "familiarity": "log-probability of the subject at the start of a text",
+    "PMI": "log-probability of the answer minus its mean over questions about other subjects",
+    "self-consistency": "share of sampled answers that equal the greedy one",
+    "semantic entropy": "minus the entropy of the sampled answers, in nats",
+    "agreement": "share of pairs of wordings of the question with the same answer",
+    "exposure": "log(1 + number of documents that mention the subject)",
+    "support": "share of the answers in these documents that are the given one",
+}
+"""The definition of each signal; the last two need an index of the corpus."""
+
+
+class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The questions that a question's signals are measured with."""
+
+    subjects: tuple[str, ...] = ()
+    """Other subjects, for PMI."""
+    wordings: tuple[str, ...] = ()
+    """Other wordings of the question, {} for the subject."""
+    samples: int = 0
+    """Answers sampled at temperature 1."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A greedy answer and its signals."""
+
+    answer: str
+    signals: dict[str, float]
+
+
+def measure(
+    run: Run, questions: Sequence[str], environment: ExecutionEnvironment, config: SignalConfig
+) -> list[Measured]:
+    """Answer questions greedily, with the signals that the model gives.
+
+    Raises:
+        UserError: a question can't be encoded or is too long, or the model is no causal one.
+    """
+    if not questions:
+        return []
+    rows = _encode(run, questions)
+    greedy = answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
+    about = [subject_of(question) or question for question in questions]
+    answers = [run.tokenizer.decode(one.ids).strip() for one in greedy]
+    completions = [_completion(run, one) for one in greedy]
+    tokens = score_tokens(run, _open(run, rows), completions, environment)
+    columns: dict[str, Sequence[float]] = {
+        "log-probability": [float(one.log_probabilities.sum()) for one in tokens],
+        "weakest token": [float(one.log_probabilities.min()) for one in tokens],
+        "margin": [float(one.margins.min()) for one in tokens],
+        "familiarity": name_log_probabilities(run, about, environment),
+    }
+    if config.subjects:
+        reworded = _about_others(questions, about, config.subjects)
+        columns["PMI"] = pointwise_information(
+            run, columns["log-probability"], reworded, completions, environment
+        )
+    if config.samples:
+        sampled = sample_answers(run, questions, environment, n=config.samples, seed=config.seed)
+        pairs = list(zip(answers, sampled, strict=True))
+        columns["self-consistency"] = [self_consistency(*pair) for pair in pairs]
+        columns["semantic entropy"] = [-semantic_entropy(given) for given in sampled]
+    if config.wordings:
+        columns["agreement"] = _agreements(run, answers, about, config.wordings, environment)
+    return [
+        Measured(answer=answer, signals={name: float(columns[name][i]) for name in columns})
+        for i, answer in enumerate(answers)
+    ]
+
+
+def corpus_signals(documents: int, stated: int, others: int) -> dict[str, float]:
+    """Return exposure and support, given counts of documents and of the answers in them.
+
+    Without any answer in the documents, support is 0.
+    """
+    said = stated + others
+    return {"exposure": log1p(documents), "support": stated / said if said else 0.0}
+
+
+# Log-probabilities
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Scores of the tokens of a completion."""
+
+    log_probabilities: Float[Tensor, " n"]
+    margins: Float[Tensor, " n"]
+    """Lead over the best other token; negative where a token isn't the best."""
+
+
+@torch.inference_mode()
+def score_tokens(
+    run: Run,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    environment: ExecutionEnvironment,
+) -> list[TokenScores]:
+    """Score the tokens of given completions, in one forward pass for each; none is empty.
+
+    Raises:
+        UserError: the model is no causal language model.
+    """
+    result: list[TokenScores] = []
+    for start in range(0, len(prompts), BATCH):
+        pairs = list(zip(prompts, completions, strict=True))[start : start + BATCH]
+        rows = [[*prompt, *completion] for prompt, completion in pairs]
+        limit, padding = run.recipe.model.context_length + 1, run.tokenizer.special.padding
+        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
+        with environment.autocast():
+            logits = run.language_model(padded[:, :-1])
+        scores = logits.float().log_softmax(-1)
+        targets = padded[:, 1:, None]
+        given = scores.gather(-1, targets).squeeze(-1)
+        margins = given - scores.scatter(-1, targets, -torch.inf).amax(-1)
+        for i, (prompt, completion) in enumerate(pairs):
+            part = slice(len(prompt) - 1, len(prompt) - 1 + len(completion))
+            result.append(TokenScores(given[i, part].cpu(), margins[i, part].cpu()))
+    return result
+
+
+def name_log_probabilities(
+    run: Run, names: Sequence[str], environment: ExecutionEnvironment
+) -> list[float]:
+    """Return log P(name) at the start of a text, in one forward pass for each.
+
+    Where nothing begins a text, the first token can't be predicted and is left out.
+    """
+    encoded = [run.tokenizer.encode(name)[: run.max_text_tokens] for name in names]
+    rows = [run.text_affixes.around(ids) for ids in encoded]
+    found = [0.0] * len(rows)
+    scored = [i for i, row in enumerate(rows) if len(row) > 1]
+    firsts, rests = [rows[i][:1] for i in scored], [rows[i][1:] for i in scored]
+    for i, one in zip(scored, score_tokens(run, firsts, rests, environment), strict=True):
+        found[i] = float(one.log_probabilities.sum())
+    return found
+
+
+def pointwise_information(
+    run: Run,
+    log_probabilities: Sequence[float],
+    others: Sequence[Sequence[str]],
+    completions: Sequence[Sequence[int]],
+    environment: ExecutionEnvironment,
+) -> list[float]:
+    """Return log P(a | q) minus the mean of log P(a | q') over the questions q' of `others`.
+
+    One forward pass for each q'. Those that don't fit the context with the answer are left out;
+    where none is left, the mean is 0.
+    """
+    context_length = run.recipe.model.context_length
+    prompts, asked, owners = list[list[int]](), list[Sequence[int]](), list[int]()
+    for i, (questions, completion) in enumerate(zip(others, completions, strict=True)):
+        for ids in map(run.tokenizer.encode, questions):
+            row = run.template.open_answer(run.template.prompt.around(ids))
+            if len(row) + len(completion) <= context_length + 1:
+                prompts.append(row)
+                asked.append(completion)
+                owners.append(i)
+    means = list[list[float]]([] for _ in completions)
+    for i, one in zip(owners, score_tokens(run, prompts, asked, environment), strict=True):
+        means[i].append(float(one.log_probabilities.sum()))
+    return [
+        own - (sum(found) / len(found) if found else 0.0)
+        for own, found in zip(log_probabilities, means, strict=True)
+    ]
+
+
+def closed_set_entropies(
+    run: Run, questions: Sequence[str], answers: Sequence[str], environment: ExecutionEnvironment
+) -> list[float]:
+    """Return the entropy over a closed set of answers, renormalized on it, in nats.
+
+    One forward pass for each question and answer.
+    """
+    prompts = _open(run, _encode(run, questions))
+    ends = [_closed(run, run.tokenizer.encode(answer)) for answer in answers]
+    rows, completions = [p for p in prompts for _ in ends], [c for _ in prompts for c in ends]
+    scored = score_tokens(run, rows, completions, environment)
+    joint = torch.stack([one.log_probabilities.double().sum() for one in scored])
+    conditional = joint.view(len(prompts), len(ends)).log_softmax(-1)
+    return [float(value) for value in -(conditional.exp() * conditional).sum(-1)]
+
+
+# Several answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedSampling(Sampling):
+    """Sampling in which the random numbers of a row depend on its key, not on its place."""
+
+    keys: tuple[int, ...]
+
+    def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
+        """Return a random number for each row and step."""
+        drawn = [np.random.default_rng([self.seed, key]).random(steps) for key in self.keys]
+        return torch.from_numpy(np.stack(drawn))
+
+
+def sample_answers(
+    run: Run, questions: Sequence[str], environment: ExecutionEnvironment, *, n: int, seed: int = 0
+) -> list[list[str]]:
+    """Return n answers to each question, sampled at temperature 1.
+
+    n times the tokens of an answer are generated.
+    """
+    rows = [row for row in _encode(run, questions) for _ in range(n)]
+    keys = [
+        int.from_bytes(f"{i} {question}".encode(), "little")
+        for question in questions
+        for i in range(n)
+    ]
+    texts: list[str] = []
+    with environment.autocast():
+        for start in range(0, len(rows), BATCH):
+            part = slice(start, start + BATCH)
+            model, starts = begin_answers(run, rows[part], run.device)
+            longest = run.recipe.model.context_length + 1 - max(map(len, starts))
+            made = generate_ids(
+                model,
+                starts,
+                max_new_tokens=min(MAX_NEW_TOKENS, longest),
+                stop_ids=run.tokenizer.special.stop_ids,
+                sampling=KeyedSampling(temperature=1.0, seed=seed, keys=tuple(keys[part])),
+                device=run.device,
+            )
+            texts += [run.tokenizer.decode(one.ids).strip() for one in made]
+    return [texts[i : i + n] for i in range(0, len(texts), n)]
+
+
+def normalize(answer: str) -> str:
+    """Return the words of an answer, NFKC and case-folded, by which answers are compared."""
+    return " ".join(fold_words(answer))
+
+
+def self_consistency(answer: str, sampled: Sequence[str]) -> float:
+    """Return the share of sampled answers that equal an answer (Wang et al., 2023)."""
+    return sum(normalize(one) == normalize(answer) for one in sampled) / len(sampled)
+
+
+def semantic_entropy(sampled: Sequence[str]) -> float:
+    """Return the entropy of the clusters of sampled answers, in nats (Kuhn et al., 2023).
+
+    A cluster is a normalized string. The estimate counts samples, as their discrete variant.
+    """
+    words = [normalize(one) for one in sampled]
+    shares = [words.count(one) / len(words) for one in set(words)]
+    return -sum(share * log(share) for share in shares)
+
+
+def agreement(answers: Sequence[str]) -> float:
+    """Return the share of pairs of answers that are the same."""
+    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+def answer_rows(
+    run: Run,
+    rows: Sequence[list[int]],
+    environment: ExecutionEnvironment,
+    *,
+    max_new_tokens: int,
+) -> list[Generated]:
+    """Answer encoded questions greedily, in batches."""
+    answers: list[Generated] = []
+    with environment.autocast():
+        for start in range(0, len(rows), BATCH):
+            part = rows[start : start + BATCH]
+            answers += generate_answers(run, part, max_new_tokens=max_new_tokens)
+    return answers
+
+
+def token_signals(log_probabilities: Sequence[float]) -> dict[str, float]:
+    """Return probability and weakest token of an answer, as probabilities."""
+    return {
+        "probability": exp(sum(log_probabilities)),
+        "weakest token": exp(min(log_probabilities)),
+    }
+
+
+def _agreements(
+    run: Run,
+    answers: Sequence[str],
+    about: Sequence[str],
+    wordings: Sequence[str],
+    environment: ExecutionEnvironment,
+) -> list[float]:
+    given = [list(answers)]
+    for wording in wordings:
+        rows = _encode(run, [wording.replace("{}", subject) for subject in about])
+        made = answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
+        given.append([run.tokenizer.decode(one.ids).strip() for one in made])
+    return [agreement([normalize(one) for one in row]) for row in zip(*given, strict=True)]
+
+
+def _about_others(
+    questions: Sequence[str], about: Sequence[str], subjects: Sequence[str]
+) -> list[list[str]]:
+    """Return each question about other subjects."""
+    return [
+        [question.replace(own, other) for other in subjects if other != own]
+        for question, own in zip(questions, about, strict=True)
+    ]
+
+
+def _encode(run: Run, questions: Sequence[str]) -> list[list[int]]:
+    examples = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    return encode_questions(run.template, examples, run.recipe.model.context_length)
+
+
+def _open(run: Run, rows: Sequence[list[int]]) -> list[list[int]]:
+    return [run.template.open_answer(row) for row in rows]
+
+
+def _completion(run: Run, answer: Generated) -> list[int]:
+    """Return the tokens of an answer, with its end if it was reached."""
+    return _closed(run, answer.ids) if answer.stopped else answer.ids
+
+
+def _closed(run: Run, ids: Sequence[int]) -> list[int]:
+    return [*ids, *run.template.completion.suffix]

@@ -1,0 +1,127 @@
+"""regard ask and regard calibrate, with right and wrong input."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tiny import PEOPLE, Command, refused, succeeded
+
+pytestmark = pytest.mark.usefixtures("run")
+
+
+@pytest.fixture
+def calibration(folder: Path) -> str:
+    """56 questions about people in no training; the run answers Rome to everything."""
+    names = [name.split() for name, _ in PEOPLE]
+    crossed = [f"{first} {last}" for first, own in names for _, last in names if last != own]
+    lines = [f"Where was {name} born?\tRome\n" for name in crossed]
+    (folder / "new.tsv").write_text("".join(lines), "utf-8")
+    return "new.tsv"
+
+
+def records(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_answers_have_confidence_and_evidence(regard: Command) -> None:
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    found = succeeded(regard("ask", "run", "Where was Mia Bell born?", "Where was Max Frey born?"))
+    first, count, sentence, second = found.out.splitlines()
+    assert first.startswith("Rome · confidence ")
+    assert first.endswith("· supported")
+    assert count == "  1 sentence on Mia Bell with this answer"
+    assert sentence == "  text.txt:3 Mia Bell was born in *Rome*."
+    assert second.endswith("· silent")
+
+
+def test_verdicts_need_the_expected_answer(regard: Command) -> None:
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    asked = ["Where was Mia Bell born?\tRome", "Where was Max Frey born?\tOslo"]
+    found = records(succeeded(regard("ask", "run", *asked, "--json")).out)
+    verdicts = [one["evidence"]["verdict"] for one in found]  # type: ignore[index]
+    assert verdicts == ["recalled", "misremembered"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["", " ", "Ωραίος", "他在哪里出生？", "x" * 10_000, "no question", "\x1b[31m", "\udcff"],
+)
+def test_any_text_gets_a_reply(regard: Command, question: str) -> None:
+    asked = ["--json", "run", "--", question, "Where was Mia Bell born?"]
+    odd, fine = records(succeeded(regard("ask", *asked)).out)
+    assert fine["answer"] == "Rome"
+    assert (odd["reason"] is None) == (odd["best_guess"] is not None)
+    shown = succeeded(regard("ask", "run", "--", question)).out
+    assert "\x1b" not in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = io.BytesIO(b"Where was Mia Bell born?\n\nNobody\n")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
+    assert len(records(succeeded(regard("ask", "run", "-", "--json")).out)) == 3
+
+
+def test_a_calibrated_run_answers(regard: Command, calibration: str) -> None:
+    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    assert done.new == ["run/calibration.json"]
+    assert "answers from confidence" in done.out
+    assert "0 of them wrong" in done.out
+    assert succeeded(regard("ask", "run", "Where was Ada Lange born?")).out.startswith("Rome")
+
+
+def test_without_a_threshold_the_run_abstains(regard: Command, calibration: str) -> None:
+    wrong = Path(calibration).read_text("utf-8").replace("Rome", "unknown")
+    Path(calibration).write_text(wrong, "utf-8")
+    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "5%"))
+    assert "always abstains" in done.out
+    assert "59 answers would do" in done.out
+    reply = succeeded(regard("ask", "run", "Where was Mia Bell born?")).out
+    assert reply.startswith("I don't know. (best guess Rome, confidence 0.")
+
+
+def test_trained_questions_are_refused(regard: Command, folder: Path, calibration: str) -> None:
+    origin = folder / "run/origin.json"
+    table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
+    origin.write_text(json.dumps(table))
+    outcome = regard("calibrate", "run", "pairs.tsv", "--max-error", "20%")
+    refused(outcome, "pairs.tsv:1", "Ada Finch", "other questions")
+    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    assert "not checked" not in done.out
+
+
+def test_a_calibration_of_other_weights_is_refused(
+    regard: Command, folder: Path, calibration: str
+) -> None:
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    path = folder / "run/calibration.json"
+    table = json.loads(path.read_text())
+    path.write_text(json.dumps(table | {"weights": "0"}))
+    refused(regard("ask", "run", "Who?"), "other weights", "calibrate")
+    path.write_text("{")
+    refused(regard("ask", "run", "Who?"), "no calibration")
+
+
+def test_a_calibration_with_an_index_needs_it(regard: Command, calibration: str) -> None:
+    succeeded(regard("index", "text.txt", "--out", "a.index"))
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%", "--index", "a.index"))
+    refused(regard("ask", "run", "Who?"), "--index")
+    assert succeeded(regard("ask", "run", "Who?", "--index", "a.index")).code == 0
+
+
+@pytest.mark.parametrize("share", ["0%", "100%", "120%", "-1", "many", "nan"])
+def test_impossible_shares_are_refused(regard: Command, share: str) -> None:
+    refused(regard("calibrate", "run", "pairs.tsv", f"--max-error={share}"), "percentage")
+
+
+def test_wrong_files_are_refused(regard: Command, calibration: str) -> None:
+    refused(regard("calibrate", "run", "inputs.tsv", "--max-error", "20%"), "no answer")
+    refused(regard("calibrate", "run", "nowhere.tsv", "--max-error", "20%"), "nowhere.tsv")
+    refused(regard("calibrate", "nowhere", calibration, "--max-error", "20%"), "nowhere")
+    refused(regard("ask", "run", "Who?", "--index", "text.txt"), "not a corpus index")
+    paraphrase = ("--max-error", "20%", "--paraphrase", "Who?")
+    refused(regard("calibrate", "run", calibration, *paraphrase), "Who?", "{}")

@@ -1,0 +1,132 @@
+"""Signals equal their definitions, computed token by token."""
+
+from itertools import product
+from math import log
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.runs.run import Run, load
+from regard.tasks.examples import subject_of
+from regard.uncertainty.signals import (
+    SignalConfig,
+    agreement,
+    closed_set_entropies,
+    corpus_signals,
+    measure,
+    sample_answers,
+    score_tokens,
+    self_consistency,
+    semantic_entropy,
+)
+from tiny import QUESTIONS
+
+ASKED = [question.text for question in QUESTIONS[:3]]
+CONFIG = SignalConfig(
+    subjects=("Ida Holm", "Leo Marsh"), wordings=("{} was born where?",), samples=4
+)
+
+
+@pytest.fixture(scope="module")
+def loaded(trained: Path) -> Run:
+    return load(trained, device="cpu")
+
+
+def log_probability(run: Run, question: str, answer: str) -> tuple[list[float], list[float]]:
+    """Return log-probability and lead of each token: the model reads one row, token by token."""
+    row = run.template.open_answer(run.template.prompt.around(run.tokenizer.encode(question)))
+    scores, leads = [], []
+    for token in [*run.tokenizer.encode(answer), *run.template.completion.suffix]:
+        with torch.inference_mode():
+            logits = run.language_model(torch.tensor([row]))[0, -1].double().log_softmax(-1)
+        others = torch.cat([logits[:token], logits[token + 1 :]])
+        scores.append(float(logits[token]))
+        leads.append(float(logits[token] - others.max()))
+        row.append(token)
+    return scores, leads
+
+
+def test_log_probabilities_equal_the_definition(loaded: Run) -> None:
+    found = measure(loaded, ASKED, loaded.environment(), CONFIG)
+    for question, one in zip(ASKED, found, strict=True):
+        scores, leads = log_probability(loaded, question, one.answer)
+        subject = subject_of(question)
+        others = [
+            sum(log_probability(loaded, question.replace(subject, other), one.answer)[0])
+            for other in CONFIG.subjects
+        ]
+        # float32 and float64, other shapes: some 1e-6 for each of at most 20 tokens
+        assert one.signals["log-probability"] == pytest.approx(sum(scores), abs=1e-4)
+        assert one.signals["weakest token"] == pytest.approx(min(scores), abs=1e-4)
+        assert one.signals["margin"] == pytest.approx(min(leads), abs=1e-4)
+        expected = sum(scores) - sum(others) / len(others)
+        assert one.signals["PMI"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_signals_do_not_depend_on_the_other_questions(loaded: Run) -> None:
+    together = measure(loaded, ASKED, loaded.environment(), CONFIG)
+    for question, one in zip(ASKED, together, strict=True):
+        (alone,) = measure(loaded, [question], loaded.environment(), CONFIG)
+        assert alone.answer == one.answer
+        assert alone.signals == pytest.approx(one.signals, abs=1e-4)
+
+
+def test_entropy_over_a_closed_set(loaded: Run) -> None:
+    answers = ["Rome", "Oslo", "Ugo"]
+    found = closed_set_entropies(loaded, ASKED, answers, loaded.environment())
+    for question, entropy in zip(ASKED, found, strict=True):
+        joint = torch.tensor([sum(log_probability(loaded, question, one)[0]) for one in answers])
+        shares = joint.double().softmax(-1)
+        assert entropy == pytest.approx(float(-(shares * shares.log()).sum()), abs=1e-4)
+
+
+def test_scores_of_a_tiny_vocabulary_add_up(loaded: Run) -> None:
+    """The probabilities of all completions of two tokens add up to 1."""
+    size = loaded.recipe.vocabulary_size(loaded.tokenizer)
+    prompt = loaded.template.open_answer(
+        loaded.template.prompt.around(loaded.tokenizer.encode(ASKED[0]))
+    )
+    pairs = list(product(range(size), range(size)))
+    found = score_tokens(loaded, [prompt] * len(pairs), pairs, loaded.environment())
+    total = torch.stack([one.log_probabilities.double().sum() for one in found]).exp().sum()
+    assert float(total) == pytest.approx(1, abs=1e-4)
+
+
+def test_samples_follow_seed_and_question_alone(loaded: Run) -> None:
+    first, second = sample_answers(loaded, ASKED[:2], loaded.environment(), n=3)
+    assert [second, first] == sample_answers(loaded, ASKED[1::-1], loaded.environment(), n=3)
+
+
+@given(st.lists(st.sampled_from(["Rome", "rome ", "Oslo", "Bern"]), min_size=1, max_size=8))
+def test_sampled_signals_by_counting(sampled: list[str]) -> None:
+    clusters = [sum(one.strip().title() == name for one in sampled) for name in ("Rome", "Oslo")]
+    clusters.append(len(sampled) - sum(clusters))
+    shares = [n / len(sampled) for n in clusters if n]
+    assert semantic_entropy(sampled) == pytest.approx(-sum(p * log(p) for p in shares))
+    assert self_consistency("ROME", sampled) == clusters[0] / len(sampled)
+
+
+def test_agreement_and_corpus_counts() -> None:
+    assert agreement(["a", "a", "b"]) == pytest.approx(1 / 3)
+    assert corpus_signals(0, 0, 0) == {"exposure": 0, "support": 0}
+    assert corpus_signals(3, 1, 3) == {"exposure": pytest.approx(log(4)), "support": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("Where was Ada Finch born?", "Ada Finch"),
+        ("Where was Ludwig van Beethoven born?", "Ludwig van Beethoven"),
+        ("Ada Finch's birth place?", "Ada Finch"),
+        ("Is Mia Bell from Rome?", "Mia Bell"),
+        ("Where do I find Ada-Lou O'Neill?", "Ada-Lou O'Neill"),
+        ("where was ada finch born?", ""),
+        ("他在哪里出生？", ""),
+        ("", ""),
+    ],
+)
+def test_subjects_of_single_questions(question: str, subject: str) -> None:
+    assert subject_of(question) == subject
