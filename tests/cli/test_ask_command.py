@@ -113,6 +113,18 @@ def test_a_calibration_with_an_index_needs_it(regard: Command, calibration: str)
     assert succeeded(regard("ask", "run", "Who?", "--index", "a.index")).code == 0
 
 
+def test_confidence_does_not_depend_on_the_expected_answer(
+    regard: Command, calibration: str
+) -> None:
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    question = "Where was Max Frey born?"
+    (without,) = records(succeeded(regard("ask", "run", question, "--json")).out)
+    (given,) = records(succeeded(regard("ask", "run", f"{question}\tOslo", "--json")).out)
+    assert given["signals"] == without["signals"]
+    assert given["confidence"] == without["confidence"]
+
+
 @pytest.mark.parametrize("share", ["0%", "100%", "120%", "-1", "many", "nan"])
 def test_impossible_shares_are_refused(regard: Command, share: str) -> None:
     refused(regard("calibrate", "run", "pairs.tsv", f"--max-error={share}"), "percentage")

@@ -72,16 +72,13 @@ def ask(
     readable = [one for one, reason in zip(questions, reasons, strict=True) if reason is None]
     config = calibration.config if calibration else SignalConfig()
     measured = measure(run, [one.text for one in readable], environment, config)
-    names = AnswerNames.of(
-        [one.answer for one in readable if one.answer is not None]
-        + list(calibration.answers if calibration else ())
-    )
-    evidence = [
-        _evidence(index, one, found, names) for one, found in zip(readable, measured, strict=True)
-    ]
+    known = AnswerNames.of(calibration.answers if calibration else ())
+    names = known.add(one.answer for one in readable if one.answer is not None)
+    pairs = list(zip(readable, measured, strict=True))
+    evidence = [_evidence(index, one, found, names) for one, found in pairs]
     signals = [
-        found.signals | (_counts(one) if index else {})
-        for found, one in zip(measured, evidence, strict=True)
+        found.signals | (_counted(index, one.text, found, known) if index else {})
+        for one, found in pairs
     ]
     if calibration is None:
         confidence = np.exp([one["log-probability"] for one in signals])
@@ -155,8 +152,7 @@ def calibrate_run(
     if index is not None:
         names = AnswerNames.of(answers)
         signals = [
-            found.signals
-            | _counts(_evidence(index, Example(text=one.text, where=one.where), found, names))
+            found.signals | _counted(index, one.text, found, names)
             for found, one in zip(measured, questions, strict=True)
         ]
     chosen = tuple(signals[0])
@@ -245,7 +241,11 @@ def _evidence(
     return find_evidence(index, subject, found.answer, names=names, gold=gold)
 
 
-def _counts(evidence: Evidence | None) -> dict[str, float]:
+def _counted(
+    index: CorpusIndex, question: str, found: Measured, known: AnswerNames
+) -> dict[str, float]:
+    """Return the signals of the corpus; they never depend on the expected answer."""
+    evidence = _evidence(index, Example(text=question), found, known)
     if evidence is None:
         return corpus_signals(0, 0, 0)
     others = sum(evidence.others.values())
