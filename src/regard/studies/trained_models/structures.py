@@ -46,10 +46,10 @@ class Structure:
 @study(
     question="Do heads of a trained model find the previous word, the start of the sentence, the"
     " subject, the verb of an object, and the antecedent of a pronoun?",
-    claim="In most trained models, for each of these structures the largest weight of one head is on"
-    " the right word in at least three of five new texts where the word is needed for prediction,"
-    " and more often than the right word is at any fixed distance. Before training, no head comes"
-    " close.",
+    claim="In most trained models, for each of these structures the largest weight of one head is"
+    " on the right word in at least three of five new texts where the word is needed for"
+    " prediction, and more often than the right word is at any fixed distance. Before training, no"
+    " head comes close.",
     formula=r"\mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} "
     r"= \text{the word that } i \text{ depends on}\right)",
     trains=True,
@@ -72,10 +72,10 @@ def structures(
     these texts verbs had only two forms, singular and plural. Then a head attended to singular
     subjects only; finding nothing meant plural.
 
-    Training decides which head finds what, and another order of additions is another training: with
-    the fewest instruction sets of a processor, seed 0 has no head for pronouns (0.28), while seeds 1
-    and 2 have one for each structure. More steps don't mend it: after 4000, seed 0 has a head for
-    pronouns (0.72), and is at 0.57 for subjects, on the machine of these numbers.
+    Training decides which head finds what, and another order of additions is another training.
+    With the fewest instruction sets of a processor, seed 0 has no head for pronouns (0.28), while
+    seeds 1 and 2 have one for each structure. More steps don't mend it: after 4000, on the machine
+    of these numbers, seed 0 has a head for pronouns (0.72) and none for subjects (0.57).
 
     A fixed distance is the simplest alternative explanation: the previous word is always at
     distance 1, but subjects, verbs and names are at no one distance.
