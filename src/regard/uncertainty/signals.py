@@ -42,8 +42,9 @@ SIGNALS = {
     "agreement": "share of pairs of wordings of the question with the same answer",
     "exposure": "log(1 + number of documents that mention the subject)",
     "support": "share of the answers in these documents that are the given one",
+    "statement": "probability that these documents state the answer, minus that of another answer",
 }
-"""The definition of each signal; the last two need an index of the corpus."""
+"""The definition of each signal; the last three need an index of the corpus."""
 
 
 class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
