@@ -106,7 +106,10 @@ def test_a_calibration_of_other_weights_is_refused(
     refused(regard("ask", "run", "Who?"), "no calibration")
 
 
-def test_a_calibration_with_an_index_needs_it(regard: Command, calibration: str) -> None:
+def test_a_calibration_with_an_index_needs_it(
+    regard: Command, folder: Path, calibration: str
+) -> None:
+    (folder / "run/corpus.index").unlink()
     succeeded(regard("index", "text.txt", "--out", "a.index"))
     succeeded(regard("calibrate", "run", calibration, "--max-error", "20%", "--index", "a.index"))
     refused(regard("ask", "run", "Who?"), "--index")

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence, learn_relation
-from regard.corpus.index import CorpusIndex, open_index
+from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.metrics import exact_match
@@ -26,8 +26,6 @@ from regard.uncertainty.calibration import (
 )
 from regard.uncertainty.signals import Measured, SignalConfig, corpus_signals, measure
 
-INDEX = "corpus.index"
-"""Name of the corpus index in a run's folder."""
 SUBJECTS = 8
 """Other subjects with which PMI is measured."""
 SAMPLES = 10
@@ -187,12 +185,13 @@ def calibrate_run(
     return calibration, list(trained)
 
 
-def open_run_index(run: Path, given: Path | None) -> CorpusIndex | None:
-    """Return the given index, or that in a run's folder, if there is one."""
+def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
+    """Return the given index, or that in the folder of a run or its nearest ancestor, if any."""
     if given is not None:
         return open_index(given)
-    path = run / INDEX
-    return open_index(path) if path.exists() else None
+    folders = [run.path, *(Path(one["run"]) for one in run.origin.get("ancestors", ()))]
+    paths = (folder / RUN_INDEX for folder in folders)
+    return next((open_index(path) for path in paths if path.exists()), None)
 
 
 def require_answering(run: Run) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.files import write_file
-from regard.runs.run import Run, load_origin
+from regard.runs.run import Run
 from regard.tasks.examples import Example, read_questions, subject_of
 from regard.uncertainty.abstention import Combination, Guarantee
 from regard.uncertainty.signals import SignalConfig
@@ -123,16 +123,9 @@ def _key(question: str) -> str:
 
 
 def _training_files(run: Run) -> list[Path]:
-    """Return the question files that trained a run and its parents, as far as they exist."""
-    files, origin = list[Path](), run.origin
-    seen: set[str] = set()
-    while origin:
-        files += [Path(name) for name in origin.get("inputs", [])]
-        parent = origin.get("parent")
-        if not isinstance(parent, str) or parent in seen or not Path(parent).is_dir():
-            break
-        seen.add(parent)
-        origin = load_origin(Path(parent))
+    """Return the question files that trained a run and its ancestors, as far as they exist."""
+    origins = [run.origin, *run.origin.get("ancestors", ())]
+    files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
     return [path for path in files if path.suffix in {".tsv", ".jsonl"} and path.is_file()]
 
 
