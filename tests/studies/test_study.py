@@ -16,17 +16,30 @@ from regard.studies.study import Seed, Study, study
 NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
 
 
-@study(question="How big?", claim="Small.", formula="x < 2")
+@study()
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
     kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,
 ) -> Evidence:
-    """First
+    """How big?
+
+    Small.
+
+    $$ x < 2 $$
+
+    First
     paragraph.
 
     Second.
     """
     return Evidence(numbers=(at_most("size", n * kind, 2),), figure=NOTHING)
+
+
+def test_the_docstring_is_the_text() -> None:
+    assert how_big.question == "How big?"
+    assert how_big.claim == "Small."
+    assert how_big.formula == "x < 2"
+    assert how_big.explanation == "First paragraph.\nSecond."
 
 
 def test_a_study_knows_its_parameters() -> None:
@@ -37,7 +50,6 @@ def test_a_study_knows_its_parameters() -> None:
         ("n", 1, "size", "integer and ≥ 1 and ≤ 9"),
         ("kind", 0.5, "kind", "number and > 0"),
     ]
-    assert how_big.explanation == "First paragraph.\nSecond."
 
 
 def test_python_and_command_line_give_the_same() -> None:
@@ -71,9 +83,16 @@ def test_studies_are_typed() -> None:
     assert isinstance(how_big, Study)
 
 
-@study(question="How lucky?", claim="Below a half.", formula="x < 1/2")
+@study()
 def luck(seed: Seed = 0, limit: float = 0.5) -> Evidence:
-    """A number that depends on the seed."""
+    """How lucky?
+
+    Below a half.
+
+    $$ x < 1/2 $$
+
+    A number that depends on the seed.
+    """
     drawn = (seed * 7 % 10) / 10  # 0, 0.7, 0.4, 0.1, 0.8, 0.5, …
     return Evidence(
         numbers=(at_most("number", drawn, limit),),

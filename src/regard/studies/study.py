@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 import msgspec
 
 from regard.config import Config, convert, override
-from regard.courses import COURSES, all_parts
+from regard.courses import COURSES, Correction, all_corrections, all_parts
 from regard.errors import UserError
 from regard.studies.finding import Evidence, Finding, Replication
 
@@ -24,17 +24,6 @@ MAX_SEEDS = 1000
 """Most seeds of one run."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correction:
-    """An error in a course."""
-
-    course: str
-    """A key of `regard.courses.COURSES`."""
-    says: str
-    right: str
-    """The correct statement, and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +41,11 @@ class Parameter:
 class Study(Generic[P]):
     """A question, the claim that answers it, and the function that tests the claim.
 
-    A study is called like its function and returns a `Finding`.
+    A study is called like its function and returns a `Finding`. The paragraphs of the function's
+    docstring are question, claim, formula (TeX between `$$`), and an explanation in plain words.
     """
 
     name: str
-    question: str
-    claim: str
-    formula: str
-    """In TeX, without dollar signs."""
-    corrections: tuple[Correction, ...]
     trains: bool
     """Whether it works on trained models: its own, which takes minutes the first time, or one that
     has to be installed. The book shows its stored result."""
@@ -177,10 +162,34 @@ class Study(Generic[P]):
         )
 
     @property
+    def question(self) -> str:
+        """The question, in a sentence."""
+        return self._paragraphs[0]
+
+    @property
+    def claim(self) -> str:
+        """The claim that answers it."""
+        return self._paragraphs[1]
+
+    @property
+    def formula(self) -> str:
+        """The formula in TeX, without dollar signs."""
+        return self._paragraphs[2].strip("$ ")
+
+    @property
     def explanation(self) -> str:
-        """The function's docstring, one paragraph per line."""
+        """The result in plain words, one paragraph per line."""
+        return "\n".join(self._paragraphs[3:])
+
+    @property
+    def corrections(self) -> tuple[Correction, ...]:
+        """Errors in courses that the study shows."""
+        return tuple(one for one in all_corrections() if one.study == self.name)
+
+    @cached_property
+    def _paragraphs(self) -> list[str]:
         paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
-        return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        return [" ".join(paragraph.split()) for paragraph in paragraphs]
 
     @cached_property
     def _settings(self) -> type[Config]:
@@ -207,30 +216,15 @@ class Study(Generic[P]):
         )
 
 
-def study(
-    *,
-    question: str,
-    claim: str,
-    formula: str,
-    corrections: Sequence[Correction] = (),
-    trains: bool = False,
-) -> Callable[[Callable[P, Evidence]], Study[P]]:
-    """Decorator that makes a study of a function.
+def study(*, trains: bool = False) -> Callable[[Callable[P, Evidence]], Study[P]]:
+    """Return a decorator that makes a study of a function.
 
     The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2,
-    description="keys")] = 10`; its docstring explains the result in plain words.
+    description="keys")] = 10`; its docstring is the text of the study.
     """
 
     def made(function: Callable[P, Evidence]) -> Study[P]:
-        return Study(
-            name=function.__name__.replace("_", "-"),
-            question=question,
-            claim=claim,
-            formula=formula,
-            corrections=tuple(corrections),
-            trains=trains,
-            function=function,
-        )
+        return Study(name=function.__name__.replace("_", "-"), trains=trains, function=function)
 
     return made
 

@@ -28,14 +28,7 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 }
 
 
-@study(
-    question="What does causal masking cost in kernel attention?",
-    claim="Only a running sum: S_i and Z_i, token by token or in chunks, give the output of "
-    "the masked matrix, with operations linear in the length and a state of constant "
-    "size.",
-    formula=r"c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad "
-    r"S_i = S_{i-1} + \phi(k_i) v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i)",
-)
+@study()
 def causal_sums(
     features: Annotated[Map, Meta(description="the feature map φ")] = "elu",
     d: Annotated[int, Meta(ge=2, le=32, description="width of queries, keys and values")] = 16,
@@ -48,7 +41,15 @@ def causal_sums(
     ] = 2,
     seed: Seed = 0,
 ) -> Evidence:
-    """The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
+    r"""What does causal masking cost in kernel attention?
+
+    Only a running sum: S_i and Z_i, token by token or in chunks, give the output of the masked
+    matrix, with operations linear in the length and a state of constant size.
+
+    $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
+    v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
+
+    The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
     term more. So a step costs the same however long the row is, and needs nothing of the past but
     the sums. A cache of keys and values, as softmax attention keeps it, grows with each token.
 

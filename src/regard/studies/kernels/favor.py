@@ -28,7 +28,7 @@ from regard.studies.kernels.estimates import (
     predicted,
 )
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 
 COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
@@ -42,33 +42,7 @@ MARKERS: tuple[Style, ...] = ("dots", "squares")
 """Of independent and of orthogonal directions."""
 
 
-@study(
-    question="What do the Performer's random features estimate, why must they be positive, and "
-    "what do orthogonal directions gain?",
-    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal "
-    "directions have smaller ones. Trigonometric weights may add up to less than zero, "
-    "positive ones never do. For heads of width 64 and unit variance no common number "
-    "of directions suffices: positive features are further from softmax attention than "
-    "the mean of the values is.",
-    formula=r"\mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad "
-    r"\mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad "
-    r"\mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2}",
-    corrections=[
-        Correction(
-            course="practical-4",
-            says="that attention is exp(QKᵀ)/√d, before it is normalized.",
-            right="It is exp(QKᵀ/√d): the root scales the scores. Outside of the exponential it "
-            "would cancel in the normalization, and do nothing.",
-        ),
-        Correction(
-            course="practical-4",
-            says="that the features' attention is exp(Q′K′ᵀ).",
-            right="It is Q′K′ᵀ: the product of the features is the estimate of the exponential "
-            "itself. With another exponential around it, it would estimate something else, and "
-            "the products could not be taken in another order, which is what saves time.",
-        ),
-    ],
-)
+@study()
 def favor(
     length: Annotated[
         float,
@@ -87,7 +61,19 @@ def favor(
     ] = 1.0,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
 ) -> Evidence:
-    """With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
+    r"""What do the Performer's random features estimate, why must they be positive, and what do
+    orthogonal directions gain?
+
+    All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions have
+    smaller ones. Trigonometric weights may add up to less than zero, positive ones never do. For
+    heads of width 64 and unit variance no common number of directions suffices: positive features
+    are further from softmax attention than the mean of the values is.
+
+    $$ \mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad
+    \mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad
+    \mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2} $$
+
+    With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
     Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations in place of N²·d.
 
     Waves are exact where q = k, and poor where the kernel is small: their error is the same

@@ -24,7 +24,7 @@ from regard.studies.finding import (
     informational,
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 
 MANY = 20_000
 """Waves that estimate an expectation."""
@@ -54,32 +54,7 @@ class Outcome(NamedTuple):
     """Outputs by the central limit theorem."""
 
 
-@study(
-    question="How well do random Fourier features approximate softmax attention, depending on "
-    "their number and the width of a head?",
-    claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
-    "error falls with the root of their number and, for queries and keys of unit "
-    "variance, grows with the width; it falls with the width only at fixed norms. At D "
-    "= 64 attention by 1024 of them is further from softmax attention than an output of zero.",
-    formula=r"\frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, "
-    r"\sinh\left(\frac{\lVert q - k \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1)",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="that the directions are drawn from N(0, σ²I).",
-            right="They are drawn from N(0, I/σ²): the mean of cos(w·(q − k)) is e^(−s²‖q − k‖²/2) "
-            "where s² is the variance of w, and it is the kernel for s² = 1/σ² alone. With "
-            "s² = σ² the features estimate another kernel, however many there are.",
-        ),
-        Correction(
-            course="eecs182-hw8",
-            says="that the error is the less, the larger D and D_random.",
-            right="It falls with D_random as 1/√D_random, but rises with D where queries and keys "
-            "have unit variance: ‖q − k‖²/2σ² grows as √D, the kernel is e to minus that, and the "
-            "error of a mean of cosines stays where it is. Only at fixed lengths does it fall.",
-        ),
-    ],
-)
+@study()
 def fourier_features(
     widths: Annotated[
         tuple[Width, ...],
@@ -100,7 +75,18 @@ def fourier_features(
     ] = 50,
     seed: Seed = 0,
 ) -> Evidence:
-    """One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
+    r"""How well do random Fourier features approximate softmax attention, depending on their number
+    and the width of a head?
+
+    Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls
+    with the root of their number and, for queries and keys of unit variance, grows with the width;
+    it falls with the width only at fixed norms. At D = 64 attention by 1024 of them is further from
+    softmax attention than an output of zero.
+
+    $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
+    \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
+
+    One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
     ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all pairs
     that are far from each other, however small K is. Relative to K, that is √(2/m) sinh u, where
     u = ‖q − k‖²/2σ² = −ln K.

@@ -18,14 +18,7 @@ DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
 
 
-@study(
-    question="How is softmax attention related to the Gaussian kernel?",
-    claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
-    "alone and a factor of k alone.",
-    formula=r"e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, "
-    r"e^{-\lVert q - k \rVert^2 / 2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, "
-    r"\quad \sigma^2 = \sqrt{d}",
-)
+@study()
 def gaussian_identity(
     d: Annotated[int, Meta(ge=1, le=256, description="width of queries and keys")] = 16,
     n: Annotated[int, Meta(ge=2, le=128, description="queries, and keys")] = 64,
@@ -35,7 +28,15 @@ def gaussian_identity(
     width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
     seed: Seed = 0,
 ) -> Evidence:
-    """‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
+    r"""How is softmax attention related to the Gaussian kernel?
+
+    With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q alone
+    and a factor of k alone.
+
+    $$ e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, e^{-\lVert q - k \rVert^2 /
+    2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
+
+    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
     the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.
 
     A factor of the query is in the numerator and in the normalizer of its row, and cancels. That

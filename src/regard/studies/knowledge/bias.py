@@ -43,18 +43,18 @@ class Shares:
     """The same of a model trained on these questions alone."""
 
 
-@study(
-    question="Where does a model's bias come from?",
-    claim="From its data, from its parent model, and from the metric: each of the three alone"
-    " is sufficient.",
-    formula=r"\operatorname{argmax}_y P(y) = \text{the commonest}, "
-    r"\quad \text{however small its share}",
-    trains=True,
-)
+@study(trains=True)
 def bias(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """All questions are about absent people, of whom no text says anything: only bias can answer.
+    r"""Where does a model's bias come from?
+
+    From its data, from its parent model, and from the metric: each of the three alone is
+    sufficient.
+
+    $$ \operatorname{argmax}_y P(y) = \text{the commonest}, \quad \text{however small its share} $$
+
+    All questions are about absent people, of whom no text says anything: only bias can answer.
 
     The data: a model trained on questions alone gives the commonest place about the probability
     that it has as a share of these questions. That isn't an error; it repeats its data.

@@ -45,17 +45,18 @@ class Guesses:
         return self.home - self.by_chance
 
 
-@study(
-    question="How does a model answer about people who are absent from the text?",
-    claim="It guesses from the name and from frequencies, with high confidence. If last names"
-    " are informative, the guess is often right; if not, it guesses all the same.",
-    formula=r"P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place})",
-    trains=True,
-)
+@study(trains=True)
 def fallback(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """There are two worlds. In one, most people were born at the home of their last name; in the
+    r"""How does a model answer about people who are absent from the text?
+
+    It guesses from the name and from frequencies, with high confidence. If last names are
+    informative, the guess is often right; if not, it guesses all the same.
+
+    $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
+
+    There are two worlds. In one, most people were born at the home of their last name; in the
     other, names say nothing about places. In both, the model is asked about people who are never
     mentioned, so that it can't know the answer.
 

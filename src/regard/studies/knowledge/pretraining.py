@@ -28,17 +28,18 @@ WITHOUT_THEM = "text without them"
 ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: without_them}
 
 
-@study(
-    question="Why can a model answer questions after pretraining, but not without?",
-    claim="Pretraining provides the sentences about the people in the questions: without "
-    "text, or with the same text about other people, a model is no better than a guess.",
-    formula=r"\text{accuracy without the facts} \le \max_y P(y)",
-    trains=True,
-)
+@study(trains=True)
 def pretraining(
     people: People = 160, correlation: Correlation = 0.0, steps: Steps = 800, seed: Seed = 0
 ) -> Evidence:
-    """Three models are asked where people were born who are in no training question. All of them
+    r"""Why can a model answer questions after pretraining, but not without?
+
+    Pretraining provides the sentences about the people in the questions: without text, or with the
+    same text about other people, a model is no better than a guess.
+
+    $$ \text{accuracy without the facts} \le \max_y P(y) $$
+
+    Three models are asked where people were born who are in no training question. All of them
     learned the form of an answer from questions about other people. The first was also trained on a
     text about everybody, the second on no text, and the third on the text without the sentences
     about the people whom it is now asked about.

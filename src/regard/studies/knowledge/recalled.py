@@ -43,18 +43,19 @@ Kinds = Mapping[str, Sequence[Answer]]
 """Right answers, wrong answers, and answers about absent people."""
 
 
-@study(
-    question="Can right answers be told from wrong ones, and recalled from invented ones?",
-    claim="Not by the answers: each is a place that exists. But signals of the model separate"
-    " them, a different one for each kind of doubt. Familiarity of the name separates people"
-    " who are mentioned from absent ones, and says little about right and wrong. The answer's"
-    " probability separates right from wrong better than chance, and says little about absence.",
-    formula=r"\mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) "
-    r"+ \tfrac{1}{2} P(s_{\text{trusted}} = s_{\text{doubted}})",
-    trains=True,
-)
+@study(trains=True)
 def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Evidence:
-    """The model is asked about people whom the text mentions, and about absent people, whose first
+    r"""Can right answers be told from wrong ones, and recalled from invented ones?
+
+    Not by the answers: each is a place that exists. But signals of the model separate them, a
+    different one for each kind of doubt. Familiarity of the name separates people who are mentioned
+    from absent ones, and says little about right and wrong. The answer's probability separates
+    right from wrong better than chance, and says little about absence.
+
+    $$ \mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) + \tfrac{1}{2}
+    P(s_{\text{trusted}} = s_{\text{doubted}}) $$
+
+    The model is asked about people whom the text mentions, and about absent people, whose first
     and last names occur in the text, but not together. It answers both in the same way, with the
     name of a place. Nothing in the answer shows that it was invented. Hence two concerns: who
     believes the true answers believes the invented ones too, and one answer that is found out

@@ -57,14 +57,7 @@ class Measured:
     bytes: int
 
 
-@study(
-    question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
-    claim="Their operations and memory grow linearly with the length, those of softmax "
-    "quadratically (its memory only if all weights are stored); each is closer to "
-    "softmax the more features it has.",
-    formula=r"\mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad "
-    r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V",
-)
+@study()
 def approximations(
     n: Annotated[int, Meta(ge=512, le=2048, description="tokens where features vary")] = 1024,
     features: Annotated[
@@ -78,7 +71,15 @@ def approximations(
     ] = 32.0,
     seed: Seed = 0,
 ) -> Evidence:
-    """Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
+    r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
+
+    Their operations and memory grow linearly with the length, those of softmax quadratically (its
+    memory only if all weights are stored); each is closer to softmax the more features it has.
+
+    $$ \mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad C = \mathrm{softmax}\left(\frac{Q
+    K^\top}{\sqrt{d}}\right) V $$
+
+    Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
     et al., 2020, section 4, name as one way), BigBird looks at a few blocks of keys, and Performer
     puts a product of m random features in place of e^(q·k/√d). "Features" are k, m, and the number
     of keys that BigBird looks at.

@@ -33,13 +33,7 @@ class Shape:
     edges: int
 
 
-@study(
-    question="How does information travel between the blocks of BigBird?",
-    claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
-    "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
-    "logarithm of n, a global block to 2, and either keeps the gap constant.",
-    formula=r"\mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right)",
-)
+@study()
 def block_graph(
     n: Annotated[int, Meta(ge=32, le=512, description="blocks")] = 128,
     side: Annotated[int, Meta(ge=1, le=4, description="blocks of the window to either side")] = 1,
@@ -47,7 +41,15 @@ def block_graph(
     global_blocks: Annotated[int, Meta(ge=0, le=4, description="global blocks")] = 1,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the random blocks")] = 0,
 ) -> Evidence:
-    """Take blocks for points, with an edge from each to those that it looks at. A layer of
+    r"""How does information travel between the blocks of BigBird?
+
+    With windows alone it travels step by step: the longest path has (n − 1)/side steps, and the
+    spectral gap falls as n⁻². Random blocks shorten paths to the logarithm of n, a global block to
+    2, and either keeps the gap constant.
+
+    $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
+
+    Take blocks for points, with an edge from each to those that it looks at. A layer of
     attention carries word along one edge, so that the longest of all shortest paths is the number
     of layers until everything can depend on everything.
 

@@ -21,15 +21,7 @@ _BLOCK, _SIDE = 8, 1
 LAYERS = (1, 2, 4, 8, 16, 32)
 
 
-@study(
-    question="What can one layer of full attention do that sparse attention can't?",
-    claim="One layer of full attention finds, for each of n vectors, the one furthest from "
-    "it. BigBird finds it only for queries whose mask contains it, a fixed share per "
-    "layer, and more with more layers.",
-    formula=r"j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 "
-    r"= \operatorname{argmax}_j \left(-u_i \cdot u_j\right), "
-    r"\quad \|u_j\| = 1",
-)
+@study()
 def furthest(
     n: Annotated[
         int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="vectors, on the unit sphere")
@@ -39,7 +31,16 @@ def furthest(
     draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
     seed: Seed = 0,
 ) -> Evidence:
-    """The vectors have length 1, so that the furthest is the one with the smallest product. A head
+    r"""What can one layer of full attention do that sparse attention can't?
+
+    One layer of full attention finds, for each of n vectors, the one furthest from it. BigBird
+    finds it only for queries whose mask contains it, a fixed share per layer, and more with more
+    layers.
+
+    $$ j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 = \operatorname{argmax}_j \left(-u_i \cdot
+    u_j\right), \quad \|u_j\| = 1 $$
+
+    The vectors have length 1, so that the furthest is the one with the smallest product. A head
     with the query −u, the key u and the value u finds it if it sees all: here by argmax, which
     softmax nears as queries grow.
 

@@ -15,30 +15,14 @@ from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
 
 
-@study(
-    question="Can keys and values be projected to a few rows, so that attention becomes linear?",
-    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
-    "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
-    "projections (Linformer) have a fraction of the error of random ones.",
-    formula=r"Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="P without softmax is assumed to have rank k, and projections are to bring the "
-            "time down to O(nkd).",
-            right="The rank of QKᵀ is never above the width h of Q and K. And without softmax no "
-            "projection is needed at all: Q(KᵀV)/√h takes 2nh² multiplications, which is fewer "
-            "than the 4nkh with C and D unless k < h/2. (d is h there.)",
-        )
-    ],
-)
+@study()
 def projection(
     n: Annotated[int, Meta(ge=16, le=128, description="tokens")] = 64,
     h: Annotated[int, Meta(ge=2, le=32, description="width")] = 16,
@@ -50,7 +34,15 @@ def projection(
     steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
     seed: Seed = 0,
 ) -> Evidence:
-    """The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
+    r"""Can keys and values be projected to a few rows, so that attention becomes linear?
+
+    Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h with k rows
+    give PV = Q(CK)ᵀDV. With softmax, approximately: learned projections (Linformer) have a fraction
+    of the error of random ones.
+
+    $$ Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V $$
+
+    The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
     as it is; and P·WWᵀ can be done from the right, a few rows at a time. Rows fewer than the rank
     lose the smallest singular values, and nothing else.
 

@@ -18,7 +18,7 @@ from regard.studies.costs import multiplications
 from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
@@ -33,30 +33,7 @@ _NEAR = 0.1
 """The relative error that passes for near."""
 
 
-@study(
-    question="If attention maps have low rank, how much computation is saved?",
-    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
-    "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
-    " map of a trained model is below a tenth with less than half of the rank.",
-    formula=r"P V = U_k \left(\Sigma_k W_k^\top V\right), \quad "
-    r"\|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="The weights of a position are written α_0 to α_n, and queries range over 0 … n: "
-            "that would be n + 1 of them.",
-            right="There are n positions, and P is n × n: α_1 to α_n.",
-        ),
-        Correction(
-            course="jhu-hw5",
-            says="The map of softmax often has a low rank, and the time is O(nkd).",
-            right="Its rank is n as a rule; what falls are its singular values, so that a map of "
-            "lower rank is near it. d is the width that is called h before. And the SVD, which is "
-            "taken as given, costs O(n³), more than the attention that it spares.",
-        ),
-    ],
-    trains=True,
-)
+@study(trains=True)
 def truncation(
     n: Annotated[int, Meta(ge=8, le=256, description="tokens of the map of rank k")] = 64,
     h: Annotated[int, Meta(ge=2, le=64, description="width of its values")] = 16,
@@ -65,7 +42,16 @@ def truncation(
     steps: Annotated[int, Meta(ge=1, le=1000, description="steps that the model trains")] = 300,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
 ) -> Evidence:
-    """A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
+    r"""If attention maps have low rank, how much computation is saved?
+
+    Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly.
+    Softmax maps have full rank n, but the relative error of a truncated map of a trained model is
+    below a tenth with less than half of the rank.
+
+    $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
+    $$
+
+    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
     multiplied with the second one first. That pays where k < n/2. If fewer singular values are
     kept than the rank, the error is exactly what the others amount to, and no matrix of that rank
     is nearer (Eckart & Young, 1936).

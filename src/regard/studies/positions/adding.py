@@ -14,7 +14,7 @@ from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
 from regard.studies.figure import Chart, Figure, series
 from regard.studies.finding import Evidence, Measurement, at_most, equal, informational
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
 
 LENGTH = 512
@@ -34,33 +34,23 @@ class Pairs(NamedTuple):
     p2: Float[Tensor, "pairs d"]
 
 
-@study(
-    question="Are positions added to words, or concatenated with them?",
-    claim="Adding gives the score two cross terms, of word and position, that concatenation "
-    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; "
-    "relative to x₁·x₂ of two different words they do not fall. A general W_qᵀW_k brings them back "
-    "in either case.",
-    formula=r"(x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 "
-    r"+ p_1^\top p_2, \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="The cross terms of addition are usually small at the beginning of training, "
-            "since vectors in a high dimension are nearly orthogonal: x₁·x₂ or p₁·p₂ dominates.",
-            right="They are small relative to p₁·p₂ of close positions and to x·x of a word with "
-            "itself, which grow as d. Relative to x₁·x₂ of two different words they are not: both "
-            "have standard deviations that grow as √d, σ√d and σ²√d. At σ = 1 they are of one size "
-            "at every width.",
-        )
-    ],
-)
+@study()
 def adding(
     d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
     sigma: Annotated[float, Meta(ge=0.1, le=2, description="size of a word's entries")] = 1.0,
     steps: Annotated[int, Meta(ge=1, le=256, description="from position to position")] = 1,
     seed: Seed = 0,
 ) -> Evidence:
-    """Words are drawn here as x ~ N(0, σ²I), as embeddings are before training, and positions p are
+    r"""Are positions added to words, or concatenated with them?
+
+    Adding gives the score two cross terms, of word and position, that concatenation does not.
+    Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; relative to x₁·x₂
+    of two different words they do not fall. A general W_qᵀW_k brings them back in either case.
+
+    $$ (x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 + p_1^\top p_2,
+    \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
+
+    Words are drawn here as x ~ N(0, σ²I), as embeddings are before training, and positions p are
     sinusoids, of length √(d/2). Then x·x of a word with itself is about σ²d, and p·p of close
     positions about d/2. The two cross terms together have mean 0 and standard deviation σ√d, since
     directions in a high dimension are nearly orthogonal. So beside those products they vanish.

@@ -39,12 +39,7 @@ SEEN = 0.01
 """A difference that could be read off states of about 1."""
 
 
-@study(
-    question="Does a Transformer without positions depend on the order of its tokens?",
-    claim="No, if all tokens attend to all others: permuted tokens give the same states, "
-    "permuted. With a causal mask, it depends on the order even without positions.",
-    formula=r"f(P X) = P f(X) \quad \text{for every permutation matrix } P",
-)
+@study()
 def permutation(
     n: Annotated[int, Meta(ge=10, le=128, description="tokens")] = 12,
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
@@ -53,7 +48,14 @@ def permutation(
     ),
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and order")] = 0,
 ) -> Evidence:
-    """Attention adds up values by products of queries and keys. A sum has no order, and all else
+    r"""Does a Transformer without positions depend on the order of its tokens?
+
+    No, if all tokens attend to all others: permuted tokens give the same states, permuted. With a
+    causal mask, it depends on the order even without positions.
+
+    $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
+
+    Attention adds up values by products of queries and keys. A sum has no order, and all else
     in a layer is done to each token by itself. So a Transformer without positions sees a bag of
     tokens: whatever its weights, each token gets the same state wherever it stands.
 

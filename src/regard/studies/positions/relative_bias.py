@@ -14,7 +14,7 @@ from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.figure import Figure, heat_map
 from regard.studies.finding import Evidence, at_least, at_most, equal, informational
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
 
 ROUNDING = 1e-10
@@ -51,30 +51,7 @@ class Heads(NamedTuple):
     key_position: Float[Tensor, "1 heads n d"]
 
 
-@study(
-    question="Which bias on the scores equals concatenated positions in queries and keys?",
-    claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m "
-    "heads learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
-    formula=r"a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}"
-    r"{\sum_j e^{q_i^\top k_j + \pi_{ij}}}, \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos}",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="With a bias, a_ij = Σ_j e^(π_ij) e^(q_i·k_j) v_i.",
-            right="a_i = Σ_j e^(π_ij) e^(q_i·k_j) v_j, divided by the same sum without v_j. The "
-            "output belongs to the query alone, so it is a_i; the values are those of the keys. "
-            "With v_i, and divided, each token would get its own value, whatever the scores are.",
-        ),
-        Correction(
-            course="eecs182-transformers",
-            says="The biases are essentially the idea of Shaw et al. (2018), and (2(T − 1) + 1)m "
-            "embeddings take the place of the T position embeddings.",
-            right="They are numbers. Shaw's are vectors, a^K on the keys and a^V on the values, "
-            "which all heads share: 2(2k + 1)d numbers. What they add to a score depends on the "
-            "query too, and they add to the output. (Numbers are T5's and this library's way.)",
-        ),
-    ],
-)
+@study()
 def relative_bias(
     length: Annotated[int, Meta(ge=3, le=128, description="T, tokens")] = 16,
     heads: Annotated[int, Meta(ge=1, le=16, description="m, heads")] = 4,
@@ -85,7 +62,15 @@ def relative_bias(
     ] = False,
     seed: Seed = 0,
 ) -> Evidence:
-    """Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
+    r"""Which bias on the scores equals concatenated positions in queries and keys?
+
+    π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m heads learn
+    (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.
+
+    $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
+    \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
+
+    Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
     these numbers to the scores themselves gets the same weights, and needs no wider heads. With
     sinusoids the number is Σ cos(ω_k(i − j)): it depends on the distance alone, so that one number
     for each distance does it all, and these can as well be learned.

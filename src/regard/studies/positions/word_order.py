@@ -34,13 +34,7 @@ class Sentences(NamedTuple):
     doer: Int[Tensor, " sentences"]
 
 
-@study(
-    question="Who chased whom: can a model answer without positions?",
-    claim="Without positions, at most one of two sentences that differ only in word order is "
-    "right, trained or not. With positions, absolute or rotary, nine of ten sentences are right "
-    "after a short training, and with a causal mask alone too.",
-    formula=r"f(\text{the man chased the dog}) = f(\text{the dog chased the man})",
-)
+@study()
 def word_order(
     positions: Annotated[Kind, Meta(description="positions that should help")] = "sinusoidal",
     training: Annotated[int, Meta(ge=10, le=400, description="sentences to train on")] = 350,
@@ -49,7 +43,15 @@ def word_order(
     ] = 30,
     seed: Seed = 0,
 ) -> Evidence:
-    """«The man chased the dog» and «the dog chased the man» have the same words, and the answer to
+    r"""Who chased whom: can a model answer without positions?
+
+    Without positions, at most one of two sentences that differ only in word order is right, trained
+    or not. With positions, absolute or rotary, nine of ten sentences are right after a short
+    training, and with a causal mask alone too.
+
+    $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
+
+    «The man chased the dog» and «the dog chased the man» have the same words, and the answer to
     «who did it?» is another. A Transformer without positions gives both the same mean state; so
     whatever is made of that state, it is right on one of the two at most, and on half at most of
     a test in which both always stand.

@@ -29,19 +29,20 @@ from regard.studies.quiz.texts import batching, foreign_ids, no_labels, pipeline
 from regard.studies.study import Seed, study
 
 
-@study(
-    question="Sixteen questions about language models: what are the answers, and how can they be"
-    " verified?",
-    claim="Each answer passes a check that runs.",
-    formula=r"\sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1",
-)
+@study()
 def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
     length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
 ) -> Evidence:
-    """The course gives no answers to these questions. Here each has one, checked on small untrained
+    r"""Sixteen questions about language models: what are the answers, and how can they be verified?
+
+    Each answer passes a check that runs.
+
+    $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
+
+    The course gives no answers to these questions. Here each has one, checked on small untrained
     models: what an architecture can't do, no training adds. A decoder's output at a position
     doesn't change with later tokens; an encoder's does. So a decoder can be asked for the next
     token, which an encoder has already seen.

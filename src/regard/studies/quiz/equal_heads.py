@@ -36,19 +36,21 @@ class Trained:
     """The last loss."""
 
 
-@study(
-    question="Why do heads learn different features?",
-    claim="Because they begin different: two heads that begin equal, with equal parts of the "
-    "output projection, stay equal in training.",
-    formula=r"(W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow "
-    r"\frac{\partial L}{\partial W^1} = \frac{\partial L}{\partial W^2}",
-)
+@study()
 def equal_heads(
     steps: Annotated[int, Meta(ge=10, le=200, description="steps of training")] = 120,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.3,
     seed: Seed = 0,
 ) -> Evidence:
-    """The output of a layer is the sum over its heads. If two heads have the same matrices, also
+    r"""Why do heads learn different features?
+
+    Because they begin different: two heads that begin equal, with equal parts of the output
+    projection, stay equal in training.
+
+    $$ (W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow \frac{\partial
+    L}{\partial W^1} = \frac{\partial L}{\partial W^2} $$
+
+    The output of a layer is the sum over its heads. If two heads have the same matrices, also
     those columns of the output projection that read them, exchanging them changes nothing. So the
     loss has the same gradient in both, every step changes both in the same way, and they are equal
     after it.

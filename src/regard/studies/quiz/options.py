@@ -46,17 +46,19 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 """Texts of another vocabulary, which has the words of `TEXTS` at other ids."""
 
 
-@study(
-    question="Which number refutes each wrong option of the quiz?",
-    claim="Each wrong option predicts a value that is not the measured one.",
-    formula=r"P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad"
-    r" \sum_{y_{<t}} \sum_{y_t} P(y_t \mid y_{<t}) = V^{t-1} \ne 1",
-)
+@study()
 def wrong_options(
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
 ) -> Evidence:
-    """A wrong option is a prediction, and small models without training are enough to test it. If
+    r"""Which number refutes each wrong option of the quiz?
+
+    Each wrong option predicts a value that is not the measured one.
+
+    $$ P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad \sum_{y_{<t}} \sum_{y_t} P(y_t \mid
+    y_{<t}) = V^{t-1} \ne 1 $$
+
+    A wrong option is a prediction, and small models without training are enough to test it. If
     weights alone were the model, the same weights in a causal and in a bidirectional architecture
     would give the same outputs. If an RNN estimated the probability of the prefix, its outputs over
     all prefixes would sum to 1. If the second direction made gradients more accurate, those of one

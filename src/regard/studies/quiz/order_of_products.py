@@ -12,19 +12,21 @@ from regard.studies.study import Seed, study
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
-@study(
-    question="What is saved by multiplying features of keys with values first?",
-    claim="The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest "
-    "matrix between from L × L to m × d.",
-    formula=r"(Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d",
-)
+@study()
 def order_of_products(
     length: Annotated[int, Meta(ge=2, le=4096, description="tokens L")] = 1024,
     m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
     d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
     seed: Seed = 0,
 ) -> Evidence:
-    """Matrix products are associative, so the order is free. Features of queries times features of
+    r"""What is saved by multiplying features of keys with values first?
+
+    The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest matrix
+    between from L × L to m × d.
+
+    $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
+
+    Matrix products are associative, so the order is free. Features of queries times features of
     keys, first, is an L × L matrix: all weights before normalization. Features of keys times
     values, first, is an m × d matrix, a summary of all keys that each query reads. With softmax
     between the products the order is not free, which is why the exponential has to be written as

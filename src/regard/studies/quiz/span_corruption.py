@@ -44,19 +44,21 @@ class Row:
         return [*self.prefix, *self.span, *self.suffix]
 
 
-@study(
-    question="Which lengths and labels do examples of span corruption have?",
-    claim="Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on "
-    "average; each text can be restored, and each label is the next input.",
-    formula=r"p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor,"
-    r" \quad L \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\}",
-)
+@study()
 def span_corruption(
     n: Annotated[int, Meta(ge=16, le=512, description="characters of a row")] = 128,
     draws: Annotated[int, Meta(ge=100, le=10_000, description="rows drawn")] = 4000,
     seed: Seed = 0,
 ) -> Evidence:
-    """A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
+    r"""Which lengths and labels do examples of span corruption have?
+
+    Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on average; each
+    text can be restored, and each label is the next input.
+
+    $$ p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor, \quad L
+    \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\} $$
+
+    A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
     suffix, mask, span. The model reads the row from the left and predicts each token, those of the
     span with all the rest before them.
 

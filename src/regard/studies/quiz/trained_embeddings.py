@@ -17,18 +17,20 @@ from regard.studies.study import Seed, study
 WORD, CROSS = "x·x, same word", "x·p"
 
 
-@study(
-    question="Are the cross terms of added positions small after training too?",
-    claim="Learned words and positions stay nearly orthogonal: cross terms are below a quarter "
-    "of the product of a word with itself, before training and after it.",
-    formula=r"\frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]}",
-)
+@study()
 def trained_embeddings(
     d: Annotated[int, Meta(ge=8, le=128, multiple_of=4, description="width of the model")] = 64,
     steps: Annotated[int, Meta(ge=10, le=400, description="steps of training")] = 100,
     seed: Seed = 0,
 ) -> Evidence:
-    """A decoder with learned positions, which are added to the words, learns to name the token two
+    r"""Are the cross terms of added positions small after training too?
+
+    Learned words and positions stay nearly orthogonal: cross terms are below a quarter of the
+    product of a word with itself, before training and after it.
+
+    $$ \frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]} $$
+
+    A decoder with learned positions, which are added to the words, learns to name the token two
     back. For that it has to tell positions apart, and words too. The products are those of its
     embeddings as they enter the first layer.
 

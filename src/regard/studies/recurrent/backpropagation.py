@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.studies.finding import Evidence, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -31,31 +31,7 @@ _X = ((1.0, 0.0, -1.0), (0.5, 2.0, 0.0), (-1.0, 1.0, 1.0))
 _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
-@study(
-    question="How does the gradient of each step's loss propagate through a recurrent network?",
-    claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
-    " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"
-    " of W_hh is the sum of products with the preceding states.",
-    formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
-    r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
-    r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="∂J_t/∂o_t is to be written in terms of y and ŷ; what the entries of y_t sum to "
-            "is not stated (2.2.1).",
-            right="It is ŷ_t − y_t only if they sum to 1, as those of a one-hot label do. "
-            "Otherwise it is (Σy_t)·ŷ_t − y_t.",
-        ),
-        Correction(
-            course="jhu-hw5",
-            says="∂J_t/∂W_hh is a sum over the states before each use of W_hh, and the first of "
-            "them, h₀, is not defined (2.2.3).",
-            right="The use at step 1 adds g_h1 h0ᵀ. It is 0 only if h₀ = 0, which has to be "
-            "stated; otherwise the sum begins at i = 1.",
-        ),
-    ],
-)
+@study()
 def backpropagation_through_time(
     w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
     w_hh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hh, in rows")] = _HH,
@@ -64,7 +40,17 @@ def backpropagation_through_time(
     y: Annotated[Rows, Meta(min_length=1, max_length=4, description="labels, maybe soft")] = _Y,
     activation: Annotated[Activation, Meta(description="of the states")] = "identity",
 ) -> Evidence:
-    """Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
+    r"""How does the gradient of each step's loss propagate through a recurrent network?
+
+    If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t through
+    W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient of W_hh is the sum of
+    products with the preceding states.
+
+    $$ \frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top (\hat y_t - y_t) \;\; (i
+    \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
+    J_t}{\partial h_i} h_{i-1}^\top $$
+
+    Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
     in one way only: along the states h_i, h_(i+1), …, h_t, then through o_t. Each step of that way
     multiplies the gradient by W_hhᵀ. A later state has no part in J_t, so its gradient is 0.
 

@@ -38,7 +38,7 @@ from regard.studies.recurrent.casing import (
     right_case,
     right_texts,
 )
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.tasks.examples import Example
 
 NEAR = 1
@@ -47,27 +47,7 @@ ATTENTION_LAST, LAST = f"{ATTENTION}, token last", f"{NONE}, token last"
 HALF = f"{NONE}, half as wide"
 
 
-@study(
-    question="What does the last state of an encoder contain, and what changes with attention?",
-    claim="Without attention, accuracy falls with the length of the text, is higher with wider "
-    "states and with gated cells, and still rises in the second half of training; the task is kept "
-    "wherever its token is. With attention, texts of all lengths are right after a quarter of the "
-    "steps, and the weights lie along a diagonal.",
-    formula=r"e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad "
-    r"c_t = \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t])",
-    corrections=[
-        Correction(
-            course="eecs182-disc8",
-            says="The bottleneck is difficult where something must be remembered for long, such as "
-            "a task token that stands at the beginning.",
-            right="Here the task is one bit, and each kind of cell keeps it from either end of the "
-            "text; what is lost are characters. In the trainings shown, fewer texts are right with "
-            "the token at the end. How much of a text is kept depends on the kind of cell and on "
-            "the steps of training: after few of them, a state that could hold it doesn't.",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def bottleneck(
     cell: Cell = "vanilla",
     width: Width = 64,
@@ -75,7 +55,17 @@ def bottleneck(
     steps: Steps = 3200,
     seed: Seed = 0,
 ) -> Evidence:
-    """The task is to write a text in upper or in lower case: the encoder reads it character by
+    r"""What does the last state of an encoder contain, and what changes with attention?
+
+    Without attention, accuracy falls with the length of the text, is higher with wider states and
+    with gated cells, and still rises in the second half of training; the task is kept wherever its
+    token is. With attention, texts of all lengths are right after a quarter of the steps, and the
+    weights lie along a diagonal.
+
+    $$ e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad c_t =
+    \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t]) $$
+
+    The task is to write a text in upper or in lower case: the encoder reads it character by
     character, the decoder writes it. Without attention all that the decoder gets is the encoder's
     last state, for the whole text and for the task. The states are those of vanilla cells, as in
     the course; gated ones are measured beside them.

@@ -33,19 +33,21 @@ COUNT = 64
 """Texts."""
 
 
-@study(
-    question="How does the gradient reach the encoder, and what changes at inference?",
-    claim="Without attention, all gradient reaches the encoder through its last state, and "
-    "little of it the first characters; with attention, there is a path to each state. "
-    "At inference the weights of both sides are fixed; source, last state and output change.",
-    formula=r"\frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} "
-    r"\frac{\partial c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} "
-    r"\prod_{k=j+1}^{n} \frac{\partial h_k}{\partial h_{k-1}}",
-)
+@study()
 def encoder_gradient(
     cell: Cell = "vanilla", width: Width = 64, longest: Longest = 24, seed: Seed = 0
 ) -> Evidence:
-    """The loss is of what the decoder writes. The decoder's weights get their gradient from there
+    r"""How does the gradient reach the encoder, and what changes at inference?
+
+    Without attention, all gradient reaches the encoder through its last state, and little of it the
+    first characters; with attention, there is a path to each state. At inference the weights of
+    both sides are fixed; source, last state and output change.
+
+    $$ \frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} \frac{\partial
+    c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} \prod_{k=j+1}^{n} \frac{\partial
+    h_k}{\partial h_{k-1}} $$
+
+    The loss is of what the decoder writes. The decoder's weights get their gradient from there
     at each step. To the encoder's weights it leads back through what the decoder got from there:
     without attention, the last state alone. If that way is cut, the gradient is exactly 0. From the
     last state on it goes back step by step, and a new network forgets about half with each: what

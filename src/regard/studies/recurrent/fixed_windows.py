@@ -54,16 +54,7 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 """Of each model, by step of its training."""
 
 
-@study(
-    question="How far back does a language model use its context, with a window, a state, or "
-    "attention?",
-    claim="A fixed window has no information on earlier tokens: its loss there is that of a "
-    "guess, ln V, however long it is trained. An RNN learns near tokens first and reaches farther "
-    "with more training, so that its loss rises with distance. Attention has the same loss at all "
-    "distances after a fifth of the steps: its advantage is greatest at the largest.",
-    formula=r"\mathcal L(d) = \ln V \;\; (d > \mathrm{window})",
-    trains=True,
-)
+@study(trains=True)
 def fixed_windows(
     window: Annotated[int, Meta(ge=1, le=64, description="tokens that the window holds")] = 4,
     symbols: Annotated[int, Meta(ge=2, le=32, description="symbols, V")] = 8,
@@ -74,7 +65,16 @@ def fixed_windows(
     ] = 3000,
     seed: Seed = 0,
 ) -> Evidence:
-    """In the text symbols are drawn at random, and each is followed by a sign that says: next comes
+    r"""How far back does a language model use its context, with a window, a state, or attention?
+
+    A fixed window has no information on earlier tokens: its loss there is that of a guess, ln V,
+    however long it is trained. An RNN learns near tokens first and reaches farther with more
+    training, so that its loss rises with distance. Attention has the same loss at all distances
+    after a fifth of the steps: its advantage is greatest at the largest.
+
+    $$ \mathcal L(d) = \ln V \;\; (d > \mathrm{window}) $$
+
+    In the text symbols are drawn at random, and each is followed by a sign that says: next comes
     what stood 2, 4, 8, 16 or 32 tokens back. So each prediction depends on one token at a known
     distance, and on nothing else.
 

@@ -34,15 +34,7 @@ Weather = Bool[np.ndarray, "rows days"]
 """Sunny or not."""
 
 
-@study(
-    question="Should a network read in one direction or in both?",
-    claim="Where a label depends on later input, the bidirectional network is always right, "
-    "and the other as often as the known days allow; where the past suffices, one "
-    "direction is as good, and answers day by day.",
-    formula=r"P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad "
-    r"m = 3 - \mathrm{ahead}",
-    trains=True,
-)
+@study(trains=True)
 def one_way_or_both(
     ahead: Annotated[
         int, Meta(ge=0, le=5, description="days that the mood is ahead of the weather")
@@ -51,7 +43,16 @@ def one_way_or_both(
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
     seed: Seed = 0,
 ) -> Evidence:
-    """A crab is in a good mood where at least two of three days are sunny; a coin decides each
+    r"""Should a network read in one direction or in both?
+
+    Where a label depends on later input, the bidirectional network is always right, and the other
+    as often as the known days allow; where the past suffices, one direction is as good, and answers
+    day by day.
+
+    $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
+    \mathrm{ahead} $$
+
+    A crab is in a good mood where at least two of three days are sunny; a coin decides each
     day's weather. If the three are today and the two days before, all that matters has been read.
     If tomorrow is among them, a network that reads one way knows two of three: where they differ,
     which is half of the time, it can only guess, and is right 3 times in 4.

@@ -33,15 +33,7 @@ UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
 
 
-@study(
-    question="Do the states of encoder and decoder encode position, task and text?",
-    claim="With attention, a linear map reads position and task from the states of both "
-    "sides, and the current character from those of the encoder. Without attention, the last state "
-    "holds more of the beginning of the text, which is written first, and less of its end.",
-    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} "
-    r"\sum_i \| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
-    trains=True,
-)
+@study(trains=True)
 def probing(
     cell: Cell = "vanilla",
     width: Width = 64,
@@ -49,7 +41,16 @@ def probing(
     steps: Steps = 3200,
     seed: Seed = 0,
 ) -> Evidence:
-    """A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
+    r"""Do the states of encoder and decoder encode position, task and text?
+
+    With attention, a linear map reads position and task from the states of both sides, and the
+    current character from those of the encoder. Without attention, the last state holds more of the
+    beginning of the text, which is written first, and less of its end.
+
+    $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i \| z_i - A h_i - b \|^2 +
+    \lambda \| A \|^2 $$
+
+    A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
     in a form that the next layer could use. It is fitted to some texts and asked about others. That
     it succeeds doesn't say that the network uses it; so the same probes are asked about a network
     that was never trained.

@@ -30,16 +30,7 @@ COUNT = 400
 """Texts."""
 
 
-@study(
-    question="What are the source and the target for in training, and does it matter whether the "
-    "decoder reads the target or its own output?",
-    claim="The source is what the prediction depends on; the target is what the loss compares it "
-    "with and, shifted by one, what the decoder reads. Each side's embeddings learn from its own "
-    "sequence alone. Given the target, a decoder without attention predicts more characters "
-    "correctly than when it reads its own output; with attention, the difference is near zero.",
-    formula=r"J = -\sum_t \log P(y_t \mid y_{<t}, x)",
-    trains=True,
-)
+@study(trains=True)
 def roles_of_sequences(
     cell: Cell = "vanilla",
     width: Width = 64,
@@ -47,7 +38,17 @@ def roles_of_sequences(
     steps: Steps = 3200,
     seed: Seed = 0,
 ) -> Evidence:
-    """The loss sums over the target alone; the source's characters are never predicted. The source
+    r"""What are the source and the target for in training, and does it matter whether the decoder
+    reads the target or its own output?
+
+    The source is what the prediction depends on; the target is what the loss compares it with and,
+    shifted by one, what the decoder reads. Each side's embeddings learn from its own sequence
+    alone. Given the target, a decoder without attention predicts more characters correctly than
+    when it reads its own output; with attention, the difference is near zero.
+
+    $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
+
+    The loss sums over the target alone; the source's characters are never predicted. The source
     decides what is right. Given that of another text, the network predicts another answer, and its
     loss on this one is several nats per character.
 

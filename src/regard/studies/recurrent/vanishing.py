@@ -18,15 +18,7 @@ Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
-@study(
-    question="When do gradients vanish or explode, and where does NaN come from?",
-    claim="The spectral radius of W_hh decides in the long run, not its largest singular "
-    "value: below 1 the gradient vanishes, above 1 it explodes. Only exploding "
-    "gradients cause NaN, and clipping helps as long as the squared gradient is finite.",
-    formula=r"\frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le "
-    r"\left\| W_{hh}^T \right\| \le \sigma^T, \quad "
-    r"\left\| W_{hh}^T \right\|^{1/T} \to \rho",
-)
+@study()
 def vanishing_and_exploding(
     radii: Annotated[
         tuple[Radius, ...], Meta(min_length=1, max_length=6, description="spectral radii ρ")
@@ -37,7 +29,16 @@ def vanishing_and_exploding(
     ] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300, description="steps, T")] = 200,
 ) -> Evidence:
-    """Going back through a step multiplies the gradient by W_hhᵀ. The largest singular value says
+    r"""When do gradients vanish or explode, and where does NaN come from?
+
+    The spectral radius of W_hh decides in the long run, not its largest singular value: below 1 the
+    gradient vanishes, above 1 it explodes. Only exploding gradients cause NaN, and clipping helps
+    as long as the squared gradient is finite.
+
+    $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
+    \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
+
+    Going back through a step multiplies the gradient by W_hhᵀ. The largest singular value says
     how much one step can stretch a vector; the spectral radius, how much many steps stretch it, on
     average over them. A matrix may stretch what it then forgets: [[0, 10], [0, 0]] makes a vector
     ten times as long, and its square is 0. So σ < 1 is enough for vanishing, but σ > 1 doesn't make

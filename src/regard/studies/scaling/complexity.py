@@ -29,15 +29,7 @@ class Part:
     """The share that may come on top."""
 
 
-@study(
-    question="What does a layer of self-attention cost, and from which length on is it quadratic?",
-    claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
-    "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
-    "O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax "
-    "O(N² max(D, E)).",
-    formula=r"3 n h^2 + 2 n^2 h, \quad "
-    r"\frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n}",
-)
+@study()
 def complexity(
     h: Annotated[
         int, Meta(ge=16, le=128, multiple_of=4, description="width of the layer, one head")
@@ -51,7 +43,15 @@ def complexity(
         float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
     ] = 8.0,
 ) -> Evidence:
-    """Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
+    r"""What does a layer of self-attention cost, and from which length on is it quadratic?
+
+    3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at n = 1.5h,
+    and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), O(MNh) and O(N²h);
+    a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax O(N² max(D, E)).
+
+    $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
+
+    Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
     Each of n queries is multiplied with each of n keys, n²h, and each weight with a value, n²h
     again. So the layer is quadratic in n only where n is well above 1.5h; below, it is the
     projections that cost, and they are linear. At n = 1.5h itself the exponent is halfway, 1.5.

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Figure, Line, series
 from regard.studies.finding import Evidence, Measurement, at_most, equal
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -59,23 +59,7 @@ class Spread:
     """Σ ∂α_i/∂s_i = 1 − Σ α_i²: what a small change of all scores still moves."""
 
 
-@study(
-    question="Why are products of queries and keys divided by √h?",
-    claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
-    "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
-    "entropy and its gradient at any width; without the division it loses both.",
-    formula=r"\mathrm{E}[q \cdot k] = \|\mu\|^2, \quad "
-    r"\mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2 \|\mu\|^2",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="The width is called h where keys are drawn and d where answers are wanted; the "
-            "product is said to be scaled by a factor of √h.",
-            right="d and h are one number here, and the product is divided by √h. Keys and queries "
-            "have to be independent as well, which the question leaves out.",
-        )
-    ],
-)
+@study()
 def scale(
     h: Annotated[int, Meta(ge=2, le=1024, description="width of queries and keys")] = 64,
     mean: Annotated[float, Meta(ge=-1, le=1, description="each entry of μ")] = 0.5,
@@ -87,7 +71,16 @@ def scale(
     draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
     seed: Seed = 0,
 ) -> Evidence:
-    """A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
+    r"""Why are products of queries and keys divided by √h?
+
+    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². Divided by √h,
+    its standard deviation doesn't depend on h, and softmax keeps its entropy and its gradient at
+    any width; without the division it loses both.
+
+    $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
+    \|\mu\|^2 $$
+
+    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
     σ⁴ + 2σ²μ_i², and independent terms add up in both: the spread of q·k grows as √h.
 
     Softmax looks at differences of scores. If their deviation s is small beside √(2 ln n), many

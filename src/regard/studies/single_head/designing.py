@@ -22,13 +22,7 @@ _WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
 _ROUNDING = 1e-12
 
 
-@study(
-    question="What can a head compute with queries, keys and values, but not without them?",
-    claim="With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of "
-    "outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
-    formula=r"V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad "
-    r"Q = \frac{u_d u_a^\top + u_c u_d^\top}{\beta^2}",
-)
+@study()
 def designing(
     beta: Annotated[float, Meta(gt=0, le=100, description="length of u_a, u_b, u_c, u_d")] = 10.0,
     x: Annotated[
@@ -44,7 +38,15 @@ def designing(
     ] = _WISHES,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
 ) -> Evidence:
-    """Without matrices an input looks for what is like itself, which is mostly itself: x₂ = u_a has
+    r"""What can a head compute with queries, keys and values, but not without them?
+
+    With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of outer products,
+    c₂ = u_b and c₁ = u_b − u_c up to rounding.
+
+    $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
+    u_c u_d^\top}{\beta^2} $$
+
+    Without matrices an input looks for what is like itself, which is mostly itself: x₂ = u_a has
     the product β² with itself and 0 with the others, and gets itself back. To look elsewhere it
     could be given a part of another input; but what attention gives is an average of inputs, and
     u_b occurs only together with u_d or u_c. Every average of the three is at least √0.4·β away

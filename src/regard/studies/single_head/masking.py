@@ -20,13 +20,7 @@ HEADS, D = 4, 16
 _CPU = torch.device("cpu")
 
 
-@study(
-    question="How are positions masked, and which?",
-    claim="A score of −∞ gives the same weights as a column set to zero and rows "
-    "renormalized; padding and future positions get exactly no weight.",
-    formula=r"\frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} "
-    r"= \mathrm{softmax}(s + \ln b)_j, \quad b_j \in \{0, 1\}",
-)
+@study()
 def masking(
     sources: Annotated[
         Lengths, Meta(min_length=1, max_length=12, description="lengths of the encoder's texts")
@@ -39,7 +33,15 @@ def masking(
     size: Annotated[float, Meta(gt=0, le=1000, description="size of queries and keys")] = 1.0,
     seed: Seed = 0,
 ) -> Evidence:
-    """e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
+    r"""How are positions masked, and which?
+
+    A score of −∞ gives the same weights as a column set to zero and rows renormalized; padding and
+    future positions get exactly no weight.
+
+    $$ \frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} = \mathrm{softmax}(s
+    + \ln b)_j, \quad b_j \in \{0, 1\} $$
+
+    e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
     its weight to zero after the softmax, and dividing each row by what is left, gives the same,
     because a common divisor cancels. A score of 0 doesn't hide a key: e^0 is 1. And zero without
     dividing again leaves rows that add up to less than 1.

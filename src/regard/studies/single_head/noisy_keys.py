@@ -42,13 +42,7 @@ Stretch: TypeAlias = Annotated[
 Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of all keys")]
 
 
-@study(
-    question="Does one head still average two values if the keys are noisy?",
-    claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
-    "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
-    formula=r"q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad "
-    r"s \to \frac{1}{1 + e^{-t (\gamma - 1)}}",
-)
+@study()
 def noisy_keys_one_head(
     n: Keys = 10,
     t: Length = 8.0,
@@ -57,7 +51,15 @@ def noisy_keys_one_head(
     draws: Draws = 4000,
     seed: Seed = 0,
 ) -> Evidence:
-    """The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
+    r"""Does one head still average two values if the keys are noisy?
+
+    Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
+    sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.
+
+    $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
+    - 1)}} $$
+
+    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
     Noise of variance α in every direction moves each score by t√(2α). That is little if t is far
     below 1/√α; and t must be far above ln n, so that the other keys get no weight. Small noise
     leaves room between the two.
@@ -115,13 +117,7 @@ def chosen_share(t: float, alpha: float, stretch: float) -> float:
     return 2 * normal(-math.log(9) / (t * math.sqrt(stretch + 4 * alpha)))
 
 
-@study(
-    question="What do two heads gain over one if the norm of a key varies?",
-    claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
-    "and its variance is at most a quarter of that of one head.",
-    formula=r"P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} "
-    r"\left(1 - \frac{\ln(n - 1)}{t}\right)\right)",
-)
+@study()
 def noisy_keys_two_heads(
     n: Keys = 10,
     t: Length = 8.0,
@@ -130,7 +126,15 @@ def noisy_keys_two_heads(
     draws: Draws = 4000,
     seed: Seed = 0,
 ) -> Evidence:
-    """Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
+    r"""What do two heads gain over one if the norm of a key varies?
+
+    With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, and its
+    variance is at most a quarter of that of one head.
+
+    $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
+    $$
+
+    Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
     longer compete in one softmax. However long k_a is, the first head gives v_a as long as tγ
     exceeds ln(n − 1); and the second head never sees k_a, which is orthogonal to its query.
 

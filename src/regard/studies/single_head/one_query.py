@@ -24,20 +24,22 @@ GRID = [i / 4 for i in range(61)]
 ATTEND = Softmax(scaled=False)
 
 
-@study(
-    question="When does attention copy one of its values?",
-    claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
-    " get at most a hundredth of the weight: c ≈ v_j.",
-    formula=r"\alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad "
-    r"m = k_j^\top q - \max_{i \ne j} k_i^\top q",
-)
+@study()
 def copying(
     n: Annotated[int, Meta(ge=2, le=1024, description="keys")] = 10,
     m: Annotated[float, Meta(ge=0, le=50, description="margin of k_j·q over the others")] = 8.0,
     d: Annotated[int, Meta(ge=8, le=64, description="length of keys and values")] = 16,
     seed: Seed = 0,
 ) -> Evidence:
-    """Each other key has a weight at least e^m times smaller than that of k_j, because softmax
+    r"""When does attention copy one of its values?
+
+    When q·k_j exceeds all other products by enough that the n − 1 other keys together get at most a
+    hundredth of the weight: c ≈ v_j.
+
+    $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
+    $$
+
+    Each other key has a weight at least e^m times smaller than that of k_j, because softmax
     turns differences of scores into ratios of weights. How large the products are doesn't matter,
     only by how much the best one leads; and it doesn't matter which values there are.
 
@@ -115,17 +117,19 @@ def least_weight(n: int, m: float) -> float:
     return 1 / (1 + (n - 1) * math.exp(-m))
 
 
-@study(
-    question="Which query makes attention return the average of two of its values?",
-    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the "
-    "weight, half each: c ≈ ½(v_a + v_b).",
-    formula=r"\alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2}",
-)
+@study()
 def averaging(
     n: Annotated[int, Meta(ge=3, le=2048, description="keys")] = 10,
     t: Annotated[float, Meta(ge=0, le=50, description="length of the query along each key")] = 8.0,
 ) -> Evidence:
-    """The query has the same product t with both keys and 0 with all others, so that both get the
+    r"""Which query makes attention return the average of two of its values?
+
+    With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the weight, half
+    each: c ≈ ½(v_a + v_b).
+
+    $$ \alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2} $$
+
+    The query has the same product t with both keys and 0 with all others, so that both get the
     same weight, and each of the others e^t times less.
 
     It is not enough that t is more than 0: the others are n − 2, and together they take

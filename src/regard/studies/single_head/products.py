@@ -19,13 +19,7 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 """The numbers of the course."""
 
 
-@study(
-    question="What does a head compute for the second of three states, step by step?",
-    claim="Softmax over these scores equals argmax: the largest score gets all the weight "
-    "except a billionth, and the output is its value.",
-    formula=r"h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j "
-    r"\left((W_q h_2)^\top W_k h_j\right)",
-)
+@study()
 def products(
     h: Annotated[Rows, Meta(min_length=1, description="states, in brackets each")] = _STATES,
     w_q: Annotated[Rows, Meta(min_length=1, description=f"W_q, {_MATRIX}")] = _QUERY,
@@ -33,7 +27,15 @@ def products(
     w_v: Annotated[Rows, Meta(min_length=1, description=f"W_v, {_MATRIX}")] = _VALUE,
     i: Annotated[int, Meta(ge=1, description="which state asks, from 1")] = 2,
 ) -> Evidence:
-    """Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
+    r"""What does a head compute for the second of three states, step by step?
+
+    Softmax over these scores equals argmax: the largest score gets all the weight except a
+    billionth, and the output is its value.
+
+    $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
+    h_j\right) $$
+
+    Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
     W_q h_i. The score of j is the product of query and key; softmax turns scores into weights, and
     the output is the values' average by these weights.
 

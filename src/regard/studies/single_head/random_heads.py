@@ -21,7 +21,7 @@ from regard.studies.finding import (
     equal,
     look_inside,
 )
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 DRAWS = 50
@@ -32,25 +32,7 @@ NEAR = 0.011
 """Largest error of the formula for 18 pairs of h, from 8 to 256, and n, from 20 to 512."""
 
 
-@study(
-    question="What do the attention maps of random Q and K look like, and what if Q = K?",
-    claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
-    "gives nearly all of its weight to its own key, and the map is close to the "
-    "identity.",
-    formula=r"E[\alpha_{ii}] \approx \sigma\left(\frac{m}"
-    r"{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2 \sqrt{h}}\right)^2}}\right), \quad "
-    r"m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1)",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="With equal random Q and K the map is close to the identity, since a query is "
-            "orthogonal, or nearly, to all keys but its own.",
-            right="Only where e^√h ≫ n√e. The score of the own key is near √h, but those of the "
-            "n − 1 others deviate by 1 from 0, and each weighs √e on average: together they can "
-            "outweigh it. With h = 8 and n = 128 the own key gets 0.12.",
-        )
-    ],
-)
+@study()
 def random_heads(
     h: Annotated[int, Meta(ge=2, le=512, description="length of queries and keys")] = 64,
     n: Annotated[int, Meta(ge=2, le=512, description="tokens")] = 20,
@@ -62,7 +44,15 @@ def random_heads(
     ] = 128,
     seed: Seed = 0,
 ) -> Evidence:
-    """Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
+    r"""What do the attention maps of random Q and K look like, and what if Q = K?
+
+    Weights add up to 1 over the keys, not over the queries. If Q = K, each query gives nearly all
+    of its weight to its own key, and the map is close to the identity.
+
+    $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
+    \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
+
+    Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
     sees to it that each key receives as much.
 
     If Q = K, a query's product with its own key is ‖q‖², about h, and so its score is about √h. Its

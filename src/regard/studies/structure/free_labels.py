@@ -31,20 +31,22 @@ MASK, FIRST = 1, 2
 """Ids of the mask and of the first character."""
 
 
-@study(
-    question="Are novels useful for pretraining, though they have no labels?",
-    claim="Yes: the text is its own labels. Each token except the first is a label for those "
-    "before it; each masked token is one for those around it. A model trained on these "
-    "predicts held-out text better than a guess.",
-    formula=r"\text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad "
-    r"\text{masked token: } \tilde{x} \to x_i",
-)
+@study()
 def free_labels(
     text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
     masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
     seed: Seed = 0,
 ) -> Evidence:
-    """A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
+    r"""Are novels useful for pretraining, though they have no labels?
+
+    Yes: the text is its own labels. Each token except the first is a label for those before it;
+    each masked token is one for those around it. A model trained on these predicts held-out text
+    better than a guess.
+
+    $$ \text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad \text{masked token: } \tilde{x} \to
+    x_i $$
+
+    A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
     text is the list of right answers for a model that reads from the left: n tokens give n − 1
     labels. For a model that reads from both sides, some tokens are chosen. Of these, four fifths
     become ⁇, a tenth becomes a random token (which may happen to be the right one), and a tenth

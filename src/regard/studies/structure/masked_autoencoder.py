@@ -36,14 +36,7 @@ DRAWN = 12
 """Most masks in the figure."""
 
 
-@study(
-    question="Does a mask replace the position of a token too?",
-    claim="No. If it did, all masks of a text would get the same output, whatever the weights"
-    " and the hidden tokens. With positions each mask has its own output, which depends"
-    " on both sides.",
-    formula=r"z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad "
-    r"z_i = e_{mask} + p_i \ne z_j",
-)
+@study()
 def masked_autoencoder(
     text: Annotated[str, Meta(min_length=1, max_length=1000, description="input text")] = (
         "the man chased the dog and the dog chased the cat"
@@ -53,7 +46,14 @@ def masked_autoencoder(
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
     seed: Seed = 0,
 ) -> Evidence:
-    """A masked autoencoder predicts the token of each mask from both sides. All masks have the same
+    r"""Does a mask replace the position of a token too?
+
+    No. If it did, all masks of a text would get the same output, whatever the weights and the
+    hidden tokens. With positions each mask has its own output, which depends on both sides.
+
+    $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
+
+    A masked autoencoder predicts the token of each mask from both sides. All masks have the same
     embedding, so that only their position distinguishes them. Without it, all masks have the same
     query, gather the same from all other tokens, and end as the same vector.
 

@@ -14,7 +14,7 @@ from regard.attention import Argmax, Softmax
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import Evidence, at_most, equal
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 
 TRIALS = 20
 """Draws of random pointers."""
@@ -27,24 +27,7 @@ class Size(NamedTuple):
     deviation: float
 
 
-@study(
-    question="How many inputs can the state of a node depend on after n layers of argmax "
-    "attention with k heads?",
-    claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "
-    "inputs. Well-chosen keys reach all of them, if there are as many; random ones "
-    "coincide, and reach fewer.",
-    formula=r"|R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup "
-    r"\bigcup_{h=1}^k R_{n-1}(a_h(i))",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="After n layers the receptive field has size 2ⁿ with one head, (k + 1)ⁿ with k.",
-            right="This is the number of paths that end in a node. They begin at no more inputs, "
-            "and at fewer where paths meet. These are the inputs whose content arrives; which key "
-            "wins depends on all keys, so that any input can change a node's pointer.",
-        )
-    ],
-)
+@study()
 def receptive_field(
     heads: Annotated[int, Meta(ge=1, le=3, description="k, heads")] = 2,
     layers: Annotated[int, Meta(ge=1, le=4, description="n, layers")] = 4,
@@ -56,7 +39,15 @@ def receptive_field(
     ] = "argmax",
     seed: Seed = 0,
 ) -> Evidence:
-    """A head with argmax passes on the value of one key. With the residual, a node then depends on
+    r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
+    heads?
+
+    With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ inputs.
+    Well-chosen keys reach all of them, if there are as many; random ones coincide, and reach fewer.
+
+    $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
+
+    A head with argmax passes on the value of one key. With the residual, a node then depends on
     its own inputs and on those of k others: at most k + 1 times as many as before. Here each input
     is marked by its own coordinate, so that the last state counts the paths from each input.
 

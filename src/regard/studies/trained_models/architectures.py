@@ -48,16 +48,17 @@ Scores = Mapping[str, Mapping[str, Interval]]
 """By task, and by family or by baseline."""
 
 
-@study(
-    question="Which architecture for which task: summarize, classify, retrieve, translate?",
-    claim="Encoder–decoders to generate one text from another, encoders to classify or "
-    "retrieve: on these tasks no other family is better.",
-    formula=r"\text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad "
-    r"\text{both}: P(y_t \mid y_{<t}, x)",
-    trains=True,
-)
+@study(trains=True)
 def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evidence:
-    """Each family is trained for each task that it supports, with the same number of steps, and
+    r"""Which architecture for which task: summarize, classify, retrieve, translate?
+
+    Encoder–decoders to generate one text from another, encoders to classify or retrieve: on these
+    tasks no other family is better.
+
+    $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
+    \text{both}: P(y_t \mid y_{<t}, x) $$
+
+    Each family is trained for each task that it supports, with the same number of steps, and
     answers 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
     generating the label. A decoder that summarizes or translates reads the text first and continues
     with the answer.

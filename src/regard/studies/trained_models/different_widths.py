@@ -23,18 +23,18 @@ Widths = tuple[int, int]
 """Of an encoder and a decoder."""
 
 
-@study(
-    question="Must encoder and decoder have the same width?",
-    claim="No. Only the key and value projections of the cross-attention read the encoder's "
-    "states, and they map any width to the decoder's heads. Models with a narrower encoder or a "
-    "narrower decoder learn the task too.",
-    formula=r"K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in "
-    r"\mathbb{R}^{d_{enc} \times h d_{head}},\quad Q = H_{dec} W_Q,\quad "
-    r"W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}}",
-    trains=True,
-)
+@study(trains=True)
 def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evidence:
-    """Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
+    r"""Must encoder and decoder have the same width?
+
+    No. Only the key and value projections of the cross-attention read the encoder's states, and
+    they map any width to the decoder's heads. Models with a narrower encoder or a narrower decoder
+    learn the task too.
+
+    $$ K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in \mathbb{R}^{d_{enc} \times h
+    d_{head}},\quad Q = H_{dec} W_Q,\quad W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}} $$
+
+    Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
     half as wide, and one whose decoder is. All are scored on 200 new articles. With as many steps,
     the smaller models may be a little worse; that is a matter of their size.
 

@@ -9,7 +9,7 @@ from regard.runs.run import Run
 from regard.studies.figure import Figure, heat_map
 from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -45,26 +45,17 @@ class Scored:
         return Scored(self.heads[index * HEADS : (index + 1) * HEADS])
 
 
-@study(
-    question="What do the heads of a decoder and of an encoder attend to, layer by layer?",
-    claim="A decoder gives no weight to later tokens, an encoder at least a third. Training makes "
-    "the heads of both less uniform. One head of the encoder favors the next token, with 0.3 to "
-    "0.7 of its weight, depending on the seed.",
-    formula=r"\mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij}",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="BERT's two-way reading shows in attention to earlier tokens, such as that of "
-            "[SEP] to [CLS].",
-            right="Every model attends to earlier tokens, a causal one to no others. Two-way "
-            "reading shows in the weight on later tokens: about half in an encoder, 0 in a "
-            "decoder.",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
-    """A decoder learns to predict the next word of generated texts, an encoder of the same size to
+    r"""What do the heads of a decoder and of an encoder attend to, layer by layer?
+
+    A decoder gives no weight to later tokens, an encoder at least a third. Training makes the heads
+    of both less uniform. One head of the encoder favors the next token, with 0.3 to 0.7 of its
+    weight, depending on the seed.
+
+    $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
+
+    A decoder learns to predict the next word of generated texts, an encoder of the same size to
     predict masked words. On new texts, each head is scored by where its weight goes: to the
     previous or the next token, to itself, to the first token, to punctuation, to other occurrences
     of the same token. Entropy is a share of that of uniform weights over the keys that a query

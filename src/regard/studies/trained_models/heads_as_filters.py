@@ -23,17 +23,7 @@ DRAWS = 2000
 """Permutations on which the task of lookup is fitted and tested."""
 
 
-@study(
-    question="Why several heads, and how far does the analogy to the filters of a ConvNet go?",
-    claim="A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the"
-    " other; a head for each keeps both. k heads with a bias by relative position compute a"
-    " convolution with k taps exactly, and k − 1 heads can't. The analogy ends at content: a"
-    " head finds what it needs at any place, and no convolution does.",
-    formula=r"\frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad "
-    r"\sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W * x)_i, \quad "
-    r"\operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec} W_k\right] "
-    r"\le \text{heads}",
-)
+@study()
 def heads_as_filters(
     taps: Annotated[int, Meta(ge=2, le=9, description="k, taps of the convolution")] = 3,
     width: Annotated[int, Meta(ge=1, le=16, description="channels")] = 4,
@@ -41,7 +31,18 @@ def heads_as_filters(
     gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
     seed: Seed = 0,
 ) -> Evidence:
-    """A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
+    r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
+
+    A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the other; a head
+    for each keeps both. k heads with a bias by relative position compute a convolution with k taps
+    exactly, and k − 1 heads can't. The analogy ends at content: a head finds what it needs at any
+    place, and no convolution does.
+
+    $$ \frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad \sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W *
+    x)_i, \quad \operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec}
+    W_k\right] \le \text{heads} $$
+
+    A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
     which turns differences of scores into ratios of weights: the larger score mutes the smaller. A
     single head could gather several features only if their scores agreed within about 1. Heads have
     separate queries and keys, so that each feature has a softmax of its own.

@@ -34,21 +34,22 @@ class Samples(NamedTuple):
     """The fold of each word; all forms and occurrences of a word are in the same."""
 
 
-@study(
-    question="Did pretraining help the representations?",
-    claim="Yes. A linear probe reads the class of words on which it was not fitted from the states"
-    " of an encoder that was trained by masked tokens, and hardly better than chance from those"
-    " of the same encoder before training. No label was used in that training.",
-    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i "
-    r"\| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
-    trains=True,
-)
+@study(trains=True)
 def linear_probe(
     steps: Steps = 2000,
     texts: Annotated[int, Meta(ge=50, le=1000, description="texts of the probe")] = 200,
     seed: Seed = 0,
 ) -> Evidence:
-    """The encoder is that of the study `structures`: it predicts masked words of generated texts,
+    r"""Did pretraining help the representations?
+
+    Yes. A linear probe reads the class of words on which it was not fitted from the states of an
+    encoder that was trained by masked tokens, and hardly better than chance from those of the same
+    encoder before training. No label was used in that training.
+
+    $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
+    \lambda \| A \|^2 $$
+
+    The encoder is that of the study `structures`: it predicts masked words of generated texts,
     and never sees a word class. A linear probe is then fitted to the states of its last layer, to
     tell nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a sentence.
 

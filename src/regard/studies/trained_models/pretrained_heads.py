@@ -48,22 +48,23 @@ class Reading:
         return weights_of(self.one)[:, :, self.places[query], self.places[key]]
 
 
-@study(
-    question="Which patterns do the heads of a pretrained BERT have, and which of them survive "
-    "another order of the words?",
-    claim="A head attends to the previous token and another to the next, in any order of the "
-    "words. At least half of all heads give [CLS] a weight above 0.3, and its value adds little. "
-    "A head finds the other occurrence of a repeated token. The head that attends from a verb to "
-    "its object gives it less once the words are reversed.",
-    formula=r"\mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1}",
-    trains=True,
-)
+@study(trains=True)
 def pretrained_heads(
     bert: Bert = "",
     texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
     seed: Seed = 0,
 ) -> Evidence:
-    """The model was trained by others on real English. It reads pairs of related sentences, and
+    r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
+    order of the words?
+
+    A head attends to the previous token and another to the next, in any order of the words. At
+    least half of all heads give [CLS] a weight above 0.3, and its value adds little. A head finds
+    the other occurrence of a repeated token. The head that attends from a verb to its object gives
+    it less once the words are reversed.
+
+    $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
+
+    The model was trained by others on real English. It reads pairs of related sentences, and
     each head is scored by where its weight goes: to the previous or the next token, to [CLS],
     [SEP] or punctuation. For the same token, it reads random tokens that occur twice.
 

@@ -34,15 +34,7 @@ class Score:
     """Mean number of different summaries per article."""
 
 
-@study(
-    question="How can a model generate several summaries of an article, and how do they differ?",
-    claim="Beam search returns n different summaries; greedy decoding always returns the same one."
-    " Samples differ more the higher the temperature, and are worse on average. Top-k and top-p"
-    " restore quality and reduce the differences.",
-    formula=r"P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad "
-    r"\text{top-}k,\ \text{top-}p: \text{the most probable tokens only}",
-    trains=True,
-)
+@study(trains=True)
 def several_summaries(
     n: Annotated[int, Meta(ge=2, le=10, description="summaries per article")] = 5,
     temperature: Annotated[float, Meta(gt=0, le=2, description="low temperature")] = 0.5,
@@ -53,7 +45,16 @@ def several_summaries(
     width: Width = 64,
     seed: Seed = 0,
 ) -> Evidence:
-    """An encoder–decoder that was trained to summarize generates n summaries of each new article
+    r"""How can a model generate several summaries of an article, and how do they differ?
+
+    Beam search returns n different summaries; greedy decoding always returns the same one. Samples
+    differ more the higher the temperature, and are worse on average. Top-k and top-p restore
+    quality and reduce the differences.
+
+    $$ P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad \text{top-}k,\ \text{top-}p:
+    \text{the most probable tokens only} $$
+
+    An encoder–decoder that was trained to summarize generates n summaries of each new article
     by each method. The model stays the same; only the choice of the next token differs.
 
     Beam search keeps the n most probable beginnings and returns all of them. They are different by

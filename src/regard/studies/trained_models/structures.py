@@ -43,23 +43,23 @@ class Structure:
     by_head: Float[Tensor, " heads"]
 
 
-@study(
-    question="Do heads of a trained model find the previous word, the start of the sentence, the"
-    " subject, the verb of an object, and the antecedent of a pronoun?",
-    claim="In most trained models, for each of these structures the largest weight of one head is"
-    " on the right word in at least three of five new texts where the word is needed for"
-    " prediction, and more often than the right word is at any fixed distance. Before training, no"
-    " head comes close.",
-    formula=r"\mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} "
-    r"= \text{the word that } i \text{ depends on}\right)",
-    trains=True,
-)
+@study(trains=True)
 def structures(
     steps: Steps = 2000,
     wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.6,
     seed: Seed = 0,
 ) -> Evidence:
-    """A small encoder learns to predict masked words in generated texts, in which the word that
+    r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
+    the verb of an object, and the antecedent of a pronoun?
+
+    In most trained models, for each of these structures the largest weight of one head is on the
+    right word in at least three of five new texts where the word is needed for prediction, and more
+    often than the right word is at any fixed distance. Before training, no head comes close.
+
+    $$ \mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} = \text{the word that } i
+    \text{ depends on}\right) $$
+
+    A small encoder learns to predict masked words in generated texts, in which the word that
     each one depends on is known: a verb depends on its subject, an object on its verb, a particle
     on the verb before it, the mark at the end on the first word of the sentence, a pronoun on a
     name. Then one such word at a time is masked in new texts, and the largest weight of each head

@@ -21,7 +21,7 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
@@ -52,27 +52,18 @@ class Found:
     """Of the word that follows."""
 
 
-@study(
-    question="What does a decoder attend to in a short sentence, across another noun, and before a "
-    "pronoun?",
-    claim="It attends to what predicts the next word. Before the verb a head attends to the "
-    "subject, across the noun that stands between and hardly to that noun; before a pronoun, to "
-    "the name that it refers to. Before training, no head does.",
-    formula=r"P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="GPT places much attention on the first word, because a model that finds no "
-            "relevant pattern looks to the start of the sentence for answers (2.a.ii).",
-            right="Nothing is found there. The mask lets the first token see itself alone, so its "
-            "keys and values are the same whatever follows. Weight on it is that of a head with "
-            "nothing to add: the weights have to sum to 1.",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> Evidence:
-    """A small decoder learns to predict the next word of generated texts, such as "surely the old
+    r"""What does a decoder attend to in a short sentence, across another noun, and before a
+    pronoun?
+
+    It attends to what predicts the next word. Before the verb a head attends to the subject, across
+    the noun that stands between and hardly to that noun; before a pronoun, to the name that it
+    refers to. Before training, no head does.
+
+    $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t $$
+
+    A small decoder learns to predict the next word of generated texts, such as "surely the old
     dogs near the house bark with Ada . perhaps she looked …". On new texts the weight of each head
     is measured from one word to another; a head is chosen on one half of the texts and measured on
     the other.

@@ -25,19 +25,20 @@ LENGTH, TRAINING, TEST = 12, 20_000, 500
 """Tokens of a row, and rows."""
 
 
-@study(
-    question="What can two heads do that one can't?",
-    claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
-    "of the cases; two heads learn to name both in nearly all.",
-    formula=r"P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head}",
-    trains=True,
-)
+@study(trains=True)
 def two_heads(
     k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
     seed: Seed = 0,
 ) -> Evidence:
-    """At each place of a row of random tokens, one layer has to name the two tokens before it, both
+    r"""What can two heads do that one can't?
+
+    With argmax attention, one head can name both of two tokens, out of k, in at most 2/k of the
+    cases; two heads learn to name both in nearly all.
+
+    $$ P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head} $$
+
+    At each place of a row of random tokens, one layer has to name the two tokens before it, both
     and in their order: k² answers. By argmax attention a head takes the value of one place. So one
     head gives the layers above a place and the token there, 2k cases at most, and for each case
     they have to choose one of k answers: 2k of k² can be right. This is counting, and no training

@@ -34,21 +34,22 @@ Vectors = Mapping[str, Float[Tensor, "layers heads d"]]
 Cosines = Mapping[str, Float[Tensor, " layers"]]
 
 
-@study(
-    question="Does a pretrained BERT represent a word differently in sentences of the same form "
-    "and different meaning?",
-    claim="Yes, from the second layer on: queries, keys and values of the word are more alike in "
-    "two sentences of one meaning than of two meanings. In the first layer they are the same, and "
-    "without pretraining both are alike in all layers.",
-    formula=r"\cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|}",
-    trains=True,
-)
+@study(trains=True)
 def two_meanings(
     bert: Bert = "",
     texts: Annotated[int, Meta(ge=2, le=200, description="sentences of each meaning")] = 12,
     seed: Seed = 0,
 ) -> Evidence:
-    """The word "play" is a verb in "The children like to play in the park." and a noun in "The
+    r"""Does a pretrained BERT represent a word differently in sentences of the same form and
+    different meaning?
+
+    Yes, from the second layer on: queries, keys and values of the word are more alike in two
+    sentences of one meaning than of two meanings. In the first layer they are the same, and without
+    pretraining both are alike in all layers.
+
+    $$ \cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|} $$
+
+    The word "play" is a verb in "The children like to play in the park." and a noun in "The
     children like the play in the theatre.", at the same position. Vectors of both are compared by
     their cosine, head by head, and averaged over the heads of a layer.
 

@@ -19,7 +19,7 @@ from regard.models.builders import Model
 from regard.runs.run import Run
 from regard.studies.figure import Figure, heat_map
 from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, named, table
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -53,25 +53,7 @@ class Measured:
     """Largest difference of ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
 
 
-@study(
-    question="What do attention maps look like before training, and which gradient changes them?",
-    claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
-    "is nearly uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. "
-    "Before training it is no larger at the words that heads will attend to, within a fifth.",
-    formula=r"\mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad "
-    r"\frac{\partial L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="Part 2.d.ii expects larger gradients in an untrained model where a trained one "
-            "attends strongly, since these are the features that are learned",
-            right="before training |∂L/∂A_ij| at such words is about the mean of all words: values "
-            "are random and carry no information about them yet; only in the trained model is it "
-            "larger there",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def untrained(
     std: Annotated[
         float, Meta(ge=0.001, le=0.5, description="standard deviation of weights before training")
@@ -79,7 +61,16 @@ def untrained(
     steps: Steps = 2000,
     seed: Seed = 0,
 ) -> Evidence:
-    """A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
+    r"""What do attention maps look like before training, and which gradient changes them?
+
+    With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
+    uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training it
+    is no larger at the words that heads will attend to, within a fifth.
+
+    $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
+    L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
+
+    A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
     products whose deviation, divided by √d_h, is dσ². With d = 64 and σ = 0.02 that is 0.026:
     weights differ from 1/n by some 3 %. (In a BERT of d = 768 it is 0.31: maps before training are
     uniform to some 30 %.)
