@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from regard.errors import UserError
 from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, Verdict, at_most
+from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
 from regard.studies.study import Seed, Study, study
 
 NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
@@ -20,7 +20,7 @@ NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
     kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,
-) -> Evidence:
+) -> EvidenceParts:
     """How big?
 
     Small.
@@ -32,7 +32,8 @@ def how_big(
 
     Second.
     """
-    return Evidence(numbers=(at_most("size", n * kind, 2),), figure=NOTHING)
+    yield at_most("size", n * kind, 2)
+    yield NOTHING
 
 
 def test_the_docstring_is_the_text() -> None:
@@ -84,7 +85,7 @@ def test_studies_are_typed() -> None:
 
 
 @study()
-def luck(seed: Seed = 0, limit: float = 0.5) -> Evidence:
+def luck(seed: Seed = 0, limit: float = 0.5) -> EvidenceParts:
     """How lucky?
 
     Below a half.
@@ -94,12 +95,9 @@ def luck(seed: Seed = 0, limit: float = 0.5) -> Evidence:
     A number that depends on the seed.
     """
     drawn = (seed * 7 % 10) / 10  # 0, 0.7, 0.4, 0.1, 0.8, 0.5, …
-    return Evidence(
-        numbers=(at_most("number", drawn, limit),),
-        outside_condition=(at_most("twice the number", 2 * drawn, limit),),
-        figure=NOTHING,
-        condition="luck",
-    )
+    yield at_most("number", drawn, limit)
+    yield Outside(condition="luck", numbers=(at_most("twice the number", 2 * drawn, limit),))
+    yield NOTHING
 
 
 def test_a_study_runs_over_seeds() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from regard.config import Config, convert, override
 from regard.courses import COURSES, Correction, all_corrections, all_parts
 from regard.errors import UserError
-from regard.studies.finding import Evidence, Finding, Replication
+from regard.studies.finding import EvidenceParts, Finding, Replication, evidence_of
 
 P = ParamSpec("P")
 
@@ -49,7 +49,7 @@ class Study(Generic[P]):
     trains: bool
     """Whether it works on trained models: its own, which takes minutes the first time, or one that
     has to be installed. The book shows its stored result."""
-    function: Callable[P, Evidence]
+    function: Callable[P, EvidenceParts]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding:
         """Run the study with custom parameters.
@@ -188,8 +188,7 @@ class Study(Generic[P]):
 
     @cached_property
     def _paragraphs(self) -> list[str]:
-        paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
-        return [" ".join(paragraph.split()) for paragraph in paragraphs]
+        return paragraphs(self.function)
 
     @cached_property
     def _settings(self) -> type[Config]:
@@ -206,7 +205,7 @@ class Study(Generic[P]):
     def _measure(self, settings: Config) -> Finding:
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
-        evidence = self.function(**values)  # type: ignore[call-arg]
+        evidence = evidence_of(self.function(**values))  # type: ignore[call-arg]
         seconds = time.perf_counter() - started
         return Finding(
             study=self,
@@ -216,17 +215,23 @@ class Study(Generic[P]):
         )
 
 
-def study(*, trains: bool = False) -> Callable[[Callable[P, Evidence]], Study[P]]:
+def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:
     """Return a decorator that makes a study of a function.
 
     The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2,
-    description="keys")] = 10`; its docstring is the text of the study.
+    description="keys")] = 10`; its docstring is the text of the study. It yields its evidence.
     """
 
-    def made(function: Callable[P, Evidence]) -> Study[P]:
+    def made(function: Callable[P, EvidenceParts]) -> Study[P]:
         return Study(name=function.__name__.replace("_", "-"), trains=trains, function=function)
 
     return made
+
+
+def paragraphs(function: Callable[..., Any]) -> list[str]:
+    """Return the paragraphs of a docstring, each in one line."""
+    texts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return [" ".join(text.split()) for text in texts]
 
 
 def _plain(settings: Config) -> dict[str, Any]:

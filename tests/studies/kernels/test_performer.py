@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.metrics import Interval
-from regard.studies.finding import Evidence, Verdict
+from regard.studies.finding import Evidence, Verdict, evidence_of
 from regard.studies.kernels.performer import (
     HEADS,
     PERFORMERS,
@@ -24,13 +24,12 @@ def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
     def result(accuracy: float) -> Result:
         return Result(Interval(accuracy, accuracy, accuracy), [(20, 2.0), (40, 1.0)])
 
-    return judged(
-        Results(
-            {heads: result(softmax) for heads in HEADS},
-            {of: result(trained) for of in PERFORMERS},
-            dict.fromkeys(PERFORMERS, exchanged),
-        )
+    results = Results(
+        {heads: result(softmax) for heads in HEADS},
+        {of: result(trained) for of in PERFORMERS},
+        dict.fromkeys(PERFORMERS, exchanged),
     )
+    return evidence_of(judged(results))
 
 
 def test_the_judgment() -> None:

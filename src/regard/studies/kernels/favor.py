@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
+from regard.studies.charts import chart, figure
 from regard.studies.figure import Chart, Figure, Line, Style, log_chart, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -60,7 +61,7 @@ def favor(
         float, Meta(ge=0.1, le=1.5, description="standard deviation of the entries in whole heads")
     ] = 1.0,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What do the Performer's random features estimate, why must they be positive, and what do
     orthogonal directions gain?
 
@@ -99,18 +100,14 @@ def favor(
     }
     means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
     shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
-    return Evidence(
-        numbers=(
-            *_of_kernels(pairs, draws, m, d),
-            *_of_notation(pairs[-1], draws.independent, d, count),
-            *_of_signs(heads[64], outputs),
-            *_of_outputs(outputs, means),
-            informational(
-                "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
-            ),
-        ),
-        figure=_figure(length, m, pairs, draws, shares, outputs, means),
+    yield from _of_kernels(pairs, draws, m, d)
+    yield from _of_notation(pairs[-1], draws.independent, d, count)
+    yield from _of_signs(heads[64], outputs)
+    yield from _of_outputs(outputs, means)
+    yield informational(
+        "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
     )
+    yield _figure(length, m, pairs, draws, shares, outputs, means)
 
 
 class Draws(NamedTuple):
@@ -208,26 +205,22 @@ def _figure(
     outputs: Mapping[tuple[int, int], Outputs],
     means: Mapping[int, float],
 ) -> Figure:
-    return Figure(
-        panels=[
-            _kernel_chart(length, m, pairs, draws),
-            Chart(
-                series=[
-                    series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()
-                ],
-                title="sums of weights ≤ 0",
-                x="standard deviation of q and k",
-            ),
-            log_chart(
-                DIRECTIONS,
-                {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-                lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-                title="FAVOR+ against softmax",
-                x="directions",
-                y_scale="linear",
-                y_limits=(0, None),
-            ),
-        ],
+    return figure(
+        _kernel_chart(length, m, pairs, draws),
+        chart(
+            *(series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()),
+            title="sums of weights ≤ 0",
+            x="standard deviation of q and k",
+        ),
+        log_chart(
+            DIRECTIONS,
+            {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
+            lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
+            title="FAVOR+ against softmax",
+            x="directions",
+            y_scale="linear",
+            y_limits=(0, None),
+        ),
         caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
         "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
         "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
@@ -249,8 +242,8 @@ def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) ->
         for style, errors in zip(MARKERS, draws, strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
-    return Chart(
-        series=curves,
+    return chart(
+        *curves,
         title=f"relative error of {m} directions",
         x="cosine of x and y",
         y_scale="log",

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.errors import UserError
-from regard.studies.figure import Chart, Figure, Line, Series, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, Series, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -74,7 +75,7 @@ def fourier_features(
         int, Meta(ge=20, le=200, description="heads of each width, each with its own features")
     ] = 50,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""How well do random Fourier features approximate softmax attention, depending on their number
     and the width of a head?
 
@@ -102,14 +103,10 @@ def fourier_features(
     """
     _require_rising(widths=widths, waves=waves)
     outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
-    return Evidence(
-        numbers=(
-            *expectation(variance, seed),
-            *_kernel_numbers(outcomes, waves, spread),
-            *_output_numbers(outcomes, waves),
-        ),
-        figure=_figure(outcomes, waves, spread),
-    )
+    yield from expectation(variance, seed)
+    yield from _kernel_numbers(outcomes, waves, spread)
+    yield from _output_numbers(outcomes, waves)
+    yield _figure(outcomes, waves, spread)
 
 
 def _require_rising(**parameters: Sequence[int]) -> None:
@@ -178,7 +175,7 @@ class KernelNoise(NamedTuple):
         return weights @ head.value, weights.sum(-1)
 
 
-def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement]:
+def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
     """Mean of many waves for a pair whose kernel is 1/e, with either variance."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
@@ -188,10 +185,8 @@ def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement
         for choice in (variance, DOCUMENT)
     )
     error = (1 - exact**2) / (2 * MANY) ** 0.5
-    return (
-        equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error),
-        informational("the same with w ~ N(0, σ²I), as the course has it", of_document),
-    )
+    yield equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error)
+    yield informational("the same with w ~ N(0, σ²I), as the course has it", of_document)
 
 
 def kernel_errors(
@@ -335,17 +330,17 @@ def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float
             series(waves, [x.median for x in of.outputs], style="dots", color=i),
         ]
     panels = [
-        Chart(series=kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
-        Chart(
-            series=outputs,
-            lines=[Line(y=1, label="output of zero")],
+        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
+        chart(
+            *outputs,
+            Line(y=1, label="output of zero"),
             title="attention: ‖c − exact‖/‖exact‖",
             y="median over rows",
         ),
     ]
     axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
-    return Figure(
-        panels=[structs.replace(panel, **axes) for panel in panels],
+    return figure(
+        *(structs.replace(panel, **axes) for panel in panels),
         caption="Left: the kernel's error falls with the root of the number of waves, and is "
         "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
         "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, at_least, equal
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, series
+from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -27,7 +28,7 @@ def gaussian_identity(
     ] = 1.0,
     width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""How is softmax attention related to the Gaussian kernel?
 
     With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q alone
@@ -70,15 +71,10 @@ def gaussian_identity(
             within,
         ),
     }
-    return Evidence(
-        numbers=(
-            *(equal(name, largest(off), 0, bound) for name, (off, bound) in identities.items()),
-            at_least(
-                "weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6
-            ),
-        ),
-        figure=_figure(query[:DRAWN], key[:DRAWN], variance),
-    )
+    for name, (off, bound) in identities.items():
+        yield equal(name, largest(off), 0, bound)
+    yield at_least("weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6)
+    yield _figure(query[:DRAWN], key[:DRAWN], variance)
 
 
 def parts(
@@ -124,11 +120,9 @@ def _figure(
         series(ends, ends, color=5),
     ]
     left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
-    return Figure(
-        panels=[
-            Chart(series=alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
-            Chart(series=whole, title="with both factors", x="q·k/√d", y=right),
-        ],
+    return figure(
+        chart(*alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+        chart(*whole, title="with both factors", x="q·k/√d", y=right),
         caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
         "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
         "on the diagonal (line).",

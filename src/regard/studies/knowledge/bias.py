@@ -1,12 +1,13 @@
 """Bias from the data, from the parent model, and from the metric."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Figure
-from regard.studies.finding import Evidence, Measurement, at_least, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
@@ -46,7 +47,7 @@ class Shares:
 @study(trains=True)
 def bias(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
-) -> Evidence:
+) -> EvidenceParts:
     r"""Where does a model's bias come from?
 
     From its data, from its parent model, and from the metric: each of the three alone is
@@ -91,24 +92,23 @@ def bias(
         home_of_child=_at_home(child, world),
         home_of_orphan=_at_home(orphan, world),
     )
-    return Evidence(numbers=judged(shares), figure=_figure(shares, place))
+    yield from judged(shares)
+    yield _figure(shares, place)
 
 
-def judged(shares: Shares) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(shares: Shares) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     data = shares.common_in_data
-    return (
-        equal("data: P(commonest) and its share", shares.common_probability, data, 0.1),
-        at_least(
-            "metric: share among best answers, minus that in the data",
-            shares.common_answered - data,
-            0.05,
-        ),
-        at_least(
-            "parent: P(home of the name), minus that without a parent",
-            shares.home_of_child - shares.home_of_orphan,
-            0.5,
-        ),
+    yield equal("data: P(commonest) and its share", shares.common_probability, data, 0.1)
+    yield at_least(
+        "metric: share among best answers, minus that in the data",
+        shares.common_answered - data,
+        0.05,
+    )
+    yield at_least(
+        "parent: P(home of the name), minus that without a parent",
+        shares.home_of_child - shares.home_of_orphan,
+        0.5,
     )
 
 

@@ -1,14 +1,14 @@
 """Answers of a model about absent people."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Figure
-from regard.studies.finding import Evidence, Measurement, at_least, at_most
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     PLACES,
@@ -48,7 +48,7 @@ class Guesses:
 @study(trains=True)
 def fallback(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
-) -> Evidence:
+) -> EvidenceParts:
     r"""How does a model answer about people who are absent from the text?
 
     It guesses from the name and from frequencies, with high confidence. If last names are
@@ -70,21 +70,22 @@ def fallback(
     answers are dealt out again among these people at random.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
-    return Evidence(numbers=judged(found[0.0], found[correlation]), figure=_figure(found))
+    yield from judged(found[0.0], found[correlation])
+    yield _figure(found)
 
 
-def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
-    """Return the measurements of the two worlds that the claim depends on."""
-    return (
-        at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2),
-        at_least("informative names: right, beyond the others", telling.right - without.right, 0.2),
-        at_least("informative names: probability of the guesses, mean", telling.probability, 0.5),
-        at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1),
-        # A uniform guess would say it once in PLACES answers.
-        at_least("other names: the commonest place", without.common, 2 / PLACES),
-        at_most("other names: right answers", without.right, 0.35),
-        at_least("other names: probability of the guesses, mean", without.probability, 0.5),
+def judged(without: Guesses, telling: Guesses) -> Iterator[Measurement]:
+    """Yield the measurements of the two worlds that the claim depends on."""
+    yield at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2)
+    yield at_least(
+        "informative names: right, beyond the others", telling.right - without.right, 0.2
     )
+    yield at_least("informative names: probability of the guesses, mean", telling.probability, 0.5)
+    yield at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1)
+    # A uniform guess would say it once in PLACES answers.
+    yield at_least("other names: the commonest place", without.common, 2 / PLACES)
+    yield at_most("other names: right answers", without.right, 0.35)
+    yield at_least("other names: probability of the guesses, mean", without.probability, 0.5)
 
 
 def counted(

@@ -11,10 +11,10 @@ from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
-from regard.studies.charts import bar_panel, chart
+from regard.studies.charts import bar_panel, chart, figure
 from regard.studies.figure import Figure, Line, Panel, histogram, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -44,7 +44,7 @@ Kinds = Mapping[str, Sequence[Answer]]
 
 
 @study(trains=True)
-def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Evidence:
+def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
     r"""Can right answers be told from wrong ones, and recalled from invented ones?
 
     Not by the answers: each is a place that exists. But signals of the model separate them, a
@@ -86,19 +86,17 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     absence = signal_aurocs(mentioned, absent)
     wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
     places = {person.place for person in world.people}
-    return Evidence(
-        numbers=judged(kinds, places, absence, wrongness),
-        figure=_figure(kinds, absence, wrongness),
-        table=table(
-            ["kind", "who", "answer", "true", *SIGNALS],
-            [
-                (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
-                for kind, answers in kinds.items()
-                for a in answers[:SHOWN]
-            ],
-        ),
-        explorer_view=_explorer_view(run, mentioned[0], absent[0]),
+    yield from judged(kinds, places, absence, wrongness)
+    yield table(
+        ["kind", "who", "answer", "true", *SIGNALS],
+        [
+            (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
+            for kind, answers in kinds.items()
+            for a in answers[:SHOWN]
+        ],
     )
+    yield _figure(kinds, absence, wrongness)
+    yield _explorer_view(run, mentioned[0], absent[0])
 
 
 def judged(
@@ -154,12 +152,10 @@ def _explorer_view(run: Run, mentioned: Answer, absent: Answer) -> dict[str, Any
 
 
 def _figure(kinds: Kinds, absence: Aurocs, wrongness: Aurocs) -> Figure:
-    return Figure(
-        panels=[
-            *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
-            _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
-            _risk([*kinds["right"], *kinds["wrong"]]),
-        ],
+    return figure(
+        *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
+        _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
+        _risk([*kinds["right"], *kinds["wrong"]]),
         columns=2,
         caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
         "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "

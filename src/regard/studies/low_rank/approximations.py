@@ -12,10 +12,11 @@ from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
+from regard.studies.charts import figure
 from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.figure import Figure, log_chart
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -70,7 +71,7 @@ def approximations(
         float, Meta(ge=0, le=512, description="tokens over which the inputs change")
     ] = 32.0,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
 
     Their operations and memory grow linearly with the length, those of softmax quadratically (its
@@ -102,10 +103,9 @@ def approximations(
         sample = Sample.drawn(length, spread, reach, (seed, 0))
         for name, make in (MECHANISMS | EXACT).items():
             lengths[name].append(measured(make, features, sample))
-    return Evidence(
-        numbers=(*grown(lengths), *nearer(errors)),
-        figure=_figure(errors, lengths),
-    )
+    yield from grown(lengths)
+    yield from nearer(errors)
+    yield _figure(errors, lengths)
 
 
 class Composed(Softmax):
@@ -200,12 +200,10 @@ def _figure(
 ) -> Figure:
     milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
     memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
-    return Figure(
-        panels=[
-            log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
-            log_chart(LENGTHS, memory, title="bytes", x="tokens"),
-            log_chart(FEATURES, errors, title="relative error", x="features"),
-        ],
+    return figure(
+        log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
+        log_chart(LENGTHS, memory, title="bytes", x="tokens"),
+        log_chart(FEATURES, errors, title="relative error", x="features"),
         caption="Left: the time of softmax grows with the square of the length, that of "
         "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
         "softmax is as linear as the three. Right: errors fall as features are added. "

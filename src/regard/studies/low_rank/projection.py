@@ -11,9 +11,10 @@ from torch import Tensor
 
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
+from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
 from regard.studies.tensors import relative_error
@@ -33,7 +34,7 @@ def projection(
     ] = 16.0,
     steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Can keys and values be projected to a few rows, so that attention becomes linear?
 
     Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h with k rows
@@ -76,29 +77,21 @@ def projection(
     regrouped = query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
     learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
-    return Evidence(
-        numbers=(
-            equal("rank of P", torch.linalg.matrix_rank(scores), rank),
-            at_most(
-                "error of Q(CK)ᵀDV",
-                relative_error(projected(query, key, value, c, d), exact),
-                1e-12,
-            ),
-            at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12),
-            *(
-                equal(f"multiplications of {name}", multiplications(call), count)
-                for name, (call, count) in ways.items()
-            ),
-            informational(
-                "error of the same C and D inside softmax",
-                relative_error(inside, scores.softmax(-1) @ value),
-            ),
-            informational("error of Linformer, learned", learning.errors[-1]),
-            at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
-            at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9),
-        ),
-        figure=_figure(scores, tail, right, learning),
+    yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
+    yield at_most(
+        "error of Q(CK)ᵀDV", relative_error(projected(query, key, value, c, d), exact), 1e-12
     )
+    yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12)
+    for name, (call, count) in ways.items():
+        yield equal(f"multiplications of {name}", multiplications(call), count)
+    yield informational(
+        "error of the same C and D inside softmax",
+        relative_error(inside, scores.softmax(-1) @ value),
+    )
+    yield informational("error of Linformer, learned", learning.errors[-1])
+    yield at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5)
+    yield at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9)
+    yield _figure(scores, tail, right, learning)
 
 
 def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Float[Tensor, "n h"]]:
@@ -178,23 +171,17 @@ def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> 
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
     truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
     learned = [series(learning.steps, learning.errors, color=1)]
-    return Figure(
-        panels=[
-            Chart(
-                series=truncated,
-                title="P·WWᵀ instead of P",
-                x="rows of C and D",
-                y="error",
-                y_scale="log",
-            ),
-            Chart(
-                series=learned,
-                lines=[Line(y=learning.mean, label="mean of all values")],
-                title="Linformer, trained to imitate softmax",
-                x="steps",
-                y_scale="log",
-            ),
-        ],
+    return figure(
+        chart(
+            *truncated, title="P·WWᵀ instead of P", x="rows of C and D", y="error", y_scale="log"
+        ),
+        chart(
+            *learned,
+            Line(y=learning.mean, label="mean of all values"),
+            title="Linformer, trained to imitate softmax",
+            x="steps",
+            y_scale="log",
+        ),
         caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
         "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
         "Right: the error of a Linformer that learns to imitate softmax attention falls below that "

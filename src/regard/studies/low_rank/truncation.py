@@ -1,6 +1,6 @@
 """Attention of low rank by singular values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +14,10 @@ from regard.config import override
 from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
+from regard.studies.charts import one_chart
 from regard.studies.costs import multiplications
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
 from regard.studies.tensors import normal, relative_error
@@ -41,7 +42,7 @@ def truncation(
     kept: Annotated[int, Meta(ge=1, le=8, description="k, singular values kept")] = 6,
     steps: Annotated[int, Meta(ge=1, le=1000, description="steps that the model trains")] = 300,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""If attention maps have low rank, how much computation is saved?
 
     Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly.
@@ -67,54 +68,51 @@ def truncation(
     this shows what there is to save, and not how.
     """
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
-    return Evidence(
-        numbers=(*exactness(n, h, rank, kept, seed), *real(maps["trained"])),
-        figure=_figure(maps),
-        table=table(
-            ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
-            [
-                (
-                    name,
-                    ranks(spectra(each), 0.0).mean().item(),
-                    *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
-                )
-                for name, each in maps.items()
-            ],
-        ),
+    yield from exactness(n, h, rank, kept, seed)
+    yield from real(maps["trained"])
+    yield table(
+        ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
+        [
+            (
+                name,
+                ranks(spectra(each), 0.0).mean().item(),
+                *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
+            )
+            for name, each in maps.items()
+        ],
     )
+    yield _figure(maps)
 
 
-def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Measurement, ...]:
+def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:
     """What truncation does to a map of known rank."""
     matrix, value = map_of_rank(n, h, rank, seed)
     cut, half = truncate(matrix, kept), max(rank // 2, 1)
     tail = torch.linalg.svdvals(matrix)[half:].norm()
-    return (
-        equal("rank of the map", torch.linalg.matrix_rank(matrix), rank),
-        at_most(f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12),
-        equal(
-            f"‖P − P_k‖ with k = {half}",
-            (matrix - truncate(matrix, half).matrix).norm(),
-            tail,
-            within=1e-13 * float(matrix.norm()),
-        ),
-        equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h),
-        equal(
-            "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
-        ),
+    yield equal("rank of the map", torch.linalg.matrix_rank(matrix), rank)
+    yield at_most(
+        f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12
+    )
+    yield equal(
+        f"‖P − P_k‖ with k = {half}",
+        (matrix - truncate(matrix, half).matrix).norm(),
+        tail,
+        within=1e-13 * float(matrix.norm()),
+    )
+    yield equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h)
+    yield equal(
+        "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
     )
 
 
-def real(maps: Maps) -> tuple[Measurement, ...]:
+def real(maps: Maps) -> Iterator[Measurement]:
     """Whether maps have full rank, and a lower one is near."""
     values = spectra(maps)
     n = values.shape[-1]
-    return (
-        equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1),
-        at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5),
-        informational("the same, the sharpest map", ranks(values, _NEAR).max() / n),
-        informational("the same, the broadest map", ranks(values, _NEAR).min() / n),
-    )
+    yield equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1)
+    yield at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5)
+    yield informational("the same, the sharpest map", ranks(values, _NEAR).max() / n)
+    yield informational("the same, the broadest map", ranks(values, _NEAR).min() / n)
 
 
 def map_of_rank(
@@ -188,16 +186,13 @@ def _figure(maps: Mapping[str, Maps]) -> Figure:
         left = left_over(spectra(each))
         low, high = left.amin(0), left.amax(0)
         curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
-    chart = Chart(
-        series=curves,
-        lines=[Line(y=_NEAR, label="a tenth")],
+    return one_chart(
+        *curves,
+        Line(y=_NEAR, label="a tenth"),
         x="singular values kept",
         y="relative error",
         y_scale="log",
         y_limits=(1e-4, 1.2),
-    )
-    return Figure(
-        panels=[chart],
         caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
         "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
         "one singular value; those of a trained model need far more, and differ; those of random "

@@ -20,8 +20,9 @@ from regard.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, at_least, at_most, table
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, series
+from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import study
 
@@ -47,7 +48,7 @@ def permutation(
         "none"
     ),
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and order")] = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Does a Transformer without positions depend on the order of its tokens?
 
     No, if all tokens attend to all others: permuted tokens give the same states, permuted. With a
@@ -74,27 +75,23 @@ def permutation(
     placed = order_error(encoder(n, layers, SinusoidalConfig(), seed), order)
     causal = order_error(_causal(n, layers, seed), order)
     named = "without positions" if positions == "none" else f"with {positions} positions"
-    return Evidence(
-        numbers=(
-            at_most(f"largest change of a state, {named}", bag.max(), ROUNDING),
-            at_least("with positions", placed.max(), SEEN),
-            at_least("causal, without positions", causal.max(), SEEN),
-            at_most(
-                "causal, last token after those before changed places, 1 layer",
-                order_error(_causal(n, 1, seed), before)[-1],
-                ROUNDING,
-            ),
-            at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN),
-        ),
-        figure=_figure({named: bag, "with positions": placed, "causal mask alone": causal}),
-        table=table(
-            ["mechanism", "largest change of an output", "tells the order"],
-            [
-                (name, error, "no" if error < ROUNDING else "yes")
-                for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
-            ],
-        ),
+    yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
+    yield at_least("with positions", placed.max(), SEEN)
+    yield at_least("causal, without positions", causal.max(), SEEN)
+    yield at_most(
+        "causal, last token after those before changed places, 1 layer",
+        order_error(_causal(n, 1, seed), before)[-1],
+        ROUNDING,
     )
+    yield at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN)
+    yield table(
+        ["mechanism", "largest change of an output", "tells the order"],
+        [
+            (name, error, "no" if error < ROUNDING else "yes")
+            for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
+        ],
+    )
+    yield _figure({named: bag, "with positions": placed, "causal mask alone": causal})
 
 
 def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -140,18 +137,15 @@ def _causal(n: int, layers: int, seed: int) -> Decoder:
 
 def _figure(changes: dict[str, Float[Tensor, " n"]]) -> Figure:
     low, high = (float(change.max()) for change in list(changes.values())[:2])
-    chart = Chart(
-        series=[
+    return one_chart(
+        *(
             series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
             for name, change in changes.items()
-        ],
+        ),
         x="place",
         y="change of the state",
         y_scale="log",
         y_limits=(1e-18, 1e3),
-    )
-    return Figure(
-        panels=[chart],
         caption="Dots: change of the state of each token when the tokens change places: "
         f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
         "visible under a causal mask.",

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, equal, informational
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
 
@@ -61,7 +62,7 @@ def relative_bias(
         bool, Meta(description="whether scores are divided by the root of the width")
     ] = False,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Which bias on the scores equals concatenated positions in queries and keys?
 
     π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m heads learn
@@ -96,36 +97,33 @@ def relative_bias(
         "clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
         "in Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
     }
-    return Evidence(
-        numbers=(
-            at_most(
-                "outputs with a bias, less those side by side",
-                largest(biased - attend(*beside(given), given.value)),
-                ROUNDING,
-            ),
-            at_most(
-                "weights with a number a distance, less those of sinusoids side by side",
-                largest(weights - weights_beside),
-                ROUNDING,
-            ),
-            *(equal(name, count(module), formula) for name, (module, formula) in learned.items()),
-            at_most(
-                "what a bias adds to the next key: from query to query",
-                spread(distances.dense(places, places)),
-                0.0,
-            ),
-            at_least(
-                "what Shaw's vectors add to it: from query to query",
-                spread(shaw.scores(given.query, places, places)),
-                0.01,
-            ),
-            informational(
-                "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
-            ),
-            informational("gap to that sum, divided: v_i", largest(biased - given.value)),
-        ),
-        figure=_figure(distances, weights_beside, weights),
+    yield at_most(
+        "outputs with a bias, less those side by side",
+        largest(biased - attend(*beside(given), given.value)),
+        ROUNDING,
     )
+    yield at_most(
+        "weights with a number a distance, less those of sinusoids side by side",
+        largest(weights - weights_beside),
+        ROUNDING,
+    )
+    for name, (module, formula) in learned.items():
+        yield equal(name, count(module), formula)
+    yield at_most(
+        "what a bias adds to the next key: from query to query",
+        spread(distances.dense(places, places)),
+        0.0,
+    )
+    yield at_least(
+        "what Shaw's vectors add to it: from query to query",
+        spread(shaw.scores(given.query, places, places)),
+        0.01,
+    )
+    yield informational(
+        "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
+    )
+    yield informational("gap to that sum, divided: v_i", largest(biased - given.value))
+    yield _figure(distances, weights_beside, weights)
 
 
 def beside(given: Heads) -> tuple[Float[Tensor, "1 heads n e"], Float[Tensor, "1 heads n e"]]:
@@ -187,8 +185,8 @@ def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure
             (weights[0, 0], "weights, with π", 1.0, "weight"),
         )
     ]
-    return Figure(
-        panels=maps,
+    return figure(
+        *maps,
         caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
         f"head with concatenated sinusoids, and with this bias; they are {same}.",
     )

@@ -10,8 +10,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Chart, Figure, Line, Style, heat_map, series
-from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, Style, heat_map, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import study
 from regard.studies.tensors import largest, normal
 
@@ -31,7 +32,7 @@ def shifting(
         Meta(description="position vectors; random ones stand for learned ones"),
     ] = "sinusoidal",
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random vectors")] = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Which matrix shifts a sinusoidal position, and which are its wavelengths?
 
     p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths are 2π to
@@ -55,26 +56,20 @@ def shifting(
     products = (vectors[:length] * vectors[steps:]).sum(-1)
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
-    return Evidence(
-        numbers=(
-            at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding),
-            at_most(
-                "Mˢ less s times M, one after the other",
-                largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
-                rounding,
-            ),
-            at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15),
-            at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding),
-            equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9),
-            equal(
-                "longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9
-            ),
-            equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9),
-            equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
-            informational("shortest / 2π and longest / (10000·2π) by the course, both", 1),
-        ),
-        figure=_figure(d, steps),
+    yield at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding)
+    yield at_most(
+        "Mˢ less s times M, one after the other",
+        largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
+        rounding,
     )
+    yield at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15)
+    yield at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding)
+    yield equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9)
+    yield equal("longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
+    yield equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
+    yield equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
+    yield informational("shortest / 2π and longest / (10000·2π) by the course, both", 1)
+    yield _figure(d, steps)
 
 
 def position_vectors(
@@ -119,24 +114,23 @@ def _figure(d: int, steps: int) -> Figure:
         series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
         for first, style in FIRST.items()
     ]
-    return Figure(
-        panels=[
-            heat_map(
-                shift_matrix(d, steps)[:shown, :shown],
-                title=f"M to the power {steps}",
-                x=f"entries 0 to {shown - 1} of p(t)",
-                y=f"of p(t + {steps})",
-                unit="entry",
-            ),
-            Chart(
-                series=curves,
-                lines=[Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")],
-                title="wavelengths",
-                x="pair",
-                y="wavelength",
-                y_scale="log",
-            ),
-        ],
+    return figure(
+        heat_map(
+            shift_matrix(d, steps)[:shown, :shown],
+            title=f"M to the power {steps}",
+            x=f"entries 0 to {shown - 1} of p(t)",
+            y=f"of p(t + {steps})",
+            unit="entry",
+        ),
+        chart(
+            *curves,
+            Line(y=TURN, label="2π"),
+            Line(y=BASE * TURN, label="10000·2π"),
+            title="wavelengths",
+            x="pair",
+            y="wavelength",
+            y_scale="log",
+        ),
         caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
         "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
         "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "

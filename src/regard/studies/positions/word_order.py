@@ -12,8 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.figure import Chart, Figure, Line, bars
-from regard.studies.finding import Evidence, at_least, at_most, informational, table
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, Line, bars
+from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, one_stack
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
@@ -42,7 +43,7 @@ def word_order(
         int, Meta(ge=1, le=100, description="training steps, all sentences each")
     ] = 30,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Who chased whom: can a model answer without positions?
 
     Without positions, at most one of two sentences that differ only in word order is right, trained
@@ -72,29 +73,25 @@ def word_order(
         for name in ("causal mask", *KINDS)
     }
     bag, placed, causal = (results[name] for name in ("none", positions, "causal mask"))
-    return Evidence(
-        numbers=(
-            at_most("right without positions", accuracy(bag.trained, test_on), 0.5),
-            at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5),
-            at_most("pairs told apart without positions", told_apart(bag.trained), 0.0),
-            at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9),
-            informational("the same, untrained", accuracy(placed.untrained, test_on)),
-            at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9),
-            informational("sentences in the test", len(test_on.doer)),
-        ),
-        figure=_figure(results, test_on),
-        table=table(
-            ["sentence", "without positions", f"with positions ({positions})", "right"],
-            [
-                (
-                    _text(test_on.ids[i]),
-                    *(NOUNS[one.trained[i]] for one in (bag, placed)),
-                    NOUNS[test_on.doer[i]],
-                )
-                for i in range(6)
-            ],
-        ),
+    yield at_most("right without positions", accuracy(bag.trained, test_on), 0.5)
+    yield at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5)
+    yield at_most("pairs told apart without positions", told_apart(bag.trained), 0.0)
+    yield at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9)
+    yield informational("the same, untrained", accuracy(placed.untrained, test_on))
+    yield at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9)
+    yield informational("sentences in the test", len(test_on.doer))
+    yield table(
+        ["sentence", "without positions", f"with positions ({positions})", "right"],
+        [
+            (
+                _text(test_on.ids[i]),
+                *(NOUNS[one.trained[i]] for one in (bag, placed)),
+                NOUNS[test_on.doer[i]],
+            )
+            for i in range(6)
+        ],
     )
+    yield _figure(results, test_on)
 
 
 class Answers(NamedTuple):
@@ -201,11 +198,12 @@ def _figure(results: Mapping[str, Answers], test_on: Sentences) -> Figure:
         for which in ("untrained", "trained")
     )
     shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
-    chart = Chart(
-        bars=[bars(before, "untrained, readout fitted"), bars(after, "trained")],
+    return one_chart(
+        bars(before, "untrained, readout fitted"),
+        bars(after, "trained"),
+        Line(y=0.5, label="half"),
         names=list(results),
-        lines=[Line(y=0.5, label="half")],
         y="right answers",
         y_limits=(0, 1.05),
+        caption=f"Right answers after training: {shown}. Dotted: half.",
     )
-    return Figure(panels=[chart], caption=f"Right answers after training: {shown}. Dotted: half.")

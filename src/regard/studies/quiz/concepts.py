@@ -5,8 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.models.config import MaskedLMHeadConfig
-from regard.studies.figure import Chart, Figure, Line, heat_map, series
-from regard.studies.finding import Evidence, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, heat_map, series
+from regard.studies.finding import EvidenceParts, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
     classifying,
@@ -35,7 +36,7 @@ def concepts(
     length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Sixteen questions about language models: what are the answers, and how can they be verified?
 
     Each answer passes a check that runs.
@@ -57,17 +58,16 @@ def concepts(
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)
-    return Evidence(
-        numbers=tuple(number for one in checked for number in one.numbers),
-        figure=_figure(draw),
-        table=table(
-            ["", "question", "answer", "checked by", "passes"],
-            [
-                (i, one.question, one.answer, one.how, "yes" if _passes(one) else "no")
-                for i, one in enumerate(checked, 1)
-            ],
-        ),
+    for one in checked:
+        yield from one.numbers
+    yield table(
+        ["", "question", "answer", "checked by", "passes"],
+        [
+            (i, one.question, one.answer, one.how, "yes" if _passes(one) else "no")
+            for i, one in enumerate(checked, 1)
+        ],
     )
+    yield _figure(draw)
 
 
 def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
@@ -109,19 +109,17 @@ def _figure(draw: Draw) -> Figure:
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
         for name, curve in influence_curves(draw).items()
     ]
-    return Figure(
-        panels=[
-            *(heat_map(each, title=name, **labels) for name, each in maps.items()),
-            Chart(
-                series=reach,
-                lines=[Line(x=NEAR)],
-                title="reach",
-                x="tokens ago",
-                y="influence",
-                y_scale="log",
-                y_limits=(1e-8, 10),
-            ),
-        ],
+    return figure(
+        *(heat_map(each, title=name, **labels) for name, each in maps.items()),
+        chart(
+            *reach,
+            Line(x=NEAR),
+            title="reach",
+            x="tokens ago",
+            y="influence",
+            y_scale="log",
+            y_limits=(1e-8, 10),
+        ),
         caption="Left and middle: influence of each token on each state. In an encoder each token "
         "changes all states, in a decoder only its own and later ones. Right: influence of the "
         "first token by distance. With attention it reaches the end, in an RNN it falls "

@@ -15,8 +15,9 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.figure import Chart, Figure, heat_map, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, heat_map, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.quiz.checked import (
     BLOCK,
     BOTH_WAYS,
@@ -50,7 +51,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 def wrong_options(
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Which number refutes each wrong option of the quiz?
 
     Each wrong option predicts a value that is not the measured one.
@@ -70,17 +71,16 @@ def wrong_options(
     """
     draw = Draw(seed, std)
     refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
-    return Evidence(
-        numbers=tuple(number for _, numbers in refuted for number in numbers),
-        figure=_figure(draw),
-        table=table(
-            ["question", "wrong option", "measured"],
-            [
-                (option.question, option.text, "; ".join(_told(number) for number in numbers))
-                for option, numbers in refuted
-            ],
-        ),
+    for _, numbers in refuted:
+        yield from numbers
+    yield table(
+        ["question", "wrong option", "measured"],
+        [
+            (option.question, option.text, "; ".join(_told(number) for number in numbers))
+            for option, numbers in refuted
+        ],
     )
+    yield _figure(draw)
 
 
 def weights_alone(draw: Draw) -> Iterator[Measurement]:
@@ -326,21 +326,17 @@ def _told(number: Measurement) -> str:
 def _figure(draw: Draw) -> Figure:
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
-    return Figure(
-        panels=[
-            heat_map(
-                next_probabilities(draw),
-                title=f"P(y_{STEP} | prefix)",
-                x="next token",
-                y="prefix",
-                rows=prefixes,
-                columns=list("abcd"),
-                most=0.4,
-            ),
-            Chart(
-                series=dots, title="gradients", x="by backpropagation", y="by finite differences"
-            ),
-        ],
+    return figure(
+        heat_map(
+            next_probabilities(draw),
+            title=f"P(y_{STEP} | prefix)",
+            x="next token",
+            y="prefix",
+            rows=prefixes,
+            columns=list("abcd"),
+            most=0.4,
+        ),
+        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
         caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
         "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
         "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "

@@ -5,8 +5,9 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from regard.studies.figure import Arrow, Chart, Figure, Graph, Line, Node, series
-from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Arrow, Figure, Graph, Line, Node, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -18,7 +19,7 @@ def order_of_products(
     m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
     d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What is saved by multiplying features of keys with values first?
 
     The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest matrix
@@ -40,21 +41,15 @@ def order_of_products(
     value = torch.randn(length, d, dtype=torch.float64, generator=generator)
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
-    return Evidence(
-        numbers=(
-            at_most(
-                "difference of both orders, relative",
-                (first - second).norm() / first.norm(),
-                1e-12,
-            ),
-            equal("numbers between, queries and keys first", weights.numel(), length**2),
-            equal("numbers between, keys and values first", summary.numel(), m * d),
-            informational("operations, queries and keys first", _operations(length, m, d)[0]),
-            informational("operations, keys and values first", _operations(length, m, d)[1]),
-            informational("equal operations at L", 2 * m * d / (m + d)),
-        ),
-        figure=_figure(length, m, d),
+    yield at_most(
+        "difference of both orders, relative", (first - second).norm() / first.norm(), 1e-12
     )
+    yield equal("numbers between, queries and keys first", weights.numel(), length**2)
+    yield equal("numbers between, keys and values first", summary.numel(), m * d)
+    yield informational("operations, queries and keys first", _operations(length, m, d)[0])
+    yield informational("operations, keys and values first", _operations(length, m, d)[1])
+    yield informational("equal operations at L", 2 * m * d / (m + d))
+    yield _figure(length, m, d)
 
 
 def _operations(length: int, m: int, d: int) -> tuple[int, int]:
@@ -68,19 +63,18 @@ def _figure(length: int, m: int, d: int) -> Figure:
     costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
     names = ("queries and keys first", "keys and values first")
     curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
-    return Figure(
-        panels=[
-            _order(factors, (0, 1), "L × L", 2, names[0]),
-            _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
-            Chart(
-                series=curves,
-                lines=[Line(x=2 * m * d / (m + d)), Line(x=length)],
-                title="multiplications",
-                x="tokens L",
-                x_scale="log",
-                y_scale="log",
-            ),
-        ],
+    return figure(
+        _order(factors, (0, 1), "L × L", 2, names[0]),
+        _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
+        chart(
+            *curves,
+            Line(x=2 * m * d / (m + d)),
+            Line(x=length),
+            title="multiplications",
+            x="tokens L",
+            x_scale="log",
+            y_scale="log",
+        ),
         caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
         "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
         "which both are equal, and the measured one.",

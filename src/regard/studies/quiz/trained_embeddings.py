@@ -8,8 +8,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions.config import LearnedConfig
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_most, informational
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, bars
+from regard.studies.finding import EvidenceParts, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train
 from regard.studies.study import Seed, study
@@ -22,7 +23,7 @@ def trained_embeddings(
     d: Annotated[int, Meta(ge=8, le=128, multiple_of=4, description="width of the model")] = 64,
     steps: Annotated[int, Meta(ge=10, le=400, description="steps of training")] = 100,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Are the cross terms of added positions small after training too?
 
     Learned words and positions stay nearly orthogonal: cross terms are below a quarter of the
@@ -42,15 +43,11 @@ def trained_embeddings(
     before = terms(model)
     losses = list(train(model, distances=(2,), steps=steps, lr=0.01, seed=seed))
     after = terms(model)
-    return Evidence(
-        numbers=(
-            at_most("before: cross terms beside x·x of a word", before[CROSS] / before[WORD], 0.25),
-            at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25),
-            informational("after: x·x, over that before", after[WORD] / before[WORD]),
-            at_most("loss after training, over that before", losses[-1] / losses[0], 0.5),
-        ),
-        figure=_figure(before, after),
-    )
+    yield at_most("before: cross terms beside x·x of a word", before[CROSS] / before[WORD], 0.25)
+    yield at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25)
+    yield informational("after: x·x, over that before", after[WORD] / before[WORD])
+    yield at_most("loss after training, over that before", losses[-1] / losses[0], 0.5)
+    yield _figure(before, after)
 
 
 def terms(model: Any) -> dict[str, float]:
@@ -75,17 +72,11 @@ def _others(products: Float[Tensor, "n n"]) -> Float[Tensor, " pairs"]:
 
 
 def _figure(before: dict[str, float], after: dict[str, float]) -> Figure:
-    return Figure(
-        panels=[
-            Chart(
-                bars=[
-                    bars(before.values(), "before training"),
-                    bars(after.values(), "after training"),
-                ],
-                names=list(before),
-                y="root mean square",
-            )
-        ],
+    return one_chart(
+        bars(before.values(), "before training"),
+        bars(after.values(), "after training"),
+        names=list(before),
+        y="root mean square",
         caption="Sizes of the products of words x and positions p before and after training. "
         "Training makes words and positions longer; the cross terms x·p stay far below the "
         "product of a word with itself.",

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, HeatMap, Style, heat_map, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, HeatMap, Style, heat_map, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -54,7 +55,7 @@ def bottleneck(
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What does the last state of an encoder contain, and what changes with attention?
 
     Without attention, accuracy falls with the length of the text, is higher with wider states and
@@ -93,21 +94,24 @@ def bottleneck(
         unit="weight",
     )
     bits = longest * log2(2 * 26 + 1)
-    return Evidence(
-        numbers=(
-            *judged(measured, cell),
-            at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4),
-            informational("bits of the longest text, at most", bits),
-            informational("bits of the state", 32 * width),
-        ),
-        figure=_figure(measured, weights, setup.lengths),
-        table=table(
-            ["network", "cell", "task token", "width", "steps",
-             *(f"right, {n} characters" for n in setup.lengths), "right case"],
-            _table_rows(setups, measured),
-        ),
-        explorer_view=look(named(attending, "with attention"), shown[0].text, shown[0].answer).data,
-    )  # fmt: skip
+    yield from judged(measured, cell)
+    yield at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4)
+    yield informational("bits of the longest text, at most", bits)
+    yield informational("bits of the state", 32 * width)
+    yield table(
+        [
+            "network",
+            "cell",
+            "task token",
+            "width",
+            "steps",
+            *(f"right, {n} characters" for n in setup.lengths),
+            "right case",
+        ],
+        _table_rows(setups, measured),
+    )
+    yield _figure(measured, weights, setup.lengths)
+    yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 
 
 def networks(setup: Setup) -> dict[str, Setup]:
@@ -229,12 +233,10 @@ def _figure(measured: Mapping[str, Measured], weights: HeatMap, lengths: Sequenc
     training = [series(one.steps, one.means, name, style) for name, one, style in shown]
     by_length = [series(lengths, one.right[-1], name, style) for name, one, style in shown]
     right, limits = "share of right texts", (-0.03, 1.05)
-    return Figure(
-        panels=[
-            Chart(series=training, x="steps of training", y=right, y_limits=limits),
-            Chart(series=by_length, x="characters", y=right, y_limits=limits),
-            weights,
-        ],
+    return figure(
+        chart(*training, x="steps of training", y=right, y_limits=limits),
+        chart(*by_length, x="characters", y=right, y_limits=limits),
+        weights,
         caption="Share of texts right in every character, against training time in the mean over "
         "lengths, and against length after the last step; lines: with attention, dashes: without. "
         "With attention it is 1 at all lengths after a quarter of the steps. Without, it still "

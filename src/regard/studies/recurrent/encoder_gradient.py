@@ -12,7 +12,7 @@ from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -36,7 +36,7 @@ COUNT = 64
 @study()
 def encoder_gradient(
     cell: Cell = "vanilla", width: Width = 64, longest: Longest = 24, seed: Seed = 0
-) -> Evidence:
+) -> EvidenceParts:
     r"""How does the gradient reach the encoder, and what changes at inference?
 
     Without attention, all gradient reaches the encoder through its last state, and little of it the
@@ -63,9 +63,9 @@ def encoder_gradient(
     runs = {NONE: setup.plan().run, ATTENTION: setup.with_attention().plan().run}
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
-    return Evidence(
-        numbers=(*judged(measured), *at_inference(runs[NONE], texts)), figure=_figure(measured)
-    )
+    yield from judged(measured)
+    yield from at_inference(runs[NONE], texts)
+    yield _figure(measured)
 
 
 @dataclass(frozen=True)

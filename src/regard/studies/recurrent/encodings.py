@@ -15,7 +15,7 @@ from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.figure import Line, bars
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -51,7 +51,7 @@ def encodings(
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What do one-hot and sinusoidal positions add to the input of an encoder, and can they be
     learned?
 
@@ -87,21 +87,17 @@ def encodings(
         for name, run in runs.items()
     }
     turned = turned_columns(placed, runs[ONE_HOT], places)
-    return Evidence(
-        numbers=(
-            *judged(right, turned, seen),
-            *wavelengths(places),
-            *one_hot_is_learned(seed),
-        ),
-        figure=one_chart(
-            bars(turned),
-            Line(x=seen - 0.5, label="end of the longest text"),
-            x="place in the source",
-            y="column turned, 1 − cosine",
-            caption="How far training turned the column of weights that reads each one-hot place: "
-            "far at all places that occur, not at all beyond the dotted line, at places that no "
-            "text of the training has.",
-        ),
+    yield from judged(right, turned, seen)
+    yield from wavelengths(places)
+    yield from one_hot_is_learned(seed)
+    yield one_chart(
+        bars(turned),
+        Line(x=seen - 0.5, label="end of the longest text"),
+        x="place in the source",
+        y="column turned, 1 − cosine",
+        caption="How far training turned the column of weights that reads each one-hot place: "
+        "far at all places that occur, not at all beyond the dotted line, at places that no "
+        "text of the training has.",
     )
 
 

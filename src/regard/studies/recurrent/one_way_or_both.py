@@ -19,7 +19,7 @@ from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
@@ -42,7 +42,7 @@ def one_way_or_both(
     days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Should a network read in one direction or in both?
 
     Where a label depends on later input, the bidirectional network is always right, and the other
@@ -76,7 +76,8 @@ def one_way_or_both(
         online=off_day_by_day(runs["past", "one way"], sunny),
         hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
     )
-    return Evidence(numbers=tuple(judged(measured, ahead)), figure=_figure(measured, ahead))
+    yield from judged(measured, ahead)
+    yield _figure(measured, ahead)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_least, table
+from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -40,7 +40,7 @@ def probing(
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Do the states of encoder and decoder encode position, task and text?
 
     With attention, a linear map reads position and task from the states of both sides, and the
@@ -69,19 +69,22 @@ def probing(
     runs = {ATTENTION: attending.run(), NONE: setup.run(), UNTRAINED: attending.plan().run}
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
-    return Evidence(
-        numbers=tuple(judged(measured)),
-        figure=_figure(measured),
-        table=table(
-            ["network", "states", "place, R²", "task", "character", "it by a guess"],
-            [
-                (name, side, *(one.read[side, what] for what in ("place", "task")),
-                 one.read[side, "character"], one.guess)
-                for name, one in measured.items()
-                for side in (ENCODER, DECODER)
-            ],
-        ),
-    )  # fmt: skip
+    yield from judged(measured)
+    yield table(
+        ["network", "states", "place, R²", "task", "character", "it by a guess"],
+        [
+            (
+                name,
+                side,
+                *(one.read[side, what] for what in ("place", "task")),
+                one.read[side, "character"],
+                one.guess,
+            )
+            for name, one in measured.items()
+            for side in (ENCODER, DECODER)
+        ],
+    )
+    yield _figure(measured)
 
 
 @dataclass(frozen=True, kw_only=True)

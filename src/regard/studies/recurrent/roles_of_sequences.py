@@ -11,7 +11,14 @@ from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, informational
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    informational,
+)
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -37,7 +44,7 @@ def roles_of_sequences(
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What are the source and the target for in training, and does it matter whether the decoder
     reads the target or its own output?
 
@@ -64,7 +71,8 @@ def roles_of_sequences(
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
-    return Evidence(numbers=tuple(judged(measured)), figure=_figure(measured))
+    yield from judged(measured)
+    yield _figure(measured)
 
 
 @dataclass(frozen=True)

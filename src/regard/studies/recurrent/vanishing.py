@@ -9,8 +9,9 @@ from jaxtyping import Float, Float64
 from msgspec import Meta
 from torch import Tensor
 
+from regard.studies.charts import chart, figure
 from regard.studies.figure import Chart, Figure, Line, Series, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
@@ -28,7 +29,7 @@ def vanishing_and_exploding(
         Meta(min_length=1, max_length=6, description="largest singular values σ (at least ρ)"),
     ] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300, description="steps, T")] = 200,
-) -> Evidence:
+) -> EvidenceParts:
     r"""When do gradients vanish or explode, and where does NaN come from?
 
     The spectral radius of W_hh decides in the long run, not its largest singular value: below 1 the
@@ -58,15 +59,11 @@ def vanishing_and_exploding(
         for radius in radii
         for stretch in stretches
     }
-    return Evidence(
-        numbers=(
-            *_against_formula(measured, steps),
-            *_in_the_end(measured, radii),
-            *_nilpotent(),
-            *overflow(),
-        ),
-        figure=_figure(radii, stretches, steps),
-    )
+    yield from _against_formula(measured, steps)
+    yield from _in_the_end(measured, radii)
+    yield from _nilpotent()
+    yield from overflow()
+    yield _figure(radii, stretches, steps)
 
 
 def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
@@ -139,13 +136,9 @@ def _figure(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) 
         series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
         for radius in radii
     ]
-    return Figure(
-        panels=[
-            _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
-            _chart(
-                over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)
-            ),
-        ],
+    return figure(
+        _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
+        _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
         caption=f"Length of the gradient against steps, and after {steps} steps against the "
         "largest singular value; lines: formula, dots: measured, dotted: 1. With "
         f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
@@ -156,9 +149,7 @@ def _figure(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) 
 
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:
     y = "length of the gradient"
-    return Chart(
-        series=curves, lines=[Line(y=1)], title=title, x=x, y=y, y_scale="log", y_limits=limits
-    )
+    return chart(*curves, Line(y=1), title=title, x=x, y=y, y_scale="log", y_limits=limits)
 
 
 def _curve(color: int, radius: float, stretch: float, steps: int) -> tuple[Series, Series]:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
+from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Chart, Figure, Line, log_chart, series
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational
+from regard.studies.figure import Figure, Line, log_chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
 
@@ -42,7 +43,7 @@ def complexity(
     start: Annotated[
         float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
     ] = 8.0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What does a layer of self-attention cost, and from which length on is it quadratic?
 
     3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at n = 1.5h,
@@ -79,28 +80,21 @@ def complexity(
     times = [measured_times(n, h) for n in lengths]
     soft, linear = zip(*times, strict=True)
     past = f"from n = {lengths[0]} to {lengths[-1]}"
-    return Evidence(
-        numbers=(
-            *map(counted, parts),
-            equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1),
-            equal(
-                f"exponent of the count from n = {around[0]} to {around[2]}",
-                exponent([around[0], around[2]], [sum(below), sum(above)]),
-                1.5,
-                within=1e-12,
-            ),
-            at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75),
-            Measurement(
-                name=f"exponent of the time {past}",
-                measured=exponent(lengths, soft),
-                low=1.2,
-                high=3.2,
-            ),
-            informational("the same, linear attention", exponent(lengths, linear)),
-            informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
-        ),
-        figure=_figure(h, lengths, soft, linear),
+    yield from map(counted, parts)
+    yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
+    yield equal(
+        f"exponent of the count from n = {around[0]} to {around[2]}",
+        exponent([around[0], around[2]], [sum(below), sum(above)]),
+        1.5,
+        within=1e-12,
     )
+    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
+    yield Measurement(
+        name=f"exponent of the time {past}", measured=exponent(lengths, soft), low=1.2, high=3.2
+    )
+    yield informational("the same, linear attention", exponent(lengths, linear))
+    yield informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e))
+    yield _figure(h, lengths, soft, linear)
 
 
 def layer(n: int, h: int) -> tuple[Part, Part]:
@@ -190,22 +184,18 @@ def _figure(
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
         for name, taken in (("softmax", soft), ("linear kernel", linear))
     }
-    return Figure(
-        panels=[
-            Chart(
-                series=[
-                    series(grid, 3 * grid * h**2, "projections, 3nh²"),
-                    series(grid, 2 * grid**2 * h, "attention, 2n²h"),
-                    series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
-                ],
-                lines=[Line(x=1.5 * h, label="n = 1.5h")],
-                title="multiplications",
-                x="n",
-                x_scale="log",
-                y_scale="log",
-            ),
-            log_chart(lengths, times, title="milliseconds", x="n"),
-        ],
+    return figure(
+        chart(
+            series(grid, 3 * grid * h**2, "projections, 3nh²"),
+            series(grid, 2 * grid**2 * h, "attention, 2n²h"),
+            series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
+            Line(x=1.5 * h, label="n = 1.5h"),
+            title="multiplications",
+            x="n",
+            x_scale="log",
+            y_scale="log",
+        ),
+        log_chart(lengths, times, title="milliseconds", x="n"),
         caption="Left: multiplications against the length n. Those of the projections grow in "
         "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
         "and their sum (dashes) turns from one to the other. Right: measured times (dots), steep "

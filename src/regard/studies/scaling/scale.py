@@ -1,7 +1,7 @@
 """Why products are divided by √h."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,8 +13,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -70,7 +71,7 @@ def scale(
     n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
     draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Why are products of queries and keys divided by √h?
 
     With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². Divided by √h,
@@ -100,42 +101,34 @@ def scale(
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
     widest = WIDTHS[-1]
     among = draw.among_keys(widest) / widest
-    return Evidence(
-        numbers=(
-            *moments(products, h * mean**2, draw.variance(h)),
-            equal(
-                f"entropy with the scale, h = {widest}",
-                scaled[-1].entropy,
-                math.log(n) - among / 2,
-                within=0.1 * math.log(n),
-            ),
-            equal(
-                f"gradient with the scale, h = {widest}",
-                scaled[-1].gradient,
-                1 - math.exp(among) / n,
-                within=0.1,
-            ),
-            at_most(
-                f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1
-            ),
-            at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
-        ),
-        figure=_figure(draw, n, scaled, plain),
+    yield from moments(products, h * mean**2, draw.variance(h))
+    yield equal(
+        f"entropy with the scale, h = {widest}",
+        scaled[-1].entropy,
+        math.log(n) - among / 2,
+        within=0.1 * math.log(n),
     )
+    yield equal(
+        f"gradient with the scale, h = {widest}",
+        scaled[-1].gradient,
+        1 - math.exp(among) / n,
+        within=0.1,
+    )
+    yield at_most(f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1)
+    yield at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2)
+    yield _figure(draw, n, scaled, plain)
 
 
 def moments(
     products: Float[Tensor, " draws"], mean: float, variance: float
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     """Mean and variance, each to within four of its standard errors."""
     off = products - products.mean()
     second, fourth = off.square().mean(), off.pow(4).mean()
     errors = (second.sqrt(), (fourth - second.square()).sqrt())
     mean_error, variance_error = (4 * float(x) / math.sqrt(len(products)) for x in errors)
-    return (
-        equal("mean of q·k", products.mean(), mean, within=mean_error),
-        equal("variance of q·k", products.var(), variance, within=variance_error),
-    )
+    yield equal("mean of q·k", products.mean(), mean, within=mean_error)
+    yield equal("variance of q·k", products.var(), variance, within=variance_error)
 
 
 def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
@@ -166,12 +159,12 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
     )
     uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
     panels = [
-        Chart(series=variances, title="variance", y_scale="log"),
-        Chart(series=entropies, lines=[uniform], title="entropy", y_limits=limits),
-        Chart(series=gradients, title="gradient", y_limits=(0, 1)),
+        chart(*variances, title="variance", y_scale="log"),
+        chart(*entropies, uniform, title="entropy", y_limits=limits),
+        chart(*gradients, title="gradient", y_limits=(0, 1)),
     ]
-    return Figure(
-        panels=[msgspec.structs.replace(panel, x="h", x_scale="log") for panel in panels],
+    return figure(
+        *(msgspec.structs.replace(panel, x="h", x_scale="log") for panel in panels),
         caption="Against the width h: the variance of products grows in proportion, that of "
         "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
         "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "

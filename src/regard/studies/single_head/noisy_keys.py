@@ -14,9 +14,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, Line, histogram, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, histogram, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -50,7 +51,7 @@ def noisy_keys_one_head(
     stretch: Stretch = 0.5,
     draws: Draws = 4000,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Does one head still average two values if the keys are noisy?
 
     Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
@@ -77,36 +78,30 @@ def noisy_keys_one_head(
     s = attended(uneven[:, [A, B]], query)[:, 0]  # the other keys dropped
     limit = torch.sigmoid(t * (uneven[:, A, A] - 1))
     chosen = (s - 0.5).abs() > 0.4
-    return Evidence(
-        numbers=(
-            equal(
-                "deviation of the scores, keys alike",
-                (alike @ query - query).std(),
-                deviation,
-                within=4 * deviation / math.sqrt(2 * draws * n),
-            ),
-            at_most(
-                "weight outside of ½(v_a + v_b), keys alike, mean",
-                misplaced(attended(alike, query)).mean(),
-                0.02,
-            ),
-            at_most(
-                "weight of all other values, k_a varying, mean",
-                1 - c[:, [A, B]].sum(-1).mean(),
-                0.02,
-            ),
-            # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
-            # the slope of the sigmoid is ¼ at most.
-            at_most(
-                "largest difference of s from sigmoid(t(γ − 1))",
-                (s - limit).abs().max(),
-                6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
-            ),
-            share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch)),
-            at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),
-        ),
-        figure=_figure_of_one(alike[:500], t, alpha, s),
+    yield equal(
+        "deviation of the scores, keys alike",
+        (alike @ query - query).std(),
+        deviation,
+        within=4 * deviation / math.sqrt(2 * draws * n),
     )
+    yield at_most(
+        "weight outside of ½(v_a + v_b), keys alike, mean",
+        misplaced(attended(alike, query)).mean(),
+        0.02,
+    )
+    yield at_most(
+        "weight of all other values, k_a varying, mean", 1 - c[:, [A, B]].sum(-1).mean(), 0.02
+    )
+    # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
+    # the slope of the sigmoid is ¼ at most.
+    yield at_most(
+        "largest difference of s from sigmoid(t(γ − 1))",
+        (s - limit).abs().max(),
+        6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
+    )
+    yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
+    yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
+    yield _figure_of_one(alike[:500], t, alpha, s)
 
 
 def chosen_share(t: float, alpha: float, stretch: float) -> float:
@@ -125,7 +120,7 @@ def noisy_keys_two_heads(
     stretch: Stretch = 0.5,
     draws: Draws = 4000,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What do two heads gain over one if the norm of a key varies?
 
     With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, and its
@@ -150,34 +145,30 @@ def noisy_keys_two_heads(
     gamma, even = uneven[:, A, A], evenly_drawn(stretch)
     of_one = without_noise(even, toward(n, t, A, B))
     of_two = (without_noise(even, toward(n, t, A)) + without_noise(even, toward(n, t, B))) / 2
-    return Evidence(
-        numbers=(
-            at_most(
-                "weight outside of ½(v_a + v_b), keys alike, mean",
-                misplaced(two_heads(alike, t)).mean(),
-                0.02,
-            ),
-            share("draws in which α_a > ½", finds, found_share(n, t, stretch)),
-            share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch))),
-            informational(
-                "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
-            ),
-            at_least(
-                "draws with at most a quarter of the weight outside, two heads",
-                (misplaced(two) < 0.25).double().mean(),
-                0.8,
-            ),
-            informational("the same, one head", (misplaced(one) < 0.25).double().mean()),
-            variance_number("variance of c, one head", one, of_one),
-            variance_number("variance of c, two heads", two, of_two),
-            at_most(
-                "variance of two heads over that of one",
-                distances(two).mean() / distances(one).mean(),
-                0.25,
-            ),
-        ),
-        figure=_figure_of_two(uneven, t, stretch, one, two),
+    yield at_most(
+        "weight outside of ½(v_a + v_b), keys alike, mean",
+        misplaced(two_heads(alike, t)).mean(),
+        0.02,
     )
+    yield share("draws in which α_a > ½", finds, found_share(n, t, stretch))
+    yield share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch)))
+    yield informational(
+        "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
+    )
+    yield at_least(
+        "draws with at most a quarter of the weight outside, two heads",
+        (misplaced(two) < 0.25).double().mean(),
+        0.8,
+    )
+    yield informational("the same, one head", (misplaced(one) < 0.25).double().mean())
+    yield variance_number("variance of c, one head", one, of_one)
+    yield variance_number("variance of c, two heads", two, of_two)
+    yield at_most(
+        "variance of two heads over that of one",
+        distances(two).mean() / distances(one).mean(),
+        0.25,
+    )
+    yield _figure_of_two(uneven, t, stretch, one, two)
 
 
 def two_heads(keys: Float[Tensor, "draws n n"], t: float) -> Float[Tensor, "draws n"]:
@@ -275,21 +266,17 @@ def _figure_of_one(
     errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
     window = [Line(x=math.log(n), label="ln n"), Line(x=1 / math.sqrt(alpha), label="1/√α")]
     shares = [histogram(s, [i / 20 for i in range(21)], color=1)]
-    return Figure(
-        panels=[
-            Chart(
-                series=[series(lengths, errors, style="line with dots")],
-                lines=window,
-                title="keys alike",
-                x="t",
-                y="weight outside of the average",
-                x_scale="log",
-                y_scale="log",
-            ),
-            Chart(
-                series=shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"
-            ),
-        ],
+    return figure(
+        chart(
+            series(lengths, errors, style="line with dots"),
+            *window,
+            title="keys alike",
+            x="t",
+            y="weight outside of the average",
+            x_scale="log",
+            y_scale="log",
+        ),
+        chart(*shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"),
         caption="Left: if all keys have the same noise, the average is right for queries between "
         "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
         f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
@@ -317,18 +304,17 @@ def _figure_of_two(
         histogram(misplaced(c), bins, name) for c, name in ((one, "one head"), (two, "two heads"))
     ]
     limit = Line(y=normal(1 / math.sqrt(stretch)), label="limit")
-    return Figure(
-        panels=[
-            Chart(series=errors, x="weight outside of the average", y="draws"),
-            Chart(
-                series=curves,
-                lines=[limit, Line(x=t, label=f"t = {t:g}")],
-                x="t",
-                y="draws in which α_a > ½",
-                x_scale="log",
-                y_limits=(0, 1),
-            ),
-        ],
+    return figure(
+        chart(*errors, x="weight outside of the average", y="draws"),
+        chart(
+            *curves,
+            limit,
+            Line(x=t, label=f"t = {t:g}"),
+            x="t",
+            y="draws in which α_a > ½",
+            x_scale="log",
+            y_limits=(0, 1),
+        ),
         caption="Left: histograms of the weight outside of the average; with one head most draws "
         "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
         f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "

@@ -1,7 +1,7 @@
 """Attention maps of random queries and keys."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
+from regard.studies.charts import chart, figure
 from regard.studies.figure import Chart, Figure, heat_map, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
+    Outside,
     at_least,
     at_most,
     equal,
@@ -43,7 +45,7 @@ def random_heads(
         int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
     ] = 128,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What do the attention maps of random Q and K look like, and what if Q = K?
 
     Weights add up to 1 over the keys, not over the queries. If Q = K, each query gives nearly all
@@ -69,26 +71,24 @@ def random_heads(
     """
     apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
-    return Evidence(
-        numbers=(
-            at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12),
-            at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1),
-            *diagonal_numbers(same, h),
-            *diagonal_numbers(beyond, h_beyond),
-            at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9),
-            at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1),
-        ),
+    yield at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12)
+    yield at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1)
+    yield from diagonal_numbers(same, h)
+    yield from diagonal_numbers(beyond, h_beyond)
+    yield at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9)
+    yield at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1)
+    yield Outside(
         condition="e^√h ≫ n√e",
-        outside_condition=(
+        numbers=(
             at_least(
                 f"required diagonal weight of a near identity: {_size(h_beyond, n_beyond)}",
                 own(beyond),
                 0.9,
             ),
         ),
-        figure=_figure(apart, same, beyond, h, h_beyond, seed),
-        explorer_view=_explorer_view(h, n, seed),
     )
+    yield _figure(apart, same, beyond, h, h_beyond, seed)
+    yield _explorer_view(h, n, seed)
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -144,21 +144,19 @@ def _remainder(h: int, n: int) -> float:
     return float((weight * (1 - weight) ** 2 * variance).mean())
 
 
-def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Measurement, Measurement]:
+def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measurement]:
     """The own weight and both predictions, each to within four standard errors."""
     n = maps.shape[-1]
     each = maps.diagonal(dim1=-2, dim2=-1).mean(-1)
     error = float(each.std()) / math.sqrt(len(each))
     rest = _remainder(h, n)
     name = f"own weight by the {{}}: {_size(h, n)}"
-    return (
-        equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error),
-        equal(
-            name.format("average over ‖q‖²"),
-            own(maps),
-            averaged_weight(h, n) + rest / 2,
-            within=4 * error + rest,
-        ),
+    yield equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error)
+    yield equal(
+        name.format("average over ‖q‖²"),
+        own(maps),
+        averaged_weight(h, n) + rest / 2,
+        within=4 * error + rest,
     )
 
 
@@ -199,8 +197,9 @@ def _figure(
             (beyond, f"Q = K, {_size(h_beyond, m)}"),
         )
     ]
-    return Figure(
-        panels=[*maps, _curves(sorted({n, m}), seed)],
+    return figure(
+        *maps,
+        _curves(sorted({n, m}), seed),
         columns=2,
         caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
         "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
@@ -223,4 +222,4 @@ def _curves(counts: Sequence[int], seed: int) -> Chart:
             series(lengths[::6], closer, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
-    return Chart(series=curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03))
+    return chart(*curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03))

@@ -13,7 +13,7 @@ from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
-from regard.studies.finding import Evidence, at_most, equal, table
+from regard.studies.finding import EvidenceParts, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -36,7 +36,7 @@ def free_labels(
     text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
     masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Are novels useful for pretraining, though they have no labels?
 
     Yes: the text is its own labels. Each token except the first is a label for those before it;
@@ -70,31 +70,25 @@ def free_labels(
     )
     labels = np.array(masked[1])
     losses = unseen_losses(document, len(tokenizer.regular_ids))
-    return Evidence(
-        numbers=(
-            equal("next-token labels", examples.n_targets, len(document) - 1),
-            equal(
-                "share of them that is the next token of the text",
-                np.mean(examples.labels[0].numpy() == document[1:]),
-                1,
-            ),
-            equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen),
-            equal(
-                "share of them that is the masked token",
-                np.mean((labels == document)[labels != IGNORE]),
-                1,
-            ),
-            at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"]),
-        ),
-        figure=bar_chart(
-            {"": losses},
-            Line(y=losses["guess"]),
-            y="loss a character, in nats",
-            caption="Loss on the last quarter of the text, which is held out, of predicting by the "
-            "frequency of each character before it (single tokens) and by what follows what "
-            "(pairs). Dotted: all characters equally likely.",
-        ),
-        table=table(["objective", "input", "labels"], _shown(tokenizer, document, masked)),
+    yield equal("next-token labels", examples.n_targets, len(document) - 1)
+    yield equal(
+        "share of them that is the next token of the text",
+        np.mean(examples.labels[0].numpy() == document[1:]),
+        1,
+    )
+    yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
+    yield equal(
+        "share of them that is the masked token", np.mean((labels == document)[labels != IGNORE]), 1
+    )
+    yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
+    yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
+    yield bar_chart(
+        {"": losses},
+        Line(y=losses["guess"]),
+        y="loss a character, in nats",
+        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
+        "frequency of each character before it (single tokens) and by what follows what "
+        "(pairs). Dotted: all characters equally likely.",
     )
 
 

@@ -17,8 +17,9 @@ from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, informational
+from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
@@ -45,7 +46,7 @@ def masked_autoencoder(
     positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Does a mask replace the position of a token too?
 
     No. If it did, all masks of a text would get the same output, whatever the weights and the
@@ -70,15 +71,11 @@ def masked_autoencoder(
     with no_places(model, hidden):
         dropped = model(row)[0, hidden]
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
-    return Evidence(
-        numbers=(
-            at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING),
-            at_least("gap between masks, positions kept", gap(kept), SEEN),
-            at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
-            informational("least loss a mask, positions dropped too, in nats", entropy(behind)),
-        ),
-        figure=_figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
-    )
+    yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
+    yield at_least("gap between masks, positions kept", gap(kept), SEEN)
+    yield at_least("first output, after the last word changed", sees_the_end(model, row), SEEN)
+    yield informational("least loss a mask, positions dropped too, in nats", entropy(behind))
+    yield _figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN])
 
 
 @contextmanager
@@ -155,8 +152,8 @@ def _figure(
     behind: list[str],
 ) -> Figure:
     same = "the same" if gap(dropped) < ROUNDING else "not the same"
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(
                 scores.softmax(-1),
                 title=title,
@@ -167,7 +164,7 @@ def _figure(
                 unit="probability",
             )
             for scores, title in ((kept, "positions kept"), (dropped, "positions dropped too"))
-        ],
+        ),
         caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
         f"the positions dropped too they are {same}.",
     )

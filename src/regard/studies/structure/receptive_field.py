@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, Line, series
-from regard.studies.finding import Evidence, at_most, equal
+from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
 TRIALS = 20
@@ -38,7 +38,7 @@ def receptive_field(
         Literal["argmax", "softmax"], Meta(description="how a head attends to keys")
     ] = "argmax",
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
     heads?
 
@@ -67,22 +67,18 @@ def receptive_field(
         for _ in range(TRIALS)
     ]
     expected = random_sizes(heads, layers, inputs)[-1]
-    return Evidence(
-        numbers=(
-            equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound),
-            equal("inputs of a node, planted pointers", field(planted).max(), bound),
-            at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound),
-            equal(
-                "mean inputs of a node, random pointers",
-                np.mean([x.mean() for x in random]),
-                expected.mean,
-                # The mean over nodes, which share pointers, varies less than a single node.
-                within=4 * expected.deviation / math.sqrt(TRIALS),
-            ),
-            equal("inputs whose key can change a pointer", turners(inputs), inputs),
-        ),
-        figure=_figure(layers, inputs),
+    yield equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound)
+    yield equal("inputs of a node, planted pointers", field(planted).max(), bound)
+    yield at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound)
+    yield equal(
+        "mean inputs of a node, random pointers",
+        np.mean([x.mean() for x in random]),
+        expected.mean,
+        # The mean over nodes, which share pointers, varies less than a single node.
+        within=4 * expected.deviation / math.sqrt(TRIALS),
     )
+    yield equal("inputs whose key can change a pointer", turners(inputs), inputs)
+    yield _figure(layers, inputs)
 
 
 def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers heads n"]:

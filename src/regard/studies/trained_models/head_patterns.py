@@ -1,13 +1,14 @@
 """Patterns of the heads of a small decoder and a small encoder, layer by layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.explorer.head_scores import Head, head_scores, mean_entropy
 from regard.explorer.look import adapter_of
 from regard.runs.run import Run
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
@@ -46,7 +47,7 @@ class Scored:
 
 
 @study(trains=True)
-def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
+def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     r"""What do the heads of a decoder and of an encoder attend to, layer by layer?
 
     A decoder gives no weight to later tokens, an encoder at least a third. Training makes the heads
@@ -77,22 +78,21 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
         "decoder": score(plan_decoder(1, seed).run, texts),
         "encoder": score(plan_reader(1, seed).run, texts),
     }
-    return Evidence(
-        numbers=(*_judged(before, after), *_by_layer(after)),
-        figure=_figure(after),
-        table=table(
-            ["model", "head", *PATTERNS, "entropy", "distance"],
-            [
-                (
-                    name,
-                    f"{head.layer}.{head.head}",
-                    *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
-                )
-                for name, scored in after.items()
-                for head in scored.heads
-            ],
-        ),
+    yield from _judged(before, after)
+    yield from _by_layer(after)
+    yield table(
+        ["model", "head", *PATTERNS, "entropy", "distance"],
+        [
+            (
+                name,
+                f"{head.layer}.{head.head}",
+                *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
+            )
+            for name, scored in after.items()
+            for head in scored.heads
+        ],
     )
+    yield _figure(after)
 
 
 def score(run: Run, texts: Sequence[str]) -> Scored:
@@ -102,40 +102,35 @@ def score(run: Run, texts: Sequence[str]) -> Scored:
     return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
 
 
-def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> list[Measurement]:
-    """Return the measurements that the claim depends on."""
+def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
-    return [
-        equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6),
-        at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3),
-        informational(
-            "encoder: weight on earlier tokens",
-            1 - forward["encoder"] - after["encoder"].mean("self"),
-        ),
-        *(
-            at_least(
-                f"{name}: mean entropy before training, less after",
-                mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
-                0.05,
-            )
-            for name in after
-        ),
-        at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3),
-    ]
+    yield equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6)
+    yield at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3)
+    yield informational(
+        "encoder: weight on earlier tokens", 1 - forward["encoder"] - after["encoder"].mean("self")
+    )
+    for name in after:
+        yield at_least(
+            f"{name}: mean entropy before training, less after",
+            mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
+            0.05,
+        )
+    yield at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3)
 
 
-def _by_layer(after: Mapping[str, Scored]) -> list[Measurement]:
-    return [
-        informational(f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score))
-        for name, scored in after.items()
-        for layer in range(LAYERS)
-        for score in BY_LAYER
-    ]
+def _by_layer(after: Mapping[str, Scored]) -> Iterator[Measurement]:
+    for name, scored in after.items():
+        for layer in range(LAYERS):
+            for score in BY_LAYER:
+                yield informational(
+                    f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score)
+                )
 
 
 def _figure(after: Mapping[str, Scored]) -> Figure:
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(
                 [[head.scores[pattern] for pattern in PATTERNS] for head in scored.heads],
                 title=name,
@@ -146,7 +141,7 @@ def _figure(after: Mapping[str, Scored]) -> Figure:
                 written=True,
             )
             for name, scored in after.items()
-        ],
+        ),
         caption="The share of each head's weight by pattern, of a trained decoder and a trained "
         "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
         columns=1,

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import RelativeBias
-from regard.studies.charts import chart
+from regard.studies.charts import chart, figure
 from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 
 SHARP = 60.0
@@ -30,7 +30,7 @@ def heads_as_filters(
     n: Annotated[int, Meta(ge=10, le=40, description="places")] = 16,
     gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
 
     A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the other; a head
@@ -64,19 +64,15 @@ def heads_as_filters(
     shared, separate = feature_weights(gap)
     weights, x = _random_filter(taps, width, n, draw)
     found = lookup(n, draw)
-    return Evidence(
-        numbers=(
-            equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12),
-            at_least("two heads: weight of each feature, the least", separate, 0.99),
-            at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10),
-            at_least(
-                "k − 1 heads: least relative error that the SVD allows", least_error(weights), 0.01
-            ),
-            at_least("lookup: variance explained by a head", found.head, 0.999),
-            equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02),
-        ),
-        figure=_figure(weights, x),
+    yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
+    yield at_least("two heads: weight of each feature, the least", separate, 0.99)
+    yield at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10)
+    yield at_least(
+        "k − 1 heads: least relative error that the SVD allows", least_error(weights), 0.01
     )
+    yield at_least("lookup: variance explained by a head", found.head, 0.999)
+    yield equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02)
+    yield _figure(weights, x)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
@@ -181,8 +177,9 @@ def _figure(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"]) -> Figur
         y="largest error",
         y_scale="log",
     )
-    return Figure(
-        panels=[muted, exact],
+    return figure(
+        muted,
+        exact,
         caption="Left: weight of the weaker of two features, in one head and with a head for each. "
         "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
     )

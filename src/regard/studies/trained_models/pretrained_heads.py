@@ -1,6 +1,6 @@
 """Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,8 +13,16 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, informational, table
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    informational,
+    table,
+)
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.pretrained import (
     Bert,
@@ -53,7 +61,7 @@ def pretrained_heads(
     bert: Bert = "",
     texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
     order of the words?
 
@@ -87,22 +95,18 @@ def pretrained_heads(
     heads = {order: head_scores([each.one for each in of]) for order, of in read.items()}
     duplicate = induction_scores(attend_repeated_sequence(model, seed=seed))["duplicate twice"]
     shares = _shares(heads[AS_IS], duplicate)
-    return Evidence(
-        numbers=(
-            *_neighbors(heads, shares),
-            *_sinks(shares, [each.one for each in read[AS_IS]]),
-            at_least("same token, best head on repeated tokens", duplicate.max(), 0.2),
-            *_objects(pairs, read),
-        ),
-        figure=_figure(shares, len(read[AS_IS][0].one.layers)),
-        table=table(
-            ["head", *PATTERNS.values()],
-            [
-                (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
-                for i, head in enumerate(heads[AS_IS])
-            ],
-        ),
+    yield from _neighbors(heads, shares)
+    yield from _sinks(shares, [each.one for each in read[AS_IS]])
+    yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
+    yield from _objects(pairs, read)
+    yield table(
+        ["head", *PATTERNS.values()],
+        [
+            (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
+            for i, head in enumerate(heads[AS_IS])
+        ],
     )
+    yield _figure(shares, len(read[AS_IS][0].one.layers))
 
 
 def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:
@@ -151,17 +155,15 @@ def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> list[Meas
     return numbers
 
 
-def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> list[Measurement]:
-    return [
-        at_least(
-            f"[CLS]: share of heads that give it more than {SINK}",
-            (shares["[CLS]"] > SINK).double().mean(),
-            0.5,
-        ),
-        informational("[CLS], best head", shares["[CLS]"].max()),
-        informational("[SEP], best head", shares["[SEP]"].max()),
-        at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5),
-    ]
+def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+    yield at_least(
+        f"[CLS]: share of heads that give it more than {SINK}",
+        (shares["[CLS]"] > SINK).double().mean(),
+        0.5,
+    )
+    yield informational("[CLS], best head", shares["[CLS]"].max())
+    yield informational("[SEP], best head", shares["[SEP]"].max())
+    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
 
 
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
@@ -177,8 +179,8 @@ def value_ratio(maps: Sequence[AttentionMap]) -> float:
 
 def _objects(
     texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
-) -> tuple[Measurement, ...]:
-    """Return what the best head gives from a verb to its object, in all orders."""
+) -> Iterator[Measurement]:
+    """Yield what the best head gives from a verb to its object, in all orders."""
     given = {
         order: torch.stack(
             [
@@ -191,20 +193,18 @@ def _objects(
     }
     head = int(given[AS_IS][::2].mean(0).argmax())
     share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
-    return (
-        at_least("verb → object, best head", share[AS_IS], 0.25),
-        at_most(
-            f"verb → object, the same head, {REVERSED}: share of that",
-            share[REVERSED] / share[AS_IS],
-            0.5,
-        ),
-        informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED]),
+    yield at_least("verb → object, best head", share[AS_IS], 0.25)
+    yield at_most(
+        f"verb → object, the same head, {REVERSED}: share of that",
+        share[REVERSED] / share[AS_IS],
+        0.5,
     )
+    yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])
 
 
 def _figure(shares: Shares, layers: int) -> Figure:
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(
                 of.view(layers, -1),
                 title=name,
@@ -215,7 +215,7 @@ def _figure(shares: Shares, layers: int) -> Figure:
                 unit="share",
             )
             for name, of in shares.items()
-        ],
+        ),
         columns=3,
         caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
         "same token, on random tokens that occur twice. Most heads of the inner "

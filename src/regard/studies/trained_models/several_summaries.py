@@ -1,6 +1,6 @@
 """Several summaries of each article: beams and samples compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
 from regard.tasks.examples import Example
@@ -44,7 +44,7 @@ def several_summaries(
     steps: Steps = 300,
     width: Width = 64,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""How can a model generate several summaries of an article, and how do they differ?
 
     Beam search returns n different summaries; greedy decoding always returns the same one. Samples
@@ -80,47 +80,39 @@ def several_summaries(
         name: samples(run, texts, n, seed, **settings) for name, settings in samplings.items()
     }
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
-    return Evidence(
-        numbers=judged(scores, n),
-        figure=bar_chart(
-            {
-                "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
-                f"one of {n} is right": {name: score.best for name, score in scores.items()},
-                f"different, of {n}": {name: s.different / n for name, s in scores.items()},
-            },
-            y="share",
-            y_limits=(0, 1.08),
-            caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
-            f"articles of which one of the {n} is exactly the reference; share of different "
-            "summaries.",
-        ),
-        table=table(
-            ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
-            [
-                (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
-                for name, s in scores.items()
-            ],
-        ),
+    yield from judged(scores, n)
+    yield table(
+        ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
+        [
+            (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+            for name, s in scores.items()
+        ],
+    )
+    yield bar_chart(
+        {
+            "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
+            f"one of {n} is right": {name: score.best for name, score in scores.items()},
+            f"different, of {n}": {name: s.different / n for name, s in scores.items()},
+        },
+        y="share",
+        y_limits=(0, 1.08),
+        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
+        f"articles of which one of the {n} is exactly the reference; share of different "
+        "summaries.",
     )
 
 
-def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     different = {name: score.different for name, score in scores.items()}
     quality = {name: score.rouge for name, score in scores.items()}
-    return (
-        equal("different summaries, beam search", different[BEAMS], n),
-        equal("different summaries, greedy", different[GREEDY], 1),
-        *(
-            at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
-            for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P))
-        ),
-        *(
-            at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
-            for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH))
-        ),
-        at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5),
-    )
+    yield equal("different summaries, beam search", different[BEAMS], n)
+    yield equal("different summaries, greedy", different[GREEDY], 1)
+    for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P)):
+        yield at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
+    for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH)):
+        yield at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
+    yield at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5)
 
 
 def new_articles(run: Run) -> list[Example]:

@@ -1,7 +1,7 @@
 """Which structures the heads of a trained model have found."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, informational, named
+from regard.studies.finding import EvidenceParts, Measurement, at_least, informational, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -48,7 +49,7 @@ def structures(
     steps: Steps = 2000,
     wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.6,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
     the verb of an object, and the antecedent of a pronoun?
 
@@ -84,17 +85,13 @@ def structures(
     new = plan_reader(1, seed).run
     new.model.eval()
     measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
-    return Evidence(
-        numbers=judged(measured, wanted),
-        figure=_figure(measured),
-        explorer_view=look(
-            named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text
-        ).data,
-    )
+    yield from judged(measured, wanted)
+    yield _figure(measured)
+    yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
-def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     best = [at_least(f"{name}: best head", s.accuracy, wanted) for name, s in measured.items()]
     untrained = max(s.untrained for s in measured.values())
     beyond = [
@@ -103,12 +100,10 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measuremen
         if name != "previous word"
     ]
     trained = min(s.accuracy for s in measured.values())
-    return (
-        *best,
-        *beyond,
-        at_least("least of these, beyond the best before training", trained - untrained, 0.1),
-        informational("best head before training", untrained),
-    )
+    yield from best
+    yield from beyond
+    yield at_least("least of these, beyond the best before training", trained - untrained, 0.1)
+    yield informational("best head before training", untrained)
 
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
@@ -147,8 +142,8 @@ def _figure(measured: Mapping[str, Structure]) -> Figure:
         unit="accuracy",
         written=True,
     )
-    return Figure(
-        panels=[panel],
+    return figure(
+        panel,
         caption="Labeled-relation accuracy: for each structure and head, how often the head's "
         "largest weight is on the right word.",
     )

@@ -1,6 +1,6 @@
 """What a decoder attends to: at a verb, across another noun, and before a pronoun."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, bars
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, bars
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -53,7 +54,7 @@ class Found:
 
 
 @study(trains=True)
-def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> Evidence:
+def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     r"""What does a decoder attend to in a short sentence, across another noun, and before a
     pronoun?
 
@@ -87,25 +88,21 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> Evidence:
     texts = labeled_texts(seed, "test", TEXTS)
     places = places_of(texts)
     after, before = ({name: best(one, of) for name, of in places.items()} for one in (run, new))
-    return Evidence(
-        numbers=(
-            *judged(after, before),
-            at_most(
-                "first word: change of its keys and values by all later words, relative",
-                change_of_first(run, texts),
-                1e-5,
-            ),
-        ),
-        figure=_figure(after, before),
-        table=table(
-            ["sentence", "best head", "weight", "weight of the word itself", "before training"],
-            [
-                (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
-                for name, f in after.items()
-            ],
-        ),
-        explorer_view=look(named(run, "decoder"), places[ACROSS][0].text.text).data,
+    yield from judged(after, before)
+    yield at_most(
+        "first word: change of its keys and values by all later words, relative",
+        change_of_first(run, texts),
+        1e-5,
     )
+    yield table(
+        ["sentence", "best head", "weight", "weight of the word itself", "before training"],
+        [
+            (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
+            for name, f in after.items()
+        ],
+    )
+    yield _figure(after, before)
+    yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 
 
 def places_of(texts: Sequence[Labeled]) -> dict[str, list[Place]]:
@@ -156,26 +153,24 @@ def change_of_first(run: Run, texts: Sequence[Labeled]) -> float:
     return change
 
 
-def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     gain = min(after[name].share - before[name].share for name in (ACROSS, PRONOUN))
-    return (
-        informational(f"{SHORT}: verb → subject, best head", after[SHORT].share),
-        at_least(f"{ACROSS}: word before the verb → subject, best head", after[ACROSS].share, 0.5),
-        at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3),
-        at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8),
-        at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5),
-        informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability),
-        at_least("least of the last two sentences, beyond before training", gain, 0.3),
-    )
+    yield informational(f"{SHORT}: verb → subject, best head", after[SHORT].share)
+    yield at_least(f"{ACROSS}: word before the verb → subject, best head", after[ACROSS].share, 0.5)
+    yield at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3)
+    yield at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8)
+    yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
+    yield informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability)
+    yield at_least("least of the last two sentences, beyond before training", gain, 0.3)
 
 
 def _figure(after: Mapping[str, Found], before: Mapping[str, Found]) -> Figure:
-    chart = Chart(
-        bars=[
+    return one_chart(
+        *(
             bars([found.share for found in of.values()], name)
             for name, of in (("trained", after), ("before training", before))
-        ],
+        ),
         names=[
             "verb → subject",
             "word before the verb → subject",
@@ -183,9 +178,6 @@ def _figure(after: Mapping[str, Found], before: Mapping[str, Found]) -> Figure:
         ],
         y="weight of the best head",
         y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
         caption="Weight that the best head gives to the word in question, in new texts: at the "
         "verb of a short sentence to its subject; before the verb, across another noun, to the "
         "subject; before a pronoun to the name that it refers to.",

@@ -1,7 +1,7 @@
 """What one head cannot do and two can."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +15,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Figure, Line
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, named
+from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
@@ -30,7 +30,7 @@ def two_heads(
     k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What can two heads do that one can't?
 
     With argmax attention, one head can name both of two tokens, out of k, in at most 2/k of the
@@ -59,25 +59,23 @@ def two_heads(
     rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
     shares = {which: _right(run, rows) for which, run in runs.items()}
     text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
-    return Evidence(
+    yield from judged("argmax", shares, k, TEST * (LENGTH - 2))
+    yield Outside(
         condition="attention takes one value: argmax",
-        numbers=judged("argmax", shares, k, TEST * (LENGTH - 2)),
-        outside_condition=judged("softmax", shares, k, TEST * (LENGTH - 2)),
-        figure=_figure(shares, k),
-        explorer_view=look(named(shown, "two heads of softmax"), text).data,
+        numbers=judged("softmax", shares, k, TEST * (LENGTH - 2)),
     )
+    yield _figure(shares, k)
+    yield look(named(shown, "two heads of softmax"), text).data
 
 
 Shares = Mapping[tuple[str, int], float]
 """Right answers by mechanism and number of heads."""
 
 
-def judged(kind: str, shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """Return the measurements of n answers by a mechanism that the claim depends on."""
-    return (
-        at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n)),
-        at_least(f"{kind}, two heads", shares[kind, 2], 0.9),
-    )
+def judged(kind: str, shares: Shares, k: int, n: int) -> Iterator[Measurement]:
+    """Yield the measurements of n answers by a mechanism that the claim depends on."""
+    yield at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n))
+    yield at_least(f"{kind}, two heads", shares[kind, 2], 0.9)
 
 
 def most_of_one(k: int, n: int) -> float:

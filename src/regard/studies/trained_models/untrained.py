@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -17,8 +17,17 @@ from regard.explorer.intercept import AttentionRecord, capture_attention, interc
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.runs.run import Run
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, named, table
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    named,
+    table,
+)
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -60,7 +69,7 @@ def untrained(
     ] = INITIAL,
     steps: Steps = 2000,
     seed: Seed = 0,
-) -> Evidence:
+) -> EvidenceParts:
     r"""What do attention maps look like before training, and which gradient changes them?
 
     With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
@@ -91,34 +100,30 @@ def untrained(
         for dependent, _ in text.pairs[relation]
     ]
     before, after = (measure(model, rows, targets) for model in (new.model, run.model))
-    return Evidence(
-        numbers=judged(before, after, std),
-        figure=_figure(new, run, rows[-1]),
-        table=table(
-            ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
-            [
-                (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
-                for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
-                for i in range(LAYERS * HEADS)
-            ],
-        ),
-        explorer_view=look(named(new, "before training"), texts[0].text)
-        .beside(look(named(run, "after training"), texts[0].text))
-        .data,
+    text = texts[0].text
+    yield from judged(before, after, std)
+    yield table(
+        ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
+        [
+            (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
+            for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
+            for i in range(LAYERS * HEADS)
+        ],
     )
+    yield _figure(new, run, rows[-1])
+    views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
+    yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, std: float) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(before: Measured, after: Measured, std: float) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     predicted = WIDTH * std**2
-    return (
-        equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted),
-        at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99),
-        at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5),
-        at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9),
-        equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2),
-        at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1),
-    )
+    yield equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted)
+    yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
+    yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
+    yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9)
+    yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
+    yield at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1)
 
 
 @torch.no_grad()
@@ -188,14 +193,14 @@ def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> 
 
 
 def _figure(new: Run, run: Run, row: Row) -> Figure:
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
             for name, one in (("before", new), ("after", run))
             for head, weights in enumerate(
                 capture_attention(one.model, torch.tensor([row[0]]))[0].weights[0]
             )
-        ],
+        ),
         columns=HEADS,
         caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
         "before training, nearly uniform. Below: after it, each head attends to a few words.",
