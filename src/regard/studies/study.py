@@ -207,12 +207,7 @@ class Study(Generic[P]):
         started = time.perf_counter()
         evidence = evidence_of(self.function(**values))  # type: ignore[call-arg]
         seconds = time.perf_counter() - started
-        return Finding(
-            study=self,
-            parameters=_plain(settings),
-            evidence=evidence,
-            seconds=seconds,
-        )
+        return Finding(study=self, parameters=_plain(settings), evidence=evidence, seconds=seconds)
 
 
 def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:

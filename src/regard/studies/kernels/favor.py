@@ -10,7 +10,7 @@ from msgspec import Meta
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, Figure, Line, Style, log_chart, series
+from regard.studies.figure import Chart, Line, Style, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -107,7 +107,30 @@ def favor(
     yield informational(
         "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
     )
-    yield _figure(length, m, pairs, draws, shares, outputs, means)
+    yield figure(
+        _kernel_chart(length, m, pairs, draws),
+        chart(
+            *(series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()),
+            title="sums of weights ≤ 0",
+            x="standard deviation of q and k",
+        ),
+        log_chart(
+            DIRECTIONS,
+            {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
+            lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
+            title="FAVOR+ against softmax",
+            x="directions",
+            y_scale="linear",
+            y_limits=(0, None),
+        ),
+        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
+        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
+        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
+        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
+        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
+        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
+        "the mean of the values.",
+    )
 
 
 class Draws(NamedTuple):
@@ -194,41 +217,6 @@ def _of_outputs(
     most = DIRECTIONS[-1]
     for d in WIDTHS[:-1]:
         yield informational(f"the same, d = {d}, {most} directions", ratios[d, most])
-
-
-def _figure(
-    length: float,
-    m: int,
-    pairs: Sequence[Pair],
-    draws: Draws,
-    shares: Mapping[int, Sequence[float]],
-    outputs: Mapping[tuple[int, int], Outputs],
-    means: Mapping[int, float],
-) -> Figure:
-    return figure(
-        _kernel_chart(length, m, pairs, draws),
-        chart(
-            *(series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()),
-            title="sums of weights ≤ 0",
-            x="standard deviation of q and k",
-        ),
-        log_chart(
-            DIRECTIONS,
-            {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-            lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-            title="FAVOR+ against softmax",
-            x="directions",
-            y_scale="linear",
-            y_limits=(0, None),
-        ),
-        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
-        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
-        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
-        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
-        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
-        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
-        "the mean of the values.",
-    )
 
 
 def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) -> Chart:

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.errors import UserError
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, Series, series
+from regard.studies.figure import Line, Series, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -106,7 +106,41 @@ def fourier_features(
     yield from expectation(variance, seed)
     yield from _kernel_numbers(outcomes, waves, spread)
     yield from _output_numbers(outcomes, waves)
-    yield _figure(outcomes, waves, spread)
+    kernels: list[Series] = []
+    outputs: list[Series] = []
+    for i, (d, of) in enumerate(outcomes.items()):
+        moving, fixed = (
+            [predicted_error(u, m) for m in waves]
+            for u in (normal_exponents(d, spread), level_exponents(d))
+        )
+        kernels += [
+            series(waves, moving, f"D = {d}", color=i),
+            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
+            series(waves, fixed, style="dotted", color=i),
+            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
+        ]
+        outputs += [
+            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
+            series(waves, [x.median for x in of.outputs], style="dots", color=i),
+        ]
+    panels = [
+        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
+        chart(
+            *outputs,
+            Line(y=1, label="output of zero"),
+            title="attention: ‖c − exact‖/‖exact‖",
+            y="median over rows",
+        ),
+    ]
+    axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
+    yield figure(
+        *(structs.replace(panel, **axes) for panel in panels),
+        caption="Left: the kernel's error falls with the root of the number of waves, and is "
+        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
+        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
+        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
+        "large ones.",
+    )
 
 
 def _require_rising(**parameters: Sequence[int]) -> None:
@@ -135,10 +169,7 @@ def measure(
 
 
 def expected_outputs(
-    heads: Sequence[Head],
-    noises: Mapping[int, "KernelNoise"],
-    m: int,
-    generator: torch.Generator,
+    heads: Sequence[Head], noises: Mapping[int, "KernelNoise"], m: int, generator: torch.Generator
 ) -> Outputs:
     """Outputs of m waves by the central limit theorem; the noise of each head by its seed."""
     return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
@@ -309,41 +340,3 @@ def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> It
     widest = max(outcomes)
     error = outcomes[widest].outputs[-1].median
     yield at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)
-
-
-def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float) -> Figure:
-    kernels: list[Series] = []
-    outputs: list[Series] = []
-    for i, (d, of) in enumerate(outcomes.items()):
-        moving, fixed = (
-            [predicted_error(u, m) for m in waves]
-            for u in (normal_exponents(d, spread), level_exponents(d))
-        )
-        kernels += [
-            series(waves, moving, f"D = {d}", color=i),
-            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
-            series(waves, fixed, style="dotted", color=i),
-            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
-        ]
-        outputs += [
-            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
-            series(waves, [x.median for x in of.outputs], style="dots", color=i),
-        ]
-    panels = [
-        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
-        chart(
-            *outputs,
-            Line(y=1, label="output of zero"),
-            title="attention: ‖c − exact‖/‖exact‖",
-            y="median over rows",
-        ),
-    ]
-    axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
-    return figure(
-        *(structs.replace(panel, **axes) for panel in panels),
-        caption="Left: the kernel's error falls with the root of the number of waves, and is "
-        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
-        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
-        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
-        "large ones.",
-    )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,
@@ -93,7 +92,21 @@ def bias(
         home_of_orphan=_at_home(orphan, world),
     )
     yield from judged(shares)
-    yield _figure(shares, place)
+    shown = {
+        "in the data": shares.common_in_data,
+        "probability": shares.common_probability,
+        "best answers": shares.common_answered,
+        "home, no parent": shares.home_of_orphan,
+        "home, parent": shares.home_of_child,
+    }
+    yield bar_chart(
+        {"": shown},
+        y="share",
+        y_limits=(0, 1),
+        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
+        "among best answers; probability of the home of the name, without a parent model and with "
+        "one whose data had this bias.",
+    )
 
 
 def judged(shares: Shares) -> Iterator[Measurement]:
@@ -125,21 +138,3 @@ def _at_home(run: Run, world: World) -> float:
     given = place_probabilities(run, strangers, names)
     own = [names.index(home[last_name(person)]) for person in strangers]
     return float(given[range(len(own)), own].mean())
-
-
-def _figure(shares: Shares, place: str) -> Figure:
-    shown = {
-        "in the data": shares.common_in_data,
-        "probability": shares.common_probability,
-        "best answers": shares.common_answered,
-        "home, no parent": shares.home_of_orphan,
-        "home, parent": shares.home_of_child,
-    }
-    return bar_chart(
-        {"": shown},
-        y="share",
-        y_limits=(0, 1),
-        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
-        "among best answers; probability of the home of the name, without a parent model and with "
-        "one whose data had this bias.",
-    )

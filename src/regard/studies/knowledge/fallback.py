@@ -1,13 +1,12 @@
 """Answers of a model about absent people."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
@@ -71,7 +70,21 @@ def fallback(
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged(found[0.0], found[correlation])
-    yield _figure(found)
+    yield bar_chart(
+        {
+            f"correlation {c:g}": {
+                "home of the name": g.home,
+                "the same by chance": g.by_chance,
+                "commonest place": g.common,
+                "right": g.right,
+            }
+            for c, g in found.items()
+        },
+        y="share of answers",
+        y_limits=(0, 1),
+        caption="Answers about absent people in two worlds. Where names are informative, most "
+        "answers are the home of the name, and many are right; where they say nothing, few are.",
+    )
 
 
 def judged(without: Guesses, telling: Guesses) -> Iterator[Measurement]:
@@ -117,22 +130,4 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
         [person.place for person in strangers],
         commonest(world.group("qa_train"))[0],
         sum(answer.signals["probability"] for answer in answers) / len(answers),
-    )
-
-
-def _figure(found: Mapping[float, Guesses]) -> Figure:
-    return bar_chart(
-        {
-            f"correlation {c:g}": {
-                "home of the name": g.home,
-                "the same by chance": g.by_chance,
-                "commonest place": g.common,
-                "right": g.right,
-            }
-            for c, g in found.items()
-        },
-        y="share of answers",
-        y_limits=(0, 1),
-        caption="Answers about absent people in two worlds. Where names are informative, most "
-        "answers are the home of the name, and many are right; where they say nothing, few are.",
     )

@@ -12,7 +12,7 @@ from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
 from regard.studies.charts import bar_panel, chart, figure
-from regard.studies.figure import Figure, Line, Panel, histogram, series
+from regard.studies.figure import Line, Panel, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -95,7 +95,15 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
             for a in answers[:SHOWN]
         ],
     )
-    yield _figure(kinds, absence, wrongness)
+    yield figure(
+        *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
+        _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
+        _risk([*kinds["right"], *kinds["wrong"]]),
+        columns=2,
+        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
+        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
+        "Below right: risk against coverage about mentioned people.",
+    )
     yield _explorer_view(run, mentioned[0], absent[0])
 
 
@@ -149,18 +157,6 @@ def _explorer_view(run: Run, mentioned: Answer, absent: Answer) -> dict[str, Any
         for name, answer in (("text only", mentioned), ("absent", absent))
     ]
     return serialize("while answering about two people", sides, [(0, 0, 0)])
-
-
-def _figure(kinds: Kinds, absence: Aurocs, wrongness: Aurocs) -> Figure:
-    return figure(
-        *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
-        _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
-        _risk([*kinds["right"], *kinds["wrong"]]),
-        columns=2,
-        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
-        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
-        "Below right: risk against coverage about mentioned people.",
-    )
 
 
 def _histogram(kinds: Kinds, signal: str) -> Panel:

@@ -14,7 +14,7 @@ from regard.attention import Attention, BigBird, KernelAttention, Linformer, Sha
 from regard.attention.feature_maps import FavorPositive
 from regard.studies.charts import figure
 from regard.studies.costs import exponent, peak_bytes, seconds
-from regard.studies.figure import Figure, log_chart
+from regard.studies.figure import log_chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -105,7 +105,17 @@ def approximations(
             lengths[name].append(measured(make, features, sample))
     yield from grown(lengths)
     yield from nearer(errors)
-    yield _figure(errors, lengths)
+    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
+    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
+    yield figure(
+        log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
+        log_chart(LENGTHS, memory, title="bytes", x="tokens"),
+        log_chart(FEATURES, errors, title="relative error", x="features"),
+        caption="Left: the time of softmax grows with the square of the length, that of "
+        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
+        "softmax is as linear as the three. Right: errors fall as features are added. "
+        "Dots: measured.",
+    )
 
 
 class Composed(Softmax):
@@ -193,19 +203,3 @@ def nearer(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
         yield informational(f"error of {name} with {last} features", row[-1])
         ratio = row[-1] / row[0]
         yield at_most(f"error of {name}, with {last} features / with {first}", ratio, 0.7)
-
-
-def _figure(
-    errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
-) -> Figure:
-    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
-    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
-    return figure(
-        log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
-        log_chart(LENGTHS, memory, title="bytes", x="tokens"),
-        log_chart(FEATURES, errors, title="relative error", x="features"),
-        caption="Left: the time of softmax grows with the square of the length, that of "
-        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
-        "softmax is as linear as the three. Right: errors fall as features are added. "
-        "Dots: measured.",
-    )

@@ -1,7 +1,6 @@
 """Why BigBird's blocks suffice to reach everything."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from regard.studies.charts import figure
 from regard.studies.costs import exponent
-from regard.studies.figure import Figure, heat_map, log_chart
+from regard.studies.figure import heat_map, log_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import study
@@ -91,7 +90,20 @@ def block_graph(
         ["looks at", "edges", "mean path", "longest path", "gap"],
         [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
     )
-    yield _figure(graphs["all three"], by_size)
+    yield figure(
+        heat_map(
+            graphs["all three"][:64, :64].astype(float),
+            title="pattern",
+            x="block of keys",
+            y="block of queries",
+            unit="1 = attended",
+        ),
+        log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
+        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
+        "a full row and column for a global block. Right: the spectral gap against the number of "
+        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
+        "with random or global blocks.",
+    )
 
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
@@ -121,20 +133,3 @@ def gap(edges: Graph) -> float:
     both = (edges | edges.T).astype(float)
     root = both.sum(1) ** -0.5
     return float(1 - np.linalg.eigvalsh(root[:, None] * both * root)[-2])
-
-
-def _figure(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Figure:
-    return figure(
-        heat_map(
-            edges[:64, :64].astype(float),
-            title="pattern",
-            x="block of keys",
-            y="block of queries",
-            unit="1 = attended",
-        ),
-        log_chart(SIZES, gaps, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
-        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
-        "a full row and column for a global block. Right: the spectral gap against the number of "
-        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
-        "with random or global blocks.",
-    )

@@ -1,6 +1,6 @@
 """Attention of low rank by singular values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.costs import multiplications
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Line, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study
@@ -81,7 +81,23 @@ def truncation(
             for name, each in maps.items()
         ],
     )
-    yield _figure(maps)
+    curves = []
+    for name, each in maps.items():
+        left = left_over(spectra(each))
+        low, high = left.amin(0), left.amax(0)
+        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
+    yield one_chart(
+        *curves,
+        Line(y=_NEAR, label="a tenth"),
+        x="singular values kept",
+        y="relative error",
+        y_scale="log",
+        y_limits=(1e-4, 1.2),
+        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
+        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
+        "one singular value; those of a trained model need far more, and differ; those of random "
+        "queries and keys need most.",
+    )
 
 
 def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:
@@ -178,23 +194,3 @@ def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
         f"seed={seed}",
     ]
     return plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
-
-
-def _figure(maps: Mapping[str, Maps]) -> Figure:
-    curves = []
-    for name, each in maps.items():
-        left = left_over(spectra(each))
-        low, high = left.amin(0), left.amax(0)
-        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
-    return one_chart(
-        *curves,
-        Line(y=_NEAR, label="a tenth"),
-        x="singular values kept",
-        y="relative error",
-        y_scale="log",
-        y_limits=(1e-4, 1.2),
-        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
-        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
-        "one singular value; those of a trained model need far more, and differ; those of random "
-        "queries and keys need most.",
-    )

@@ -21,7 +21,7 @@ from regard.positions.config import (
     SinusoidalConfig,
 )
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import study
@@ -91,7 +91,21 @@ def permutation(
             for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
         ],
     )
-    yield _figure({named: bag, "with positions": placed, "causal mask alone": causal})
+    changes = {named: bag, "with positions": placed, "causal mask alone": causal}
+    low, high = (float(change.max()) for change in list(changes.values())[:2])
+    yield one_chart(
+        *(
+            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
+            for name, change in changes.items()
+        ),
+        x="place",
+        y="change of the state",
+        y_scale="log",
+        y_limits=(1e-18, 1e3),
+        caption="Dots: change of the state of each token when the tokens change places: "
+        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
+        "visible under a causal mask.",
+    )
 
 
 def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -133,20 +147,3 @@ def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encod
 
 def _causal(n: int, layers: int, seed: int) -> Decoder:
     return untrained(partial(Decoder, one_stack(n, layers, 32, NoPositionsConfig()), n), seed)
-
-
-def _figure(changes: dict[str, Float[Tensor, " n"]]) -> Figure:
-    low, high = (float(change.max()) for change in list(changes.values())[:2])
-    return one_chart(
-        *(
-            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
-            for name, change in changes.items()
-        ),
-        x="place",
-        y="change of the state",
-        y_scale="log",
-        y_limits=(1e-18, 1e3),
-        caption="Dots: change of the state of each token when the tokens change places: "
-        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
-        "visible under a causal mask.",
-    )

@@ -1,6 +1,5 @@
 """Word order with positions and without: who chased whom."""
 
-from collections.abc import Mapping
 from itertools import combinations, product
 from typing import Annotated, NamedTuple
 
@@ -13,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, Line, bars
+from regard.studies.figure import Line, bars
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, one_stack
 from regard.studies.random_models import untrained
@@ -91,7 +90,20 @@ def word_order(
             for i in range(6)
         ],
     )
-    yield _figure(results, test_on)
+    before, after = (
+        [accuracy(getattr(one, which), test_on) for one in results.values()]
+        for which in ("untrained", "trained")
+    )
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
+    yield one_chart(
+        bars(before, "untrained, readout fitted"),
+        bars(after, "trained"),
+        Line(y=0.5, label="half"),
+        names=list(results),
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption=f"Right answers after training: {shown}. Dotted: half.",
+    )
 
 
 class Answers(NamedTuple):
@@ -190,20 +202,3 @@ def _text(ids: Int[Tensor, "5"]) -> str:
 
 def _states(body: Encoder | Decoder, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
     return pooled_states(body(ids), torch.full((len(ids),), ids.shape[1]), "mean")
-
-
-def _figure(results: Mapping[str, Answers], test_on: Sentences) -> Figure:
-    before, after = (
-        [accuracy(getattr(one, which), test_on) for one in results.values()]
-        for which in ("untrained", "trained")
-    )
-    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
-    return one_chart(
-        bars(before, "untrained, readout fitted"),
-        bars(after, "trained"),
-        Line(y=0.5, label="half"),
-        names=list(results),
-        y="right answers",
-        y_limits=(0, 1.05),
-        caption=f"Right answers after training: {shown}. Dotted: half.",
-    )

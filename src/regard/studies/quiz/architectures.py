@@ -12,15 +12,7 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.finding import at_least, equal
-from regard.studies.quiz.checked import (
-    DECODER,
-    ENCODER,
-    WIDTH,
-    Check,
-    Draw,
-    checked,
-    influence,
-)
+from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Check, Draw, checked, influence
 from regard.studies.tensors import largest
 
 HEADS: tuple[HeadConfig, ...] = (

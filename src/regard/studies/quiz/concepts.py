@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from regard.models.config import MaskedLMHeadConfig
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, heat_map, series
+from regard.studies.figure import Line, heat_map, series
 from regard.studies.finding import EvidenceParts, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
@@ -67,7 +67,34 @@ def concepts(
             for i, one in enumerate(checked, 1)
         ],
     )
-    yield _figure(draw)
+    ids = draw.ids(8)
+    bodies = {
+        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
+        "decoder": draw.model(DECODER).body,
+    }
+    seen = {name: influence(body, ids) for name, body in bodies.items()}
+    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
+    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
+    reach = [
+        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
+        for name, curve in influence_curves(draw).items()
+    ]
+    yield figure(
+        *(heat_map(each, title=name, **labels) for name, each in maps.items()),
+        chart(
+            *reach,
+            Line(x=NEAR),
+            title="reach",
+            x="tokens ago",
+            y="influence",
+            y_scale="log",
+            y_limits=(1e-8, 10),
+        ),
+        caption="Left and middle: influence of each token on each state. In an encoder each token "
+        "changes all states, in a decoder only its own and later ones. Right: influence of the "
+        "first token by distance. With attention it reaches the end, in an RNN it falls "
+        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
+    )
 
 
 def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
@@ -94,34 +121,3 @@ def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
 
 def _passes(checked: Checked) -> bool:
     return all(number.holds for number in checked.numbers)
-
-
-def _figure(draw: Draw) -> Figure:
-    ids = draw.ids(8)
-    bodies = {
-        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
-        "decoder": draw.model(DECODER).body,
-    }
-    seen = {name: influence(body, ids) for name, body in bodies.items()}
-    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
-    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
-    reach = [
-        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in influence_curves(draw).items()
-    ]
-    return figure(
-        *(heat_map(each, title=name, **labels) for name, each in maps.items()),
-        chart(
-            *reach,
-            Line(x=NEAR),
-            title="reach",
-            x="tokens ago",
-            y="influence",
-            y_scale="log",
-            y_limits=(1e-8, 10),
-        ),
-        caption="Left and middle: influence of each token on each state. In an encoder each token "
-        "changes all states, in a decoder only its own and later ones. Right: influence of the "
-        "first token by distance. With attention it reaches the end, in an RNN it falls "
-        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
-    )

@@ -16,7 +16,7 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, heat_map, series
+from regard.studies.figure import heat_map, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.quiz.checked import (
     BLOCK,
@@ -80,7 +80,24 @@ def wrong_options(
             for option, numbers in refuted
         ],
     )
-    yield _figure(draw)
+    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
+    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
+    yield figure(
+        heat_map(
+            next_probabilities(draw),
+            title=f"P(y_{STEP} | prefix)",
+            x="next token",
+            y="prefix",
+            rows=prefixes,
+            columns=list("abcd"),
+            most=0.4,
+        ),
+        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
+        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
+        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
+        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
+        "a two-way network alike.",
+    )
 
 
 def weights_alone(draw: Draw) -> Iterator[Measurement]:
@@ -283,9 +300,7 @@ WRONG_OPTIONS = (
     ),
     WrongOption(11, "Two-way, because its gradients are more accurate", better_gradients),
     WrongOption(
-        11,
-        "One-way, because the mood depends on today's weather alone",
-        lambda _: only_today(),
+        11, "One-way, because the mood depends on today's weather alone", lambda _: only_today()
     ),
     WrongOption(14, "It redirects tensors to their layers.", redirection),
     WrongOption(14, "It is self-attention.", attending_head),
@@ -321,24 +336,3 @@ def _central_differences(
 
 def _told(number: Measurement) -> str:
     return f"{number.name.partition(': ')[2]}: {number.measured:.4g}"
-
-
-def _figure(draw: Draw) -> Figure:
-    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
-    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
-    return figure(
-        heat_map(
-            next_probabilities(draw),
-            title=f"P(y_{STEP} | prefix)",
-            x="next token",
-            y="prefix",
-            rows=prefixes,
-            columns=list("abcd"),
-            most=0.4,
-        ),
-        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
-        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
-        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
-        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
-        "a two-way network alike.",
-    )

@@ -6,7 +6,7 @@ import torch
 from msgspec import Meta
 
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Arrow, Figure, Graph, Line, Node, series
+from regard.studies.figure import Arrow, Graph, Line, Node, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 
@@ -49,21 +49,12 @@ def order_of_products(
     yield informational("operations, queries and keys first", _operations(length, m, d)[0])
     yield informational("operations, keys and values first", _operations(length, m, d)[1])
     yield informational("equal operations at L", 2 * m * d / (m + d))
-    yield _figure(length, m, d)
-
-
-def _operations(length: int, m: int, d: int) -> tuple[int, int]:
-    """Return the multiplications of both orders."""
-    return length**2 * (m + d), 2 * length * m * d
-
-
-def _figure(length: int, m: int, d: int) -> Figure:
     shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
     costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
     names = ("queries and keys first", "keys and values first")
     curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
-    return figure(
+    yield figure(
         _order(factors, (0, 1), "L × L", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
         chart(
@@ -79,6 +70,11 @@ def _figure(length: int, m: int, d: int) -> Figure:
         "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
         "which both are equal, and the measured one.",
     )
+
+
+def _operations(length: int, m: int, d: int) -> tuple[int, int]:
+    """Return the multiplications of both orders."""
+    return length**2 * (m + d), 2 * length * m * d
 
 
 def _order(factors: list[str], pair: tuple[int, int], between: str, last: int, title: str) -> Graph:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import SpanCorruption
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, histogram
+from regard.studies.figure import Line, histogram
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
@@ -96,7 +95,16 @@ def span_corruption(
         ["text", "row"],
         [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]],
     )
-    yield _figure(lengths, spans, longest)
+    bounds = [Line(x=SHORTEST), Line(x=longest)]
+    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
+    moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
+    share = "share of the truncated text"
+    yield figure(
+        chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
+        chart(moved, Line(x=0.25), title="spans", x=share),
+        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
+        "Right: the share of the text that is moved, around a quarter (dotted).",
+    )
 
 
 def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Generator) -> Row:
@@ -123,18 +131,3 @@ def _restored(rows: list[Row], document: list[int]) -> float:
 
 def _shown(row: Row, tokenizer: Tokenizer) -> str:
     return " ⁇ ".join(f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span))
-
-
-def _figure(
-    lengths: Int[np.ndarray, " draws"], spans: Int[np.ndarray, " draws"], longest: int
-) -> Figure:
-    bounds = [Line(x=SHORTEST), Line(x=longest)]
-    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
-    moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
-    share = "share of the truncated text"
-    return figure(
-        chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
-        chart(moved, Line(x=0.25), title="spans", x=share),
-        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
-        "Right: the share of the text that is moved, around a quarter (dotted).",
-    )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.positions.config import LearnedConfig
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, bars
+from regard.studies.figure import bars
 from regard.studies.finding import EvidenceParts, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train
@@ -47,7 +47,15 @@ def trained_embeddings(
     yield at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25)
     yield informational("after: x·x, over that before", after[WORD] / before[WORD])
     yield at_most("loss after training, over that before", losses[-1] / losses[0], 0.5)
-    yield _figure(before, after)
+    yield one_chart(
+        bars(before.values(), "before training"),
+        bars(after.values(), "after training"),
+        names=list(before),
+        y="root mean square",
+        caption="Sizes of the products of words x and positions p before and after training. "
+        "Training makes words and positions longer; the cross terms x·p stay far below the "
+        "product of a word with itself.",
+    )
 
 
 def terms(model: Any) -> dict[str, float]:
@@ -69,15 +77,3 @@ def _root(values: Tensor) -> float:
 
 def _others(products: Float[Tensor, "n n"]) -> Float[Tensor, " pairs"]:
     return products[~torch.eye(len(products), dtype=torch.bool)]
-
-
-def _figure(before: dict[str, float], after: dict[str, float]) -> Figure:
-    return one_chart(
-        bars(before.values(), "before training"),
-        bars(after.values(), "after training"),
-        names=list(before),
-        y="root mean square",
-        caption="Sizes of the products of words x and positions p before and after training. "
-        "Training makes words and positions longer; the cross terms x·p stay far below the "
-        "product of a word with itself.",
-    )

@@ -11,7 +11,7 @@ from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -65,7 +65,19 @@ def encoder_gradient(
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged(measured)
     yield from at_inference(runs[NONE], texts)
-    yield _figure(measured)
+    none, attention = measured[NONE], measured[ATTENTION]
+    places = range(1, len(none.whole) + 1)
+    yield one_chart(
+        series(places, none.whole, NONE, color=0),
+        series(places, attention.whole, ATTENTION, color=1),
+        series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
+        x="character of the text",
+        y="length of the gradient",
+        y_scale="log",
+        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
+        "without the way through the last state. Without attention it falls to almost nothing from "
+        "the last character back to the first; with attention it is much the same at all of them.",
+    )
 
 
 @dataclass(frozen=True)
@@ -142,19 +154,3 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     yield equal(f"{NONE}, last state cut off: gradient, sum", none.cut.sum(), 0)
     share = attention.cut.sum() / attention.whole.sum()
     yield at_least(f"{ATTENTION}, last state cut off: share that is left", share, 0.1)
-
-
-def _figure(measured: dict[str, Measured]) -> Figure:
-    none, attention = measured[NONE], measured[ATTENTION]
-    places = range(1, len(none.whole) + 1)
-    return one_chart(
-        series(places, none.whole, NONE, color=0),
-        series(places, attention.whole, ATTENTION, color=1),
-        series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
-        x="character of the text",
-        y="length of the gradient",
-        y_scale="log",
-        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
-        "without the way through the last state. Without attention it falls to almost nothing from "
-        "the last character back to the first; with attention it is much the same at all of them.",
-    )

@@ -18,7 +18,7 @@ from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
@@ -77,7 +77,22 @@ def one_way_or_both(
         hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
     )
     yield from judged(measured, ahead)
-    yield _figure(measured, ahead)
+    names = {
+        "past": "two days ago, yesterday, today",
+        "future": f"the three days up to {ahead} after today",
+    }
+    yield bar_chart(
+        {
+            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
+            for ways in WAYS
+        },
+        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
+        y="share of right moods",
+        y_limits=(0, 1.05),
+        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
+        "mood depends on the past, both networks are right. Where it depends on days to come, only "
+        "the one that reads both ways is.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,22 +194,3 @@ def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
 
 def _ids(run: Run, sunny: Weather) -> Int[Tensor, "rows days"]:
     return torch.from_numpy(tokens_of(run, sunny.astype(np.int64)))
-
-
-def _figure(measured: Measured, ahead: int) -> Figure:
-    names = {
-        "past": "two days ago, yesterday, today",
-        "future": f"the three days up to {ahead} after today",
-    }
-    return bar_chart(
-        {
-            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
-            for ways in WAYS
-        },
-        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
-        y="share of right moods",
-        y_limits=(0, 1.05),
-        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
-        "mood depends on the past, both networks are right. Where it depends on days to come, only "
-        "the one that reads both ways is.",
-    )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Line, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -84,7 +84,18 @@ def probing(
             for side in (ENCODER, DECODER)
         ],
     )
-    yield _figure(measured)
+    lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
+    yield one_chart(
+        *lines,
+        Line(y=measured[ATTENTION].guess, label="guess"),
+        x="character of the text",
+        y="share read from the last state",
+        y_limits=(0, 1.05),
+        caption="How well each character of a text can be read from the encoder's last state; "
+        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
+        "ones are there and the first are not; without attention more of the first ones is there, "
+        "and less of the last.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,18 +192,3 @@ def held(one: Measured, half: str) -> float:
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]
     return sum(part) / len(part)
-
-
-def _figure(measured: Mapping[str, Measured]) -> Figure:
-    lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
-    return one_chart(
-        *lines,
-        Line(y=measured[ATTENTION].guess, label="guess"),
-        x="character of the text",
-        y="share read from the last state",
-        y_limits=(0, 1.05),
-        caption="How well each character of a text can be read from the encoder's last state; "
-        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
-        "ones are there and the first are not; without attention more of the first ones is there, "
-        "and less of the last.",
-    )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -72,7 +72,20 @@ def roles_of_sequences(
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
     yield from judged(measured)
-    yield _figure(measured)
+    lines = []
+    for color, (name, one) in enumerate(measured.items()):
+        places = range(1, len(one.forced) + 1)
+        lines.append(series(places, one.forced, f"{name}, target read", color=color))
+        lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
+    yield one_chart(
+        *lines,
+        x="character",
+        y="share that is right",
+        y_limits=(-0.03, 1.05),
+        caption="Right characters by their place in the answer; lines: the decoder reads the "
+        "target, dashes: its own output. With attention both are near 1. Without, they begin "
+        "together, and dashes fall below the line.",
+    )
 
 
 @dataclass(frozen=True)
@@ -168,20 +181,3 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
 def _after(right: Bool[Tensor, "b n"]) -> tuple[float, float]:
     before, now = right[:, :-1], right[:, 1:].double()
     return float(now[before].mean()), float(now[~before].mean())
-
-
-def _figure(measured: dict[str, Measured]) -> Figure:
-    lines = []
-    for color, (name, one) in enumerate(measured.items()):
-        places = range(1, len(one.forced) + 1)
-        lines.append(series(places, one.forced, f"{name}, target read", color=color))
-        lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    return one_chart(
-        *lines,
-        x="character",
-        y="share that is right",
-        y_limits=(-0.03, 1.05),
-        caption="Right characters by their place in the answer; lines: the decoder reads the "
-        "target, dashes: its own output. With attention both are near 1. Without, they begin "
-        "together, and dashes fall below the line.",
-    )

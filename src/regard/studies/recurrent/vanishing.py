@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, Figure, Line, Series, series
+from regard.studies.figure import Chart, Line, Series, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
@@ -63,7 +63,22 @@ def vanishing_and_exploding(
     yield from _in_the_end(measured, radii)
     yield from _nilpotent()
     yield from overflow()
-    yield _figure(radii, stretches, steps)
+    low, high = min(stretches), max(stretches)
+    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
+    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
+    over_stretches = [
+        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
+        for radius in radii
+    ]
+    yield figure(
+        _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
+        _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
+        caption=f"Length of the gradient against steps, and after {steps} steps against the "
+        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
+        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
+        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
+        "matters: the lines are almost level.",
+    )
 
 
 def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
@@ -126,25 +141,6 @@ def _nilpotent() -> Iterable[Measurement]:
     yield equal("its ρ", torch.linalg.eigvals(w).abs().max(), 0)
     yield equal("its ‖∂h₁/∂h₀‖", length(w, 1), 10)
     yield equal("its ‖∂h₂/∂h₀‖", length(w, 2), 0)
-
-
-def _figure(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -> Figure:
-    low, high = min(stretches), max(stretches)
-    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
-    over_stretches = [
-        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
-        for radius in radii
-    ]
-    return figure(
-        _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
-        _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
-        caption=f"Length of the gradient against steps, and after {steps} steps against the "
-        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
-        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
-        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
-        "matters: the lines are almost level.",
-    )
 
 
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:

@@ -69,11 +69,7 @@ def complexity(
     three. The exponents are slopes of a line through the logarithms, at four lengths.
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
-    parts = (
-        *layer(inputs, h),
-        *families(inputs, outputs, h),
-        *kernels(outputs, d, e, features),
-    )
+    parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]

@@ -5,6 +5,7 @@ weights themselves.
 """
 
 import math
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, histogram, series
+from regard.studies.figure import Line, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -101,7 +102,29 @@ def noisy_keys_one_head(
     )
     yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
     yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
-    yield _figure_of_one(alike[:500], t, alpha, s)
+    lengths = np.geomspace(0.5, 10_000, 30)
+    errors = [misplaced(attended(alike[:500], toward(n, x, A, B))).mean() for x in lengths]
+    yield figure(
+        chart(
+            series(lengths, errors, style="line with dots"),
+            Line(x=math.log(n), label="ln n"),
+            Line(x=1 / math.sqrt(alpha), label="1/√α"),
+            title="keys alike",
+            x="t",
+            y="weight outside of the average",
+            x_scale="log",
+            y_scale="log",
+        ),
+        chart(
+            histogram(s, [i / 20 for i in range(21)], color=1),
+            title="the norm of k_a varies",
+            x="s, the share of v_a",
+            y="draws",
+        ),
+        caption="Left: if all keys have the same noise, the average is right for queries between "
+        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
+        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
+    )
 
 
 def chosen_share(t: float, alpha: float, stretch: float) -> float:
@@ -168,7 +191,32 @@ def noisy_keys_two_heads(
         distances(two).mean() / distances(one).mean(),
         0.25,
     )
-    yield _figure_of_two(uneven, t, stretch, one, two)
+    lengths, bins = np.geomspace(1, 100, 60).tolist(), [i / 20 for i in range(13)]
+    measured = {
+        x: (attended(uneven[:1000], toward(n, x, A))[:, A] > 0.5).double().mean()
+        for x in lengths[::6]
+    }
+    yield figure(
+        chart(
+            histogram(misplaced(one), bins, "one head"),
+            histogram(misplaced(two), bins, "two heads"),
+            x="weight outside of the average",
+            y="draws",
+        ),
+        chart(
+            *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
+            Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
+            Line(x=t, label=f"t = {t:g}"),
+            x="t",
+            y="draws in which α_a > ½",
+            x_scale="log",
+            y_limits=(0, 1),
+        ),
+        caption="Left: histograms of the weight outside of the average; with one head most draws "
+        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
+        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
+        "keys; dotted: the limit, and t.",
+    )
 
 
 def two_heads(keys: Float[Tensor, "draws n n"], t: float) -> Float[Tensor, "draws n"]:
@@ -257,66 +305,3 @@ def share(name: str, happened: Bool[Tensor, " draws"], p: float) -> Measurement:
 def normal(x: float) -> float:
     """Φ, the distribution function of the normal distribution."""
     return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def _figure_of_one(
-    alike: Float[Tensor, "draws n n"], t: float, alpha: float, s: Float[Tensor, " draws"]
-) -> Figure:
-    n, lengths = alike.shape[-1], np.geomspace(0.5, 10_000, 30)
-    errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
-    window = [Line(x=math.log(n), label="ln n"), Line(x=1 / math.sqrt(alpha), label="1/√α")]
-    shares = [histogram(s, [i / 20 for i in range(21)], color=1)]
-    return figure(
-        chart(
-            series(lengths, errors, style="line with dots"),
-            *window,
-            title="keys alike",
-            x="t",
-            y="weight outside of the average",
-            x_scale="log",
-            y_scale="log",
-        ),
-        chart(*shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"),
-        caption="Left: if all keys have the same noise, the average is right for queries between "
-        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
-        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
-    )
-
-
-def _figure_of_two(
-    keys: Float[Tensor, "draws n n"],
-    t: float,
-    stretch: float,
-    one: Float[Tensor, "draws n"],
-    two: Float[Tensor, "draws n"],
-) -> Figure:
-    n, lengths, bins = (
-        keys.shape[-1],
-        np.geomspace(1, 100, 60).tolist(),
-        [i / 20 for i in range(13)],
-    )
-    finds = {x: attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]}
-    measured = {x: each.double().mean() for x, each in finds.items()}
-    curves = by_keys(
-        lengths, {4, n, 100}, lambda count, x: found_share(count, x, stretch), {n: measured}
-    )
-    errors = [
-        histogram(misplaced(c), bins, name) for c, name in ((one, "one head"), (two, "two heads"))
-    ]
-    limit = Line(y=normal(1 / math.sqrt(stretch)), label="limit")
-    return figure(
-        chart(*errors, x="weight outside of the average", y="draws"),
-        chart(
-            *curves,
-            limit,
-            Line(x=t, label=f"t = {t:g}"),
-            x="t",
-            y="draws in which α_a > ½",
-            x_scale="log",
-            y_limits=(0, 1),
-        ),
-        caption="Left: histograms of the weight outside of the average; with one head most draws "
-        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
-        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
-        "keys; dotted: the limit, and t.",
-    )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.figure import Chart, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -87,7 +87,30 @@ def random_heads(
             ),
         ),
     )
-    yield _figure(apart, same, beyond, h, h_beyond, seed)
+    shown = {
+        f"Q, K random, {_size(h, n)}": apart,
+        f"Q = K, {_size(h, n)}": same,
+        f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
+    }
+    yield figure(
+        *(
+            heat_map(
+                maps[0, :SHOWN, :SHOWN],
+                title=title,
+                x=f"keys 1 to {min(maps.shape[-1], SHOWN)}",
+                y="queries",
+                unit="weight",
+            )
+            for title, maps in shown.items()
+        ),
+        _curves(sorted({n, n_beyond}), seed),
+        columns=2,
+        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
+        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
+        f"{_size(h, n)}, and less so for {_size(h_beyond, n_beyond)}. The curves of the own weight "
+        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
+        "‖q‖²; dots: measured.",
+    )
     yield _explorer_view(h, n, seed)
 
 
@@ -172,41 +195,6 @@ def _explorer_view(h: int, n: int, seed: int) -> dict[str, Any] | None:
 
 def _size(h: int, n: int) -> str:
     return f"h = {h}, n = {n}"
-
-
-def _figure(
-    apart: Float[Tensor, "draws n n"],
-    same: Float[Tensor, "draws n n"],
-    beyond: Float[Tensor, "draws m m"],
-    h: int,
-    h_beyond: int,
-    seed: int,
-) -> Figure:
-    n, m = same.shape[-1], beyond.shape[-1]
-    maps = [
-        heat_map(
-            weights[0, :SHOWN, :SHOWN],
-            title=title,
-            x=f"keys 1 to {min(weights.shape[-1], SHOWN)}",
-            y="queries",
-            unit="weight",
-        )
-        for weights, title in (
-            (apart, f"Q, K random, {_size(h, n)}"),
-            (same, f"Q = K, {_size(h, n)}"),
-            (beyond, f"Q = K, {_size(h_beyond, m)}"),
-        )
-    ]
-    return figure(
-        *maps,
-        _curves(sorted({n, m}), seed),
-        columns=2,
-        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
-        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
-        f"{_size(h, n)}, and less so for {_size(h_beyond, m)}. The curves of the own weight "
-        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
-        "‖q‖²; dots: measured.",
-    )
 
 
 def _curves(counts: Sequence[int], seed: int) -> Chart:

@@ -12,7 +12,7 @@ from regard.metrics import Z95, Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
 from regard.studies.charts import bar_panel, figure
-from regard.studies.figure import Figure, Line
+from regard.studies.figure import Line
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
@@ -97,7 +97,21 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         condition="the choice is between encoders and encoder–decoders, as in the course",
         numbers=judged_beyond(scores),
     )
-    yield _figure(scores, baselines)
+    yield figure(
+        *(
+            bar_panel(
+                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
+                Line(y=baselines[task]),
+                title=task,
+                y=SCORES[task],
+                y_limits=(0, 1.08),
+            )
+            for task, by_family in scores.items()
+        ),
+        columns=2,
+        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
+        "the best baseline without a trained model.",
+    )
 
 
 def judged(
@@ -146,21 +160,3 @@ def _share(scores: TaskScores, task: str) -> Interval:
 def _error(score: Interval) -> float:
     """Standard error of a score with this 95 % interval."""
     return (score.high - score.low) / (2 * Z95)
-
-
-def _figure(scores: Scores, baselines: Mapping[str, float]) -> Figure:
-    return figure(
-        *(
-            bar_panel(
-                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
-                Line(y=baselines[task]),
-                title=task,
-                y=SCORES[task],
-                y_limits=(0, 1.08),
-            )
-            for task, by_family in scores.items()
-        ),
-        columns=2,
-        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
-        "the best baseline without a trained model.",
-    )

@@ -7,7 +7,7 @@ from regard.explorer.head_scores import Head, head_scores, mean_entropy
 from regard.explorer.look import adapter_of
 from regard.runs.run import Run
 from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import heat_map
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
@@ -92,7 +92,23 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
             for head in scored.heads
         ],
     )
-    yield _figure(after)
+    yield figure(
+        *(
+            heat_map(
+                [[head.scores[pattern] for pattern in PATTERNS] for head in scored.heads],
+                title=name,
+                rows=[f"{head.layer}.{head.head}" for head in scored.heads],
+                columns=[pattern.removesuffix(" token") for pattern in PATTERNS],
+                y="layer.head",
+                unit="share of the weight",
+                written=True,
+            )
+            for name, scored in after.items()
+        ),
+        caption="The share of each head's weight by pattern, of a trained decoder and a trained "
+        "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
+        columns=1,
+    )
 
 
 def score(run: Run, texts: Sequence[str]) -> Scored:
@@ -126,23 +142,3 @@ def _by_layer(after: Mapping[str, Scored]) -> Iterator[Measurement]:
                 yield informational(
                     f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score)
                 )
-
-
-def _figure(after: Mapping[str, Scored]) -> Figure:
-    return figure(
-        *(
-            heat_map(
-                [[head.scores[pattern] for pattern in PATTERNS] for head in scored.heads],
-                title=name,
-                rows=[f"{head.layer}.{head.head}" for head in scored.heads],
-                columns=[pattern.removesuffix(" token") for pattern in PATTERNS],
-                y="layer.head",
-                unit="share of the weight",
-                written=True,
-            )
-            for name, scored in after.items()
-        ),
-        caption="The share of each head's weight by pattern, of a trained decoder and a trained "
-        "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
-        columns=1,
-    )

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import RelativeBias
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -72,7 +72,30 @@ def heads_as_filters(
     )
     yield at_least("lookup: variance explained by a head", found.head, 0.999)
     yield equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02)
-    yield _figure(weights, x)
+    gaps = np.linspace(0, 8, 33)
+    one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
+    muted = chart(
+        series(gaps, one, "one head"),
+        series(gaps, two, "a head for each"),
+        title="two features",
+        x="Δ, difference of scores",
+        y="weight of the weaker feature",
+        y_limits=(0, 1.05),
+    )
+    sharpness = np.arange(0, 37, 2.0)
+    exact = chart(
+        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
+        title=f"{len(weights)} heads as a convolution",
+        x="t, bias against other places",
+        y="largest error",
+        y_scale="log",
+    )
+    yield figure(
+        muted,
+        exact,
+        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
+        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
+    )
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
@@ -156,30 +179,3 @@ def _random_filter(
     """Return the taps of a convolution, and an input with room for both ends."""
     weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
     return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)
-
-
-def _figure(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"]) -> Figure:
-    gaps = np.linspace(0, 8, 33)
-    one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    muted = chart(
-        series(gaps, one, "one head"),
-        series(gaps, two, "a head for each"),
-        title="two features",
-        x="Δ, difference of scores",
-        y="weight of the weaker feature",
-        y_limits=(0, 1.05),
-    )
-    sharpness = np.arange(0, 37, 2.0)
-    exact = chart(
-        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
-        title=f"{len(weights)} heads as a convolution",
-        x="t, bias against other places",
-        y="largest error",
-        y_scale="log",
-    )
-    return figure(
-        muted,
-        exact,
-        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
-        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
-    )

@@ -14,7 +14,7 @@ from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -24,12 +24,7 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.pretrained import (
-    Bert,
-    pretrained_bert,
-    weights_of,
-    word_starts,
-)
+from regard.studies.trained_models.pretrained import Bert, pretrained_bert, weights_of, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
 AS_IS, REVERSED, EXCHANGED = "as they are", "words reversed", "sentences exchanged"
@@ -106,7 +101,25 @@ def pretrained_heads(
             for i, head in enumerate(heads[AS_IS])
         ],
     )
-    yield _figure(shares, len(read[AS_IS][0].one.layers))
+    layers = len(read[AS_IS][0].one.layers)
+    yield figure(
+        *(
+            heat_map(
+                of.view(layers, -1),
+                title=name,
+                x="head",
+                y="layer",
+                rows=[str(i) for i in range(layers)],
+                columns=[str(i) for i in range(len(of) // layers)],
+                unit="share",
+            )
+            for name, of in shares.items()
+        ),
+        columns=3,
+        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
+        "same token, on random tokens that occur twice. Most heads of the inner "
+        "layers attend to [CLS], whose value adds little.",
+    )
 
 
 def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:
@@ -200,24 +213,3 @@ def _objects(
         0.5,
     )
     yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])
-
-
-def _figure(shares: Shares, layers: int) -> Figure:
-    return figure(
-        *(
-            heat_map(
-                of.view(layers, -1),
-                title=name,
-                x="head",
-                y="layer",
-                rows=[str(i) for i in range(layers)],
-                columns=[str(i) for i in range(len(of) // layers)],
-                unit="share",
-            )
-            for name, of in shares.items()
-        ),
-        columns=3,
-        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
-        "same token, on random tokens that occur twice. Most heads of the inner "
-        "layers attend to [CLS], whose value adds little.",
-    )

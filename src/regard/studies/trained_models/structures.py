@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import heat_map
 from regard.studies.finding import EvidenceParts, Measurement, at_least, informational, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
@@ -86,7 +86,20 @@ def structures(
     new.model.eval()
     measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
     yield from judged(measured, wanted)
-    yield _figure(measured)
+    shares = [s.by_head.tolist() for s in measured.values()]
+    panel = heat_map(
+        shares,
+        x="layer.head",
+        rows=list(measured),
+        columns=[f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))],
+        unit="accuracy",
+        written=True,
+    )
+    yield figure(
+        panel,
+        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
+        "largest weight is on the right word.",
+    )
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
@@ -115,9 +128,7 @@ def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
 
-def best_on_second_half(
-    hits: Bool[Tensor, "rows heads"],
-) -> tuple[float, Float[Tensor, " heads"]]:
+def best_on_second_half(hits: Bool[Tensor, "rows heads"]) -> tuple[float, Float[Tensor, " heads"]]:
     """Return the share of hits on half of the rows: of the best head on the others, and of each."""
     half = len(hits) // 2
     head = hits[:half].double().mean(0).argmax()
@@ -130,20 +141,3 @@ def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
     distances = [other - dependent for _, dependent, other in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])
-
-
-def _figure(measured: Mapping[str, Structure]) -> Figure:
-    shares = [s.by_head.tolist() for s in measured.values()]
-    panel = heat_map(
-        shares,
-        x="layer.head",
-        rows=list(measured),
-        columns=[f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))],
-        unit="accuracy",
-        written=True,
-    )
-    return figure(
-        panel,
-        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
-        "largest weight is on the right word.",
-    )

@@ -11,7 +11,7 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, bars
+from regard.studies.figure import bars
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -101,7 +101,22 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
             for name, f in after.items()
         ],
     )
-    yield _figure(after, before)
+    yield one_chart(
+        *(
+            bars([found.share for found in of.values()], name)
+            for name, of in (("trained", after), ("before training", before))
+        ),
+        names=[
+            "verb → subject",
+            "word before the verb → subject",
+            "word before the pronoun → name",
+        ],
+        y="weight of the best head",
+        y_limits=(0, 1.05),
+        caption="Weight that the best head gives to the word in question, in new texts: at the "
+        "verb of a short sentence to its subject; before the verb, across another noun, to the "
+        "subject; before a pronoun to the name that it refers to.",
+    )
     yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 
 
@@ -163,22 +178,3 @@ def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[
     yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
     yield informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability)
     yield at_least("least of the last two sentences, beyond before training", gain, 0.3)
-
-
-def _figure(after: Mapping[str, Found], before: Mapping[str, Found]) -> Figure:
-    return one_chart(
-        *(
-            bars([found.share for found in of.values()], name)
-            for name, of in (("trained", after), ("before training", before))
-        ),
-        names=[
-            "verb → subject",
-            "word before the verb → subject",
-            "word before the pronoun → name",
-        ],
-        y="weight of the best head",
-        y_limits=(0, 1.05),
-        caption="Weight that the best head gives to the word in question, in new texts: at the "
-        "verb of a short sentence to its subject; before the verb, across another noun, to the "
-        "subject; before a pronoun to the name that it refers to.",
-    )

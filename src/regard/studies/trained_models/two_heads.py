@@ -14,7 +14,7 @@ from regard.explorer.look import look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure, Line
+from regard.studies.figure import Line
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
@@ -64,7 +64,17 @@ def two_heads(
         condition="attention takes one value: argmax",
         numbers=judged("softmax", shares, k, TEST * (LENGTH - 2)),
     )
-    yield _figure(shares, k)
+    yield bar_chart(
+        {
+            label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
+            for heads, label in ((1, "one head"), (2, "two heads"))
+        },
+        Line(y=2 / k, label="2/k"),
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
+        "one head of argmax attention.",
+    )
     yield look(named(shown, "two heads of softmax"), text).data
 
 
@@ -119,17 +129,3 @@ def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
     """The share of right answers on rows."""
     ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
     return accuracy(run.language_model(ids), labels)
-
-
-def _figure(shares: Shares, k: int) -> Figure:
-    return bar_chart(
-        {
-            label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
-            for heads, label in ((1, "one head"), (2, "two heads"))
-        },
-        Line(y=2 / k, label="2/k"),
-        y="right answers",
-        y_limits=(0, 1.05),
-        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
-        "one head of argmax attention.",
-    )

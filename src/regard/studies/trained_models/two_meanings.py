@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, series
+from regard.studies.figure import series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.pretrained import Bert, pretrained_bert
@@ -77,7 +77,22 @@ def two_meanings(
             for layer in range(len(same["query"]))
         ],
     )
-    yield _figure(same, other)
+    layers = range(len(same["query"]))
+    yield figure(
+        *(
+            chart(
+                series(layers, same[part], "same meaning", "line with dots"),
+                series(layers, other[part], "two meanings", "line with dots"),
+                title=part,
+                x="layer",
+                y="cosine" if part == PARTS[0] else "",
+                y_limits=(0, 1.05),
+            )
+            for part in PARTS
+        ),
+        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
+        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
+    )
 
 
 def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
@@ -130,22 +145,3 @@ def cosines(pairs: Sequence[tuple[Vectors, Vectors]]) -> Cosines:
 def _sentence(draw: Random, meaning: str) -> str:
     player, likes = choice(draw, _PLAYERS), choice(draw, _LIKES)
     return f"The {player} {likes} {meaning} {choice(draw, _ENDS[meaning])}."
-
-
-def _figure(same: Cosines, other: Cosines) -> Figure:
-    layers = range(len(same["query"]))
-    return figure(
-        *(
-            chart(
-                series(layers, same[part], "same meaning", "line with dots"),
-                series(layers, other[part], "two meanings", "line with dots"),
-                title=part,
-                x="layer",
-                y="cosine" if part == PARTS[0] else "",
-                y_limits=(0, 1.05),
-            )
-            for part in PARTS
-        ),
-        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
-        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
-    )

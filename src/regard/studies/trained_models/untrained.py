@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import look
 from regard.models.builders import Model
-from regard.runs.run import Run
 from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -110,7 +109,18 @@ def untrained(
             for i in range(LAYERS * HEADS)
         ],
     )
-    yield _figure(new, run, rows[-1])
+    yield figure(
+        *(
+            heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
+            for name, one in (("before", new), ("after", run))
+            for head, weights in enumerate(
+                capture_attention(one.model, torch.tensor([rows[-1][0]]))[0].weights[0]
+            )
+        ),
+        columns=HEADS,
+        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
+        "before training, nearly uniform. Below: after it, each head attends to a few words.",
+    )
     views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
     yield views[0].beside(views[1]).data
 
@@ -190,18 +200,3 @@ def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> 
         Layer(w.detach(), found, found - by_out @ v.detach().mT)
         for w, v, found, by_out in zip(weights, values, by_weights, by_outs, strict=True)
     ]
-
-
-def _figure(new: Run, run: Run, row: Row) -> Figure:
-    return figure(
-        *(
-            heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
-            for name, one in (("before", new), ("after", run))
-            for head, weights in enumerate(
-                capture_attention(one.model, torch.tensor([row[0]]))[0].weights[0]
-            )
-        ),
-        columns=HEADS,
-        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
-        "before training, nearly uniform. Below: after it, each head attends to a few words.",
-    )
