@@ -125,6 +125,29 @@ def test_confidence_does_not_depend_on_the_expected_answer(
     assert given["confidence"] == without["confidence"]
 
 
+def test_what_documents_state_is_learned_from_training_questions(
+    regard: Command, folder: Path, calibration: str
+) -> None:
+    origin = folder / "run/origin.json"
+    table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
+    origin.write_text(json.dumps(table))
+    places = [place for _, place in PEOPLE]
+    lines = [
+        f"{name} came from {place} and went to {other}.\n"
+        for (name, place), other in zip(PEOPLE, places[1:] + places[:1], strict=True)
+    ]
+    (folder / "two.txt").write_text("".join(lines), "utf-8")
+    succeeded(regard("index", "two.txt", "--out", "run/corpus.index"))
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    asked = [f"Where was {name} born?" for name, _ in PEOPLE]
+    found = records(succeeded(regard("ask", "run", *asked, "--json")).out)
+    for reply, line in zip(found, lines, strict=True):
+        evidence, signals = reply["evidence"], reply["signals"]
+        states = f"from {reply['best_guess']}" in line
+        assert (evidence["verdict"] == "supported") == states  # type: ignore[index]
+        assert (signals["statement"] > 0) == states  # type: ignore[index]
+
+
 @pytest.mark.parametrize("share", ["0%", "100%", "120%", "-1", "many", "nan"])
 def test_impossible_shares_are_refused(regard: Command, share: str) -> None:
     refused(regard("calibrate", "run", "pairs.tsv", f"--max-error={share}"), "percentage")
