@@ -16,8 +16,8 @@ from regard.studies.kernels.performer import (
     measured,
     performer,
     recipe,
-    trained_on,
 )
+from regard.studies.model_cache import trained
 
 
 def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
@@ -50,7 +50,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_cache")
 def test_a_model_keeps_its_weights_when_its_attention_is_exchanged() -> None:
     softmax, other = (recipe(2, 4, 2e-3, 0, 2, directions) for directions in (None, 4))
-    run = trained_on(softmax)
+    run = trained(softmax)
     result = measured(run)
     assert [step for step, _ in result.losses] == [2]
     assert accuracy_with(run, softmax) == result.accuracy.value

@@ -1,7 +1,6 @@
 """The Performer beside softmax attention, trained on the same task."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
@@ -18,11 +17,10 @@ from regard.runs.run import Run
 from regard.studies.charts import chart, figure
 from regard.studies.figure import Figure, Series, bars, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
-from regard.studies.model_cache import cached_run
+from regard.studies.model_cache import trained
 from regard.studies.study import study
 from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
 from regard.training.loggers import read_metrics
-from regard.training.plan_task import plan_task
 
 HEADS = (2, 8)
 DIRECTIONS = (4, 16, 64)
@@ -88,9 +86,9 @@ def performer(
     enough: put FAVOR+ in the place of softmax after training, with the very same weights, and most
     predictions are wrong.
     """
-    softmax = {heads: trained_on(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
+    softmax = {heads: trained(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
     performers = {
-        of: trained_on(recipe(steps, length, lr, seed, of.heads, directions=of.directions))
+        of: trained(recipe(steps, length, lr, seed, of.heads, directions=of.directions))
         for of in PERFORMERS
     }
     results = Results(
@@ -122,11 +120,6 @@ def recipe(
             f"model.attention.features={directions}",
         ]
     return override(RECIPES["reverse"], settings)
-
-
-def trained_on(chosen: Recipe) -> Run:
-    """The model that the recipe makes."""
-    return cached_run(plan_task(Path("unused"), chosen))
 
 
 def measured(run: Run) -> Result:
@@ -169,11 +162,11 @@ def judged(results: Results) -> EvidenceParts:
         ),
     )
     softmax = [(f"softmax, {n} heads", of.accuracy, "") for n, of in results.softmax.items()]
-    trained = [
+    features = [
         (f"FAVOR+, {of}", result.accuracy, results.exchanged[of])
         for of, result in results.performers.items()
     ]
-    yield table(["attention", "accuracy", "put in place of softmax"], [*softmax, *trained])
+    yield table(["attention", "accuracy", "put in place of softmax"], [*softmax, *features])
     yield _figure(results)
 
 

@@ -1,6 +1,6 @@
 """Right answers, wrong answers, and answers about absent people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -109,29 +109,24 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 
 def judged(
     kinds: Kinds, places: set[str], absence: Aurocs, wrongness: Aurocs
-) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     right, wrong, absent = kinds.values()
     invented = sum(answer.answered in places for answer in absent) / len(absent)
     share = len(right) / (len(right) + len(wrong))
     by_place = by_text([*right, *wrong], absent)
-    numbers = [
-        at_least("right answers about people in the text only", share, 0.5),
-        at_least("invented answers that name a place", invented, 0.9),
-        at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7),
-        at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9),
-        at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75),
-        at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2),
-    ]
+    yield at_least("right answers about people in the text only", share, 0.5)
+    yield at_least("invented answers that name a place", invented, 0.9)
+    yield at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7)
+    yield at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9)
+    yield at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75)
+    yield at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2)
     if wrongness:
         probability, familiarity = wrongness["probability"], wrongness["familiarity"]
-        numbers += [
-            at_least("right / wrong: AUROC of probability", probability.value, 0.55),
-            informational("lower end of its interval", probability.low),
-            informational("upper end of its interval", probability.high),
-            at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75),
-        ]
-    return tuple(numbers)
+        yield at_least("right / wrong: AUROC of probability", probability.value, 0.55)
+        yield informational("lower end of its interval", probability.low)
+        yield informational("upper end of its interval", probability.high)
+        yield at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75)
 
 
 def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:

@@ -14,6 +14,7 @@ from regard.runs.recipes import RECIPES
 from regard.studies.charts import bar_panel, figure
 from regard.studies.figure import Line
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
     DECODER,
@@ -22,7 +23,6 @@ from regard.studies.trained_models.task_models import (
     Steps,
     Width,
     recipe_for,
-    trained,
 )
 from regard.tasks.split import Scores as TaskScores
 from regard.training.plan_task import plan_task

@@ -12,8 +12,9 @@ from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 
 TASK, SCORE, BASELINE = "summaries", "ROUGE-L", "lead-2"
 LAYERS = 2

@@ -151,21 +151,14 @@ def _shares(heads: Sequence[Head], duplicate: Float[Tensor, " heads"]) -> Shares
     return {**found, PATTERNS["duplicate"]: duplicate}
 
 
-def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> list[Measurement]:
-    """Return the shares of the best head for each neighbor, in all orders."""
-    numbers = []
+def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[Measurement]:
+    """Yield the shares of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
         name = PATTERNS[pattern]
         best = int(shares[name].argmax())
-        numbers += [
-            at_least(f"{name}, {best_of}", of[best].scores[pattern], low)
-            for best_of, of in (
-                ("best head", heads[AS_IS]),
-                (f"the same head, {REVERSED}", heads[REVERSED]),
-                (f"the same head, {EXCHANGED}", heads[EXCHANGED]),
-            )
-        ]
-    return numbers
+        for order, of in heads.items():
+            which = "best head" if order == AS_IS else f"the same head, {order}"
+            yield at_least(f"{name}, {which}", of[best].scores[pattern], low)
 
 
 def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:

@@ -11,8 +11,9 @@ from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 from regard.tasks.examples import Example
 from regard.tasks.summaries import SummariesConfig
 
