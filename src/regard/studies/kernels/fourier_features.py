@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from msgspec import Meta, structs
+from msgspec import Meta
 from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
@@ -123,18 +123,12 @@ def fourier_features(
             series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
             series(waves, [x.median for x in of.outputs], style="dots", color=i),
         ]
-    panels = [
-        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
-        chart(
-            *outputs,
-            Line(y=1, label="output of zero"),
-            title="attention: ‖c − exact‖/‖exact‖",
-            y="median over rows",
-        ),
-    ]
-    axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
+    axes: dict[str, Any] = {"x": "waves m", "x_ticks": [*waves], "x_scale": "log", "y_scale": "log"}
+    zero = Line(y=1, label="output of zero")
+    title = "attention: ‖c − exact‖/‖exact‖"
     yield figure(
-        *(structs.replace(panel, **axes) for panel in panels),
+        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs", **axes),
+        chart(*outputs, zero, title=title, y="median over rows", **axes),
         caption="Left: the kernel's error falls with the root of the number of waves, and is "
         "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
         "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "

@@ -98,18 +98,9 @@ def bottleneck(
     yield at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4)
     yield informational("bits of the longest text, at most", bits)
     yield informational("bits of the state", 32 * width)
-    yield table(
-        [
-            "network",
-            "cell",
-            "task token",
-            "width",
-            "steps",
-            *(f"right, {n} characters" for n in setup.lengths),
-            "right case",
-        ],
-        _table_rows(setups, measured),
-    )
+    columns = ["network", "cell", "task token", "width", "steps"]
+    columns += [f"right, {n} characters" for n in setup.lengths]
+    yield table([*columns, "right case"], _table_rows(setups, measured))
     yield _figure(measured, weights, setup.lengths)
     yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 

@@ -31,6 +31,8 @@ COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
 UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
+READ = ("place", "task", "character")
+"""What the probes read."""
 
 
 @study(trains=True)
@@ -73,13 +75,7 @@ def probing(
     yield table(
         ["network", "states", "place, R²", "task", "character", "it by a guess"],
         [
-            (
-                name,
-                side,
-                *(one.read[side, what] for what in ("place", "task")),
-                one.read[side, "character"],
-                one.guess,
-            )
+            (name, side, *(one.read[side, what] for what in READ), one.guess)
             for name, one in measured.items()
             for side in (ENCODER, DECODER)
         ],

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -158,13 +157,11 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         for name in ("entropy", "gradient")
     )
     uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
-    panels = [
-        chart(*variances, title="variance", y_scale="log"),
-        chart(*entropies, uniform, title="entropy", y_limits=limits),
-        chart(*gradients, title="gradient", y_limits=(0, 1)),
-    ]
+    axes: dict[str, Any] = {"x": "h", "x_scale": "log"}
     return figure(
-        *(msgspec.structs.replace(panel, x="h", x_scale="log") for panel in panels),
+        chart(*variances, title="variance", y_scale="log", **axes),
+        chart(*entropies, uniform, title="entropy", y_limits=limits, **axes),
+        chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
         caption="Against the width h: the variance of products grows in proportion, that of "
         "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
         "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "
