@@ -59,10 +59,10 @@ Check: TypeAlias = Iterator[str | Measurement]
 
 def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
     """Return a function that checks an answer; its docstring is question and answer."""
-    question, answer = paragraphs(check)
 
     @wraps(check)
     def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
+        question, answer = paragraphs(check)
         how, *numbers = check(*args, **kwargs)
         assert isinstance(how, str)
         measured = tuple(one for one in numbers if isinstance(one, Measurement))
