@@ -63,6 +63,8 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
             "mqar --over model.n_layers=1,2 --executor ray --resource cpus=1",
             "no such field",
         ),
+        ("mqar --over model.n_layers=1,2 --score BLEU", "--score BLEU: no such score; there are"),
+        ("--suite probes --score acuracy --out new", "did you mean accuracy"),
         (".", "is not a comparison"),
         (". --seeds 3", "leave --seeds out"),
     ],
@@ -101,6 +103,9 @@ def test_a_suite_is_a_comparison_per_task(
     ]
     monkeypatch.setattr("regard.comparison.suite.load_suite", lambda _: two)
     command = ("compare", "--suite", "two", "training.batch=2", "--out", "both")
+    estimated = succeeded(regard(*command, "--dry-run"))
+    assert "two: 3 cells in 2 comparisons, 0.00 hours" in estimated.out
+    assert not estimated.new
     first = succeeded(regard(*command))
     assert "mqar:\ncells: 1 (1 × 1 seeds)" in first.out
     assert "copy:\ncells: 2 (2 × 1 seeds)" in first.out

@@ -20,6 +20,7 @@ from regard.evaluation.tasks import (
     TaskScore,
     embed,
     predict,
+    score_names,
     score_probe,
     score_ranks,
     score_task,
@@ -277,6 +278,7 @@ def test_a_task_is_scored_on_examples_of_its_own_beside_its_baselines(
 ) -> None:
     run = sharp_run(task_recipe(task, family, *BYTE_PAIRS))
     found = score_task(run, CPU)
+    assert list(found.scores) == score_names(run.recipe)
     assert set(found.baselines) == baselines
     assert all(set(scores) == set(found.scores) for scores in found.baselines.values())
     for interval in found.scores.values():

@@ -155,12 +155,15 @@ def _compare_suite(
     planned = plan_suite(change_suite(load_suite(suite), settings, given), confirmed=cells)
     if out is None and not dry_run:
         raise UserError("there is no folder for the cells; add --out FOLDER")
+    hours = 0.0
     for one in planned:
         click.echo(f"{one.grid.task}:")
         _print_plan(one)
         if dry_run:
-            _print_estimates(one)
+            hours += _print_estimates(one)
     if out is None or dry_run:
+        total = sum(len(one.combinations) * one.grid.seeds for one in planned)
+        click.echo(f"{suite}: {total:,} cells in {len(planned)} comparisons, {hours:.2f} hours")
         return
     for task, found in train_suite(planned, out, jobs=jobs):
         click.echo(f"{task}:")
@@ -227,8 +230,8 @@ def _print_plan(planned: "PlannedComparison") -> None:
         click.echo(f"refused: {values}: {one.reason}")
 
 
-def _print_estimates(planned: "PlannedComparison") -> None:
-    """Print parameters, operations and hours of each combination."""
+def _print_estimates(planned: "PlannedComparison") -> float:
+    """Print parameters, operations and hours of each combination; return the hours of all."""
     from rich.console import Console
     from rich.table import Table
 
@@ -248,6 +251,7 @@ def _print_estimates(planned: "PlannedComparison") -> None:
     console = Console()
     console.print(table) if console.is_terminal else Console(width=200).print(table)
     click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")
+    return hours
 
 
 def _print(found: "Comparison") -> None:

@@ -22,8 +22,9 @@ from regard.comparison.grid import (
     flatten,
 )
 from regard.comparison.matching import match_costs
-from regard.comparison.table import same_value
+from regard.comparison.table import require_score, same_value
 from regard.errors import UserError
+from regard.evaluation.tasks import score_names
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.training.loop import accumulate_gradients, best_parts
@@ -56,7 +57,8 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
 
     Raises:
         UserError: an axis or value is impossible, the grid is large and its number of cells isn't
-            `confirmed`, no combination can be built, or the baseline is none of the rows.
+            `confirmed`, no combination can be built, the baseline is none of the rows, or the task
+            has no such score.
     """
     axes = axes_of(grid)
     check_size(axes, grid.seeds, confirmed)
@@ -64,6 +66,8 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
     combinations, unsupported = split_refused(combinations)
     if not combinations:
         raise UserError(f"no combination can be trained: {unsupported[0].reason}")
+    if grid.score:
+        require_score(grid.score, score_names(combinations[0].recipe))
     over, tune = _tried(axes, combinations)
     baseline = _baseline(grid, over)
     match: Matching | None = None

@@ -1,10 +1,13 @@
 """Tasks of a Ray cluster (the extra `ray`)."""
 
 import logging
+import os
+import socket
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from regard.comparison.config import RayConfig
 from regard.comparison.jobs import run_in_jobs
@@ -13,6 +16,9 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     import ray
+
+LISTENER_SECONDS = 10
+"""Time within which a cluster must accept a connection."""
 
 
 def connect_to_ray(config: RayConfig) -> None:
@@ -29,13 +35,43 @@ def connect_to_ray(config: RayConfig) -> None:
         ) from None
     if ray.is_initialized():
         return
+    _require_listener(config.address)
     try:
         ray.init(config.address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
-        raise UserError(
-            f"--executor ray: there is no Ray cluster at {config.address}; start one with "
-            "ray start --head, or give --resource address=HOST:PORT"
-        ) from None
+        raise _no_cluster(config.address) from None
+
+
+def _require_listener(address: str) -> None:
+    """Raise for a host and port at which nothing listens, for which Ray waits more than a minute.
+
+    Raises:
+        UserError: nothing listens within LISTENER_SECONDS, or the address is malformed.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "auto")
+    if address in ("auto", "local"):
+        return
+    try:
+        place = urlsplit(address if "://" in address else f"//{address}")
+        where = place.hostname, place.port
+    except ValueError:
+        where = None, None
+    match where:
+        case (str(host), int(port)):
+            try:
+                socket.create_connection((host, port), timeout=LISTENER_SECONDS).close()
+            except OSError:
+                raise _no_cluster(address) from None
+        case _:
+            raise UserError(f"--resource address={address}: write HOST:PORT, such as 10.0.0.1:6379")
+
+
+def _no_cluster(address: str) -> UserError:
+    return UserError(
+        f"--executor ray: there is no Ray cluster at {address}; start one with ray start --head, "
+        "or give --resource address=HOST:PORT"
+    )
 
 
 def run_on_ray(

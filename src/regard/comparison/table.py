@@ -164,8 +164,8 @@ class Comparison:
             UserError: the task has no such score.
         """
         chosen = self.sweep.score or (self.scores[0] if self.scores else "")
-        if self.scores and chosen not in self.scores:
-            raise UserError(f"--score {chosen}: no such score; {alternatives(chosen, self.scores)}")
+        if self.scores:
+            require_score(chosen, self.scores)
         return chosen
 
     @cached_property
@@ -310,6 +310,16 @@ class Comparison:
             for cell in self.cells
             if cell.outcome and cell.outcome.state != "finished"
         ]
+
+
+def require_score(score: str, scores: Sequence[str]) -> None:
+    """Raise for a score that a task doesn't have.
+
+    Raises:
+        UserError: lists the task's scores.
+    """
+    if score not in scores:
+        raise UserError(f"--score {score}: no such score; {alternatives(score, scores)}")
 
 
 MEASURED = ("seconds", "tokens_per_second", "peak_memory_mb")

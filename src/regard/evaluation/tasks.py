@@ -23,8 +23,13 @@ from regard.models.builders import (
     SequenceToSequence,
     TokenClassifier,
 )
-from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
+from regard.models.config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
+    TokenClassificationHeadConfig,
+)
 from regard.runs.environment import ExecutionEnvironment, Precision
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.classification import ClassificationConfig
@@ -39,6 +44,20 @@ BATCH = 128
 PROBE_ROWS = 1000
 RECALLS = (1, 5, 10)
 """The ranks within which a document counts as found."""
+PROBE_SCORES = ("accuracy", "whole rows")
+"""Shares of targets and of whole rows that are predicted."""
+
+
+def score_names(recipe: Recipe) -> list[str]:
+    """Return the names of the scores of a recipe's runs on its task; none without a task."""
+    task = recipe.task
+    if task is None:
+        return []
+    if isinstance(task, ProbeConfig):
+        return list(PROBE_SCORES)
+    if isinstance(recipe.head, EmbeddingHeadConfig):
+        return list(_rank_scores(np.eye(1), np.zeros(1, dtype=np.int64), recipe.seed))
+    return list(task.score(["a"], ["a"], recipe.seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,4 +383,4 @@ def score_probe(
         hits = predicted == wanted
         right += hits[wanted != IGNORE].tolist()
         whole += (hits | (wanted == IGNORE)).all(1).tolist()
-    return TaskScore(scores={"accuracy": accuracy(right), "whole rows": accuracy(whole)})
+    return TaskScore(scores=dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True)))
