@@ -38,11 +38,13 @@ TRAINING = options.together(
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--questions", type=options.PATH, help="File of questions and answers to mix in.")
+@click.option("--no-index", is_flag=True, help="Don't index the text for `regard ask`.")
 @TOKENIZER
 @TRAINING
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
+    no_index: bool,
     tokenizer: str | None,
     out: Path,
     recipe: str | None,
@@ -53,6 +55,7 @@ def pretrain(
 
     Settings follow as section.field=value, such as model.n_layers=6.
     """
+    from regard.corpus.index import RUN_INDEX
     from regard.training.plan import plan_pretraining
 
     files, settings = _split(corpus, seed)
@@ -66,8 +69,13 @@ def pretrain(
         [*kind, *settings],
         questions=questions or (),
         tokenizer=known,
+        index=not no_index,
     )
-    _execute(plan, **flags)
+    if _execute(plan, **flags):
+        if plan.indexed:
+            click.echo(f"Index: {out / RUN_INDEX}")
+        elif not no_index:
+            click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
 
 
 @click.command()

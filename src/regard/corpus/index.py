@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from regard.text.corpus import Document
 from regard.text.files import RECORDS, detect_documents, find_files, inspect_file, read_whole
 
 FORMAT = "regard corpus index 1"
+RUN_INDEX = "corpus.index"
+"""Name of the index in a run's folder."""
 END = b"\xff"
 """The byte after each document."""
 
@@ -165,11 +168,16 @@ def _line_starts(parts: Iterable[_Part], starts: Iterable[int]) -> Iterator[int]
             yield from (start + found.end() for found in re.finditer(b"\n", part.text))
 
 
+def can_index() -> bool:
+    """Return whether pydivsufsort is installed."""
+    return find_spec("pydivsufsort") is not None
+
+
 def _suffix_array(text: bytes) -> Integer[np.ndarray, " bytes"]:
-    try:
-        from pydivsufsort import divsufsort
-    except ImportError:
-        raise UserError("an index needs pydivsufsort: pip install 'regard[index]'") from None
+    if not can_index():
+        raise UserError("an index needs pydivsufsort: pip install 'regard[index]'")
+    from pydivsufsort import divsufsort
+
     array: Integer[np.ndarray, " bytes"] = divsufsort(text)
     return array
 
