@@ -288,14 +288,16 @@ def expand(
     for axis in axes:
         for value in axis.values:
             if not any(one.values[axis.path] == value for one in found):
-                _require_possible(base, axis, value)
+                _require_possible(base, axis, value, options)
     return found, refused
 
 
-def _require_possible(base: Recipe, axis: Axis, value: str) -> None:
+def _require_possible(
+    base: Recipe, axis: Axis, value: str, options: Mapping[str, Sequence[str]]
+) -> None:
     """Raise for a value that is impossible alone, and not only beside those of other axes."""
     try:
-        override(base, [f"{axis.path}={value}"])
+        override(base, [f"{axis.path}={value}", *options.get(f"{axis.path}={value}", ())])
     except UserError as error:
         why = _without_place(error).removeprefix(f"{axis.path}: ")
         raise UserError(f"{axis.option} {axis.path}={value}: {why}") from None
