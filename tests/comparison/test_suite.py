@@ -13,7 +13,6 @@ from regard.runs.recipes import TASKS
 from regard.tasks.probes import ProbeConfig
 from tiny_comparisons import KIND, LR, made_up
 
-
 REFUSED = {
     "classification": {("encoder", "lm"), ("encoder-decoder", "classification")}
     | {("rnn-encoder-decoder", "classification")},
