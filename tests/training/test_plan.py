@@ -93,5 +93,5 @@ def test_pretraining_reads_folders_records_and_encodings(tmp_path: Path) -> None
         chosen = override(recipe, [f"data.documents={kind}", "tokenizer.newline=true"])
         read, given = (plan_pretraining(x, tmp_path / "run", chosen).run for x in (data, texts))
         assert read.origin["fingerprint"] == given.origin["fingerprint"]
-    with pytest.raises(UserError, match="data.documents=auto: is for `regard train text`"):
+    with pytest.raises(UserError, match=r"data\.documents=auto: is for `regard train text`"):
         plan_pretraining(data, tmp_path / "run", recipe, ["data.documents=auto"])
