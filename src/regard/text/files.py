@@ -275,18 +275,19 @@ _PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
 
 
 def _records(file: TextFile, field: str) -> Iterator[Piece]:
+    hint = "" if has_records(file) else "; choose lines, paragraphs or files for other documents"
     with open_text(file) as opened:
         for number, line in enumerate(opened, start=1):
             if line.strip():
                 where = f"{file.path}:{number}"
-                yield Piece(_field_of(line, field, where), True, where)
+                yield Piece(_field_of(line, field, where, hint), True, where)
 
 
-def _field_of(line: str, field: str, where: str) -> str:
+def _field_of(line: str, field: str, where: str, hint: str) -> str:
     try:
         record = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError as error:
-        raise UserError(f'{where}: {error}; expected {{"{field}": …}}') from None
+        raise UserError(f'{where}: {error}; expected {{"{field}": …}}{hint}') from None
     text = record.get(field)
     if field in record and not isinstance(text, str):
         raise UserError(f"{where}: the field {field!r} is not a string; correct the line")
