@@ -279,15 +279,15 @@ def test_a_tokenizer_is_trained_by_its_kind_and_size(regard: Command, folder: Pa
 
 @pytest.mark.parametrize("tokenizer", ["characters", "words", "byte-pairs"])
 @pytest.mark.parametrize("block", [8, BLOCK])
-def test_training_on_a_text_prints_a_sample(
+def test_training_on_a_text_logs_a_sample(
     regard: Command, folder: Path, tokenizer: str, block: int
 ) -> None:
     text = "Über Łódź: 語, ✈ and so on, " * 8
     (folder / "any.txt").write_text(text, encoding="utf-8")
     settings = (*MODEL, *STEPS, f"tokenizer.kind={tokenizer}", f"model.context_length={block}")
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
-    sample = outcome.out.partition("Sample:\n")[2]
-    assert sample.strip()
+    assert outcome.err.count("\nsample: ") == 1  # of the only checkpoint
+    assert "ample:" not in outcome.out
     assert len(Run.load(folder / "new").tokenizer.encode(text)) > block
 
 
@@ -296,7 +296,7 @@ def test_a_sample_begins_like_the_text(regard: Command, folder: Path) -> None:
     each_a_token = ("tokenizer.unknown=error", "data.validation=0")
     settings = (*MODEL, *STEPS, "model.context_length=64", *each_a_token)
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
-    sample = outcome.out.partition("Sample:\n")[2].rstrip("\n")
+    sample = outcome.err.partition("\nsample: ")[2].rstrip("\n")
     assert sample[:8] in "abcdefghijklmnopqrstuvwxyz" * 2
     assert len(sample) == 64
 

@@ -85,8 +85,8 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--from", "nowhere"), "for a Hugging Face model, write hf:nowhere"),
-        (("--from", "hf:nowhere"), "no config.json"),
+        (("--from", "nowhere"), "it doesn't exist; give a run folder or, for a Hugging Face model"),
+        (("--from", "hf:nowhere"), "it doesn't exist"),
         (("--from", "run", "--tokenizer", "run"), "comes with --from"),
         (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
         (("--from", "run", "--recipe", "demo"), "model."),

@@ -233,8 +233,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     folder, file = tmp_path / "folder", tmp_path / "file"
     folder.mkdir()
     file.write_text("x", encoding="utf-8")
-    for path in (folder, file, tmp_path / "nowhere"):
+    for path in (folder, file):
         assert refusal(path) == f"{path}: is not a run folder: it has no config.toml"
+    assert refusal(tmp_path / "nowhere").endswith("nowhere: is not a run folder: it doesn't exist")
 
 
 def test_files_end_their_lines_as_the_platform_does_not_matter(run: Path) -> None:

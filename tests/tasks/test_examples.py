@@ -28,7 +28,7 @@ BARE = Template(TemplateConfig(prompt="{question}"), ABC)
 """Nothing begins a prompt."""
 
 one_line = (
-    st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\ufeff"), max_size=20)
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\t\r\n\ufeff"), max_size=20)
     .map(str.strip)
     .filter(bool)
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
@@ -11,7 +11,8 @@ from regard.files import read_text
 from regard.text.corpus import Document, read_corpus, read_lines
 
 lines_of_text = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=12), max_size=6
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), max_size=12),
+    max_size=6,
 )
 
 
@@ -33,6 +34,7 @@ def test_line_ends_and_marks_change_nothing(
     text = end.join(lines) + (end if last else "")
     file.write_bytes((b"\xef\xbb\xbf" if mark else b"") + text.encode())
     assert read_text(file) == "\n".join(lines) + ("\n" if last else "")
+    assume(text.strip())
     assert read_lines(file) == [
         Document(line, f"{file}:{number}")
         for number, line in enumerate(lines, start=1)
@@ -55,13 +57,13 @@ def test_other_separators_do_not_end_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\xef\xbb\xbf", b" \r\n\t\r\n"])
-@pytest.mark.parametrize("whole_files", [False, True])
-def test_an_empty_file_is_no_corpus(tmp_path: Path, data: bytes, whole_files: bool) -> None:
+@pytest.mark.parametrize("kind", ["lines", "files", "paragraphs", "records"])
+def test_an_empty_file_is_no_corpus(tmp_path: Path, data: bytes, kind: str) -> None:
     good, empty = tmp_path / "good.txt", tmp_path / "empty.txt"
-    good.write_text("text", encoding="utf-8")
+    good.write_text('{"text": "text"}', encoding="utf-8")
     empty.write_bytes(data)
     with pytest.raises(UserError) as refused:
-        read_corpus([good, empty], whole_files=whole_files)
+        read_corpus([good, empty], kind)
     assert str(refused.value).startswith(f"{empty}: is empty")
 
 
@@ -71,10 +73,25 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(refused.value) == f"{tmp_path / 'nowhere.txt'}: no such file"
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        read_corpus([tmp_path])
-    assert str(refused.value).startswith(f"{tmp_path}: can't be read")
+def test_a_record_without_text_is_no_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"text": " "}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"blank\.jsonl: is empty"):
+        read_corpus([path])
+
+
+def test_a_folder_holds_texts_of_any_encoding_and_records(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("Café\nOslo\n".encode("cp1252"))
+    (tmp_path / "b.jsonl").write_text('{"body": "one\\ntwo"}', encoding="utf-8")
+    (tmp_path / "c.md").write_text("Ελλάς", encoding="utf-16")
+    (tmp_path / "d.csv").write_text("a,b", encoding="utf-8")
+    assert read_corpus([tmp_path], field="body", blank_lines=True) == [
+        Document("Café", f"{tmp_path}/a.txt:1"),
+        Document("Oslo", f"{tmp_path}/a.txt:2"),
+        Document("", f"{tmp_path}/a.txt:3"),
+        Document("one\ntwo", f"{tmp_path}/b.jsonl:1"),
+        Document("Ελλάς", f"{tmp_path}/c.md:1"),
+    ]
 
 
 def test_documents_are_lines_or_files_in_the_order_given(tmp_path: Path) -> None:
@@ -86,7 +103,7 @@ def test_documents_are_lines_or_files_in_the_order_given(tmp_path: Path) -> None
         Document("two", f"{first}:3"),
         Document("three", f"{second}:1"),
     ]
-    assert read_corpus([first, second], whole_files=True) == [
+    assert read_corpus([first, second], "files") == [
         Document("one\n\ntwo\n", str(first)),
         Document("three", str(second)),
     ]

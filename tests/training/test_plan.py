@@ -9,7 +9,7 @@ from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
 from regard.training.plan import Plan, plan_finetuning, plan_pretraining
-from tiny import MASK
+from tiny import MASK, MODEL
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
@@ -77,3 +77,21 @@ def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:
 def test_training_on_no_questions_stops() -> None:
     with pytest.raises(UserError, match="there are no questions to train on"):
         plan_finetuning(plan(TEXTS).run, [], Path("nowhere"))
+
+
+def test_pretraining_reads_folders_records_and_encodings(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.txt").write_bytes("Zoë was born.\nIn Köln.\n\nOtto was not.\n".encode("cp1252"))
+    (data / "b.jsonl").write_text('{"body": "Mia\\nlives."}\n', encoding="utf-8")
+    recipe = override(RECIPES["default"], [*MODEL, "data.table.text=body"])
+    for kind, texts in {
+        "lines": ["Zoë was born.", "In Köln.", "Otto was not.", "Mia\nlives."],
+        "paragraphs": ["Zoë was born.\nIn Köln.", "Otto was not.", "Mia\nlives."],
+        "files": ["Zoë was born.\nIn Köln.\n\nOtto was not.\n", "Mia\nlives."],
+    }.items():
+        chosen = override(recipe, [f"data.documents={kind}", "tokenizer.newline=true"])
+        read, given = (plan_pretraining(x, tmp_path / "run", chosen).run for x in (data, texts))
+        assert read.origin["fingerprint"] == given.origin["fingerprint"]
+    with pytest.raises(UserError, match=r"data\.documents=auto: is for `regard train text`"):
+        plan_pretraining(data, tmp_path / "run", recipe, ["data.documents=auto"])

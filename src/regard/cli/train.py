@@ -161,7 +161,7 @@ def train(
     """Train a model for a TASK of `regard tasks`, on a file or on generated examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
-    folders of text, Markdown, JSONL or Parquet; the command ends with a sample. TASK
+    folders of text, Markdown, JSONL or Parquet; each checkpoint logs a sample. TASK
     classification: FILES is a table, of which a tenth is held out for `regard evaluate`. Settings
     follow as section.field=value.
     """
@@ -188,8 +188,7 @@ def train(
         start=begun,
         more_steps=more_steps,
     )
-    if _execute(plan, timed=task == "text", **flags) and task == "text":
-        _print_sample(plan)
+    _execute(plan, timed=task == "text", **flags)
 
 
 def _more_steps(
@@ -295,8 +294,8 @@ def _execute(
     json_file: Path | None,
     resume: bool,
     **execution: Any,
-) -> bool:
-    """Print the plan and, unless it is a dry run, train; return whether it trained.
+) -> None:
+    """Print the plan and, unless it is a dry run, train.
 
     A dry run that is `timed` takes a few steps.
     """
@@ -314,7 +313,7 @@ def _execute(
             facts |= needs
         if json_file:
             options.write_json(json_file, facts)
-        return False
+        return
     progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
@@ -323,7 +322,6 @@ def _execute(
     if progress.best_loss is not None:
         click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
     click.echo(f"Run: {plan.run.path}")
-    return True
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -331,13 +329,3 @@ def _print_facts(facts: dict[str, Any]) -> None:
         shown = f"{value:,}" if isinstance(value, int) else value
         shown = f"{value:.4f}" if isinstance(value, float) else shown
         click.echo(f"{name.replace('_', ' ')}: {shown}")
-
-
-def _print_sample(plan: "Plan") -> None:
-    """Print a sample that begins with a few tokens of the training text."""
-    from regard.training.plan_text import sample_text
-
-    run, batch = plan.run, plan.sampler.batch(0)
-    context_length = run.recipe.model.context_length
-    start = batch.input_ids[0, : context_length // 8].tolist()
-    click.echo(f"Sample:\n{sample_text(run, start, context_length - len(start))}")

@@ -25,8 +25,8 @@ from safetensors.numpy import save
 from regard.corpus.inverted_index import InvertedIndex, invert
 from regard.errors import UserError
 from regard.files import write_file
-from regard.text.corpus import Document
-from regard.text.files import RECORDS, detect_documents, find_files, inspect_file, read_whole
+from regard.text.corpus import Document, read_whole
+from regard.text.files import detect_documents, find_files, has_records, inspect_file
 
 FORMAT = "regard corpus index 1"
 RUN_INDEX = "corpus.index"
@@ -118,7 +118,7 @@ def index_files(
     kind = detect_documents(files) if documents == "auto" else documents
     parts: list[_Part] = []
     for file in files:
-        has_lines = kind != "records" and Path(file.path).suffix.lower() not in RECORDS
+        has_lines = kind != "records" and not has_records(file)
         for document in read_whole([file], kind, field):
             line = int(document.where.removeprefix(file.path).removeprefix(":") or 1)
             place = Place(file.path, line)

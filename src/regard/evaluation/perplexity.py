@@ -17,7 +17,6 @@ from regard.metrics import Interval, perplexity
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.text.corpus import Document, read_corpus
-from regard.text.files import find_files, inspect_file, read_whole
 from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents
 
@@ -56,16 +55,13 @@ class TextScore:
 
 
 def read_texts(run: Run, path: Path) -> list[Document]:
-    """Return the documents of a file; for a run of `train text`, of files read as its own were.
+    """Return the documents of a file or folder, read as the text that the run was trained on.
 
     Raises:
         UserError: a file can't be read.
     """
-    documents = run.recipe.data.documents
-    if not (run.path / "tokens").is_dir():
-        return read_corpus([path], whole_files=documents == "files")
-    files = [inspect_file(found) for found in find_files([path])]
-    return read_whole(files, documents, run.recipe.data.table.text or "text")
+    data = run.recipe.data
+    return read_corpus([path], data.documents, field=data.table.text or "text")
 
 
 @torch.inference_mode()

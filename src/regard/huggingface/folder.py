@@ -175,7 +175,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.is_file():
-        raise UserError(f"{folder}: is no folder of a Hugging Face model: it has no config.json")
+        reason = "it has no config.json" if folder.exists() else "it doesn't exist"
+        raise UserError(f"{folder}: is no folder of a Hugging Face model: {reason}")
     return read_table(path)
 
 

@@ -404,10 +404,11 @@ def require_run(run: Path, *, or_hugging_face: bool = False) -> Path:
     if not (run / "config.toml").is_file():
         known = [str(config.parent) for config in run.parent.glob("*/config.toml")]
         near = suggestion(str(run), known)
+        reason = "it has no config.toml" if run.exists() else "it doesn't exist"
         hint = ""
-        if or_hugging_face and not run.exists():
-            hint = f"; for a Hugging Face model, write hf:{run}"
-        raise UserError(f"{run}: is not a run folder: it has no config.toml{near}{hint}")
+        if or_hugging_face and (not run.exists() or (run / "config.json").is_file()):
+            hint = f"; give a run folder or, for a Hugging Face model, write hf:{run}"
+        raise UserError(f"{run}: is not a run folder: {reason}{near or hint}")
     return run
 
 

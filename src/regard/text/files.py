@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 from regard.errors import UserError
-from regard.text.corpus import Document
 
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
@@ -87,6 +86,8 @@ def inspect_file(path: Path) -> TextFile:
                 digest.update(block)
                 detector.read(block)
         status = path.stat()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from None
     return TextFile(
@@ -162,7 +163,7 @@ def detect_documents(files: Sequence[TextFile]) -> str:
     is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
     ends are a part of the text there.
     """
-    plain = [file for file in files if not _has_records(file)]
+    plain = [file for file in files if not has_records(file)]
     if not plain:
         return "records"
     chosen = plain[:: -(-len(plain) // 16)]
@@ -179,7 +180,8 @@ def detect_documents(files: Sequence[TextFile]) -> str:
     return "paragraphs" if in_blocks < 0.05 * (len(lines) - sum(blank)) else "files"
 
 
-def _has_records(file: TextFile) -> bool:
+def has_records(file: TextFile) -> bool:
+    """Return whether a file holds records, whatever documents are elsewhere."""
     return Path(file.path).suffix.lower() in RECORDS
 
 
@@ -202,27 +204,11 @@ def read_pieces(
     for file in files:
         if Path(file.path).suffix.lower() == ".parquet":
             parts = _parquet(file, field)
-        elif documents == "records" or _has_records(file):
+        elif documents == "records" or has_records(file):
             parts = _records(file, field)
         else:
             parts = _PARTS[documents](file, size)
         yield from cut_pieces(parts, size)
-
-
-def read_whole(files: Iterable[TextFile], documents: str, field: str = "text") -> list[Document]:
-    """Return the documents of files, each in one text.
-
-    Raises:
-        UserError: as `read_pieces`.
-    """
-    parts: list[list[str]] = []
-    places: list[str] = []
-    for piece in read_pieces(files, documents, field):
-        if piece.begins:
-            parts.append([])
-            places.append(piece.where)
-        parts[-1].append(piece.text)
-    return [Document("".join(texts), where) for texts, where in zip(parts, places, strict=True)]
 
 
 def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
@@ -289,18 +275,19 @@ _PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
 
 
 def _records(file: TextFile, field: str) -> Iterator[Piece]:
+    hint = "" if has_records(file) else "; choose lines, paragraphs or files for other documents"
     with open_text(file) as opened:
         for number, line in enumerate(opened, start=1):
             if line.strip():
                 where = f"{file.path}:{number}"
-                yield Piece(_field_of(line, field, where), True, where)
+                yield Piece(_field_of(line, field, where, hint), True, where)
 
 
-def _field_of(line: str, field: str, where: str) -> str:
+def _field_of(line: str, field: str, where: str, hint: str) -> str:
     try:
         record = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError as error:
-        raise UserError(f'{where}: {error}; expected {{"{field}": …}}') from None
+        raise UserError(f'{where}: {error}; expected {{"{field}": …}}{hint}') from None
     text = record.get(field)
     if field in record and not isinstance(text, str):
         raise UserError(f"{where}: the field {field!r} is not a string; correct the line")
@@ -308,7 +295,7 @@ def _field_of(line: str, field: str, where: str) -> str:
         names = ", ".join(record) or "none"
         raise UserError(
             f"{where}: has no text in the field {field!r}; its fields: {names}; choose one by "
-            "--text NAME"
+            "--text NAME or data.table.text=NAME"
         )
     return text
 
@@ -319,7 +306,7 @@ def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
         if field not in names:
             raise UserError(
                 f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
-                "one by --text NAME"
+                "one by --text NAME or data.table.text=NAME"
             )
         row = 0
         for batch in opened.iter_batches(batch_size=1024, columns=[field]):

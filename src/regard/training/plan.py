@@ -219,12 +219,14 @@ def plan_pretraining(
     """
     recipe = find_recipe(recipe, settings)
     objective, data = recipe.objective, recipe.data
-    if data.documents not in {"lines", "files"}:
+    if data.documents == "auto":
         raise UserError(
-            f"data.documents={data.documents}: is for `regard train text`; set lines or files"
+            "data.documents=auto: is for `regard train text`; set lines, files, paragraphs or "
+            "records"
         )
-    whole_files = data.documents == "files"
-    documents = read_documents(corpus, whole_files=whole_files, blank_lines=data.blank_lines)
+    documents = read_documents(
+        corpus, data.documents, field=data.table.text or "text", blank_lines=data.blank_lines
+    )
     asked = answered_examples(questions) if questions else ()
     if bool(asked) != (objective.questions > 0):
         raise UserError(
@@ -238,7 +240,7 @@ def plan_pretraining(
     ids = encode_documents(tokenizer, documents)
     indexed = documents if index and can_index() else ()
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
-    if whole_files:
+    if data.documents == "files":
         if objective.total > objective.next_token:
             raise UserError(
                 "data.documents=files is read in windows, which only objective.next_token can use; "
