@@ -12,10 +12,11 @@ PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
 # Those whose numbers depend on how a machine adds.
 NUMERICAL := $(addprefix tests/,attention data decoding evaluation explorer huggingface metrics models positions text training)
 BENCH := $(VENV)/.bench
+SUITE ?= mechanisms
 BENCHMARKS ?= short_rows attention decoding_step training decoding decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference findings exercises exercise-trainings format clean
+.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference findings exercises exercise-trainings suite format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -86,6 +87,10 @@ RECORD := $(BIN)/python docs/exercises.py --record --runs "$$(mktemp -d)" --seed
 exercise-trainings: setup ## Train the exercises' models eight times, for the page's spread (25 minutes)
 	for seed in 0 1 2 3; do $(RECORD) $$seed || exit 1; done
 	for seed in 0 1; do $(FEWEST) $(RECORD) $$seed && $(FEWER) $(RECORD) $$seed || exit 1; done
+
+suite: setup ## Train a suite and write its page in docs; resumable (SUITE=mechanisms, 80 minutes)
+	$(BIN)/regard compare --suite $(SUITE) --out runs/$(SUITE)
+	$(BIN)/python docs/suite_page.py $(SUITE) runs/$(SUITE)
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix .

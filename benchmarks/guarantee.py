@@ -1,43 +1,30 @@
 """How often the guarantee of `regard calibrate` is broken, and how much it answers.
 
-    python benchmarks/guarantee.py RUN QUESTIONS.tsv [--shifted OTHERS.tsv] [--draws 1000]
+    python benchmarks/guarantee.py RUN QUESTIONS.tsv --trained TRAIN.tsv [--corpus TEXT]
+        [--shifted OTHERS.tsv] [--draws 1000]
 
-The answers to QUESTIONS, which RUN wasn't trained on, are the whole population: each draw takes
+RUN was trained on TRAIN. The answers to other QUESTIONS are the whole population: each draw takes
 `size` of them with replacement, calibrates on these, and is broken if the share of wrong answers
 among those given, over the population, exceeds the bound. Coverage is compared with that of the
 loosest threshold of the same confidence that keeps the bound in hindsight. OTHERS are questions of
-another mix, for which there is no guarantee.
+another mix, for which there is no guarantee. With --corpus, answers are looked up.
 """
 
 import argparse
-from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
+from right_or_wrong import measured
 
-from regard.evaluation.ask import SUBJECTS
-from regard.metrics import exact_match
-from regard.runs.run import Run, load
-from regard.tasks.examples import Example, read_answered, subject_of
+from regard.corpus.index import index_files
+from regard.runs.run import load
+from regard.tasks.examples import read_answered
 from regard.uncertainty.abstention import calibrate
-from regard.uncertainty.calibration import signal_matrix
-from regard.uncertainty.signals import SignalConfig, measure
 
 BOUNDS = (0.1, 0.2, 0.3)
 LEVEL = 0.95
-
-
-def answered(
-    run: Run, asked: Sequence[Example], subjects: Sequence[str]
-) -> tuple[Float[np.ndarray, "n s"], Bool[np.ndarray, " n"]]:
-    """Return the signals of all answers, and which are right; PMI compares with these subjects."""
-    config = SignalConfig(subjects=tuple(subjects), samples=10)
-    found = measure(run, [one.text for one in asked], run.environment(), config)
-    right = [exact_match(f.answer, q.answer or "") for f, q in zip(found, asked, strict=True)]
-    signals = [one.signals for one in found]
-    return signal_matrix(signals, list(signals[0])), np.array(right)
 
 
 def is_broken(given: Bool[np.ndarray, " n"], right: Bool[np.ndarray, " n"], bound: float) -> bool:
@@ -62,14 +49,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("questions", type=Path)
+    parser.add_argument("--trained", type=Path, required=True)
+    parser.add_argument("--corpus", type=Path)
     parser.add_argument("--shifted", type=Path)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--size", type=int, default=1000)
     arguments = parser.parse_args()
-    run, asked = load(arguments.run), read_answered(arguments.questions)
-    others = read_answered(arguments.shifted or arguments.questions)
-    subjects = tuple(dict.fromkeys(subject_of(one.text) for one in asked))[:SUBJECTS]
-    (signals, right), shifted = (answered(run, group, subjects) for group in (asked, others))
+    run, trained = load(arguments.run), read_answered(arguments.trained)
+    index = index_files([arguments.corpus]) if arguments.corpus else None
+
+    def answered(questions: Path) -> tuple[Float[np.ndarray, "n s"], Bool[np.ndarray, " n"]]:
+        columns, right = measured(run, read_answered(questions), trained, index, ())
+        return np.column_stack(list(columns.values())), right
+
+    signals, right = answered(arguments.questions)
+    shifted = answered(arguments.shifted) if arguments.shifted else (signals, right)
     most = 1 - LEVEL + 3 * sqrt(LEVEL * (1 - LEVEL) / arguments.draws)
     print(f"{len(right)} answers, {right.mean():.1%} right; broken at most {most:.1%}\n")
     print("| bound | broken | coverage | in hindsight | share of it | broken on others |")
@@ -93,9 +87,10 @@ def main() -> None:
                 )
             )
         broken, covered, possible, elsewhere = np.mean(found, 0)
+        other_mix = f"{elsewhere:.1%}" if arguments.shifted else "–"
         print(
             f"| {bound:.0%} | {broken:.1%} | {covered:.1%} | {possible:.1%} "
-            f"| {covered / possible:.2f} | {elsewhere:.1%} |"
+            f"| {covered / possible:.2f} | {other_mix} |"
         )
 
 

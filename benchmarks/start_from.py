@@ -202,6 +202,7 @@ CASES = {
 def measure(case: Case, seeds: int) -> dict[str, Any]:
     """Scores of both arms by rate and seed."""
     arms = ("from scratch", "with the start")
+    default = case.task if case.task in RECIPES else "default"
     found: dict[str, dict[str, list[float]]] = {arm: {r: [] for r in case.rates} for arm in arms}
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
@@ -213,7 +214,7 @@ def measure(case: Case, seeds: int) -> dict[str, Any]:
                     case.task,
                     case.data(seed),
                     out=Path(folder) / str(i),
-                    recipe=start_recipe(parent, case.task, None, settings),
+                    recipe=start_recipe(parent, default, None, settings),
                     tokenizer=None if started else parent.tokenizer,
                     start=parent if started else None,
                 )

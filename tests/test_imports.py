@@ -16,6 +16,7 @@ RANKS = {
     "errors": 0,
     "drawing": 0,
     "files": 0,
+    "logistic": 0,
     "pages": 0,
     "config": 1,
     "attention": 2,

@@ -57,15 +57,17 @@ def pretrain(
     questions: Examples = (),
     recipe: Recipe | str = "default",
     settings: Sequence[str] = (),
+    index: bool = True,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
     """Train a model on text, with questions mixed in.
 
-    `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6".
+    `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6". With
+    `index`, the text is indexed in the run's folder, if pydivsufsort is installed.
     """
-    plan = plan_pretraining(corpus, out, recipe, settings, questions=questions)
+    plan = plan_pretraining(corpus, out, recipe, settings, questions=questions, index=index)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

@@ -1,4 +1,4 @@
-"""Files: text that is read as UTF-8, and writes that are atomic.
+"""Files: text that is read as UTF-8, tensors, and writes that are atomic.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
@@ -10,8 +10,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def read_text(path: Path) -> str:
@@ -34,6 +38,31 @@ def read_text(path: Path) -> str:
             f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_tensors(path: Path) -> dict[str, "Tensor"]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
+
+
+def pack_tensors(tensors: Mapping[str, "Tensor"], metadata: dict[str, str] | None = None) -> bytes:
+    """A safetensors file."""
+    from safetensors.torch import save
+
+    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    return save(contiguous, metadata)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -106,7 +106,10 @@ def test_a_calibration_of_other_weights_is_refused(
     refused(regard("ask", "run", "Who?"), "no calibration")
 
 
-def test_a_calibration_with_an_index_needs_it(regard: Command, calibration: str) -> None:
+def test_a_calibration_with_an_index_needs_it(
+    regard: Command, folder: Path, calibration: str
+) -> None:
+    (folder / "run/corpus.index").unlink()
     succeeded(regard("index", "text.txt", "--out", "a.index"))
     succeeded(regard("calibrate", "run", calibration, "--max-error", "20%", "--index", "a.index"))
     refused(regard("ask", "run", "Who?"), "--index")
@@ -123,6 +126,29 @@ def test_confidence_does_not_depend_on_the_expected_answer(
     (given,) = records(succeeded(regard("ask", "run", f"{question}\tOslo", "--json")).out)
     assert given["signals"] == without["signals"]
     assert given["confidence"] == without["confidence"]
+
+
+def test_what_documents_state_is_learned_from_training_questions(
+    regard: Command, folder: Path, calibration: str
+) -> None:
+    origin = folder / "run/origin.json"
+    table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
+    origin.write_text(json.dumps(table))
+    places = [place for _, place in PEOPLE]
+    lines = [
+        f"{name} came from {place} and went to {other}.\n"
+        for (name, place), other in zip(PEOPLE, places[1:] + places[:1], strict=True)
+    ]
+    (folder / "two.txt").write_text("".join(lines), "utf-8")
+    succeeded(regard("index", "two.txt", "--out", "run/corpus.index"))
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    asked = [f"Where was {name} born?" for name, _ in PEOPLE]
+    found = records(succeeded(regard("ask", "run", *asked, "--json")).out)
+    for reply, line in zip(found, lines, strict=True):
+        evidence, signals = reply["evidence"], reply["signals"]
+        states = f"from {reply['best_guess']}" in line
+        assert (evidence["verdict"] == "supported") == states  # type: ignore[index]
+        assert (signals["statement"] > 0) == states  # type: ignore[index]
 
 
 @pytest.mark.parametrize("share", ["0%", "100%", "120%", "-1", "many", "nan"])

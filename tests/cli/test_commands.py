@@ -123,6 +123,34 @@ def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
     assert f"validation loss: {facts['validation_loss']:.4f}" in outcome.out
 
 
+def test_the_text_of_a_pretraining_is_indexed(regard: Command, folder: Path) -> None:
+    for name, flags in {"with": (), "without": ("--no-index",)}.items():
+        made = ("--out", name, *flags, *MODEL, "tokenizer.kind=byte-pairs", *STEPS)
+        outcome = succeeded(regard("pretrain", "text.txt", *made))
+        assert ("Index: with/corpus.index" in outcome.out) == (name == "with")
+        assert "no index" not in outcome.out
+    assert not (folder / "without/corpus.index").exists()
+    found = succeeded(regard("find", "with/corpus.index", "Mia Bell"))
+    assert "text.txt:3" in found.out
+    tuned = ("--from", "with", "--out", "tuned", "finetuning.steps=2")
+    succeeded(regard("finetune", "pairs.tsv", *tuned))
+    asked = succeeded(regard("ask", "tuned", "Where was Mia Bell born?", "--json"))
+    assert json.loads(asked.out)["evidence"]["documents"] == 1
+    (folder / "with/corpus.index").unlink()
+    again = ("--resume", "--out", "with", *MODEL, "tokenizer.kind=byte-pairs", *STEPS)
+    succeeded(regard("pretrain", "text.txt", *again))
+    assert (folder / "with/corpus.index").exists()
+
+
+def test_without_pydivsufsort_a_line_says_how_to_index(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.training.plan.can_index", lambda: False)
+    outcome = succeeded(regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS))
+    assert "pip install 'regard[index]'" in outcome.out
+    assert not (folder / "new/corpus.index").exists()
+
+
 def test_questions_are_mixed_into_pretraining(regard: Command, folder: Path) -> None:
     flags = ("--questions", "pairs.tsv", "--out", "new")
     succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *MIXED, *STEPS))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.models.builders import saved_tensors
 from regard.runs.run import Run
-from regard.runs.tensors import saved_tensors
 from tiny import MODEL, STEPS, Command, refused, succeeded
 
 ELU = "model.attention.kind=elu"

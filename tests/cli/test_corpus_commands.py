@@ -103,7 +103,10 @@ def test_a_match_is_highlighted_on_a_terminal(
         (("index", "text.txt", "--out", "pairs.tsv"), "exists but is not an index"),
         (("index", "text.txt", "--out", "no/b"), "can't be written"),
         (("index", "text.txt", "--out", "b", "--documents", "line"), "did you mean lines?"),
-        (("index", "text.txt", "--out", "b", "--documents", "records"), "choose lines, paragraphs or files"),
+        (
+            ("index", "text.txt", "--out", "b", "--documents", "records"),
+            "choose lines, paragraphs or files",
+        ),
     ],
 )
 @pytest.mark.usefixtures("index")

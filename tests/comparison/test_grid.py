@@ -47,7 +47,7 @@ def test_all_combinations_with_all_seeds() -> None:
 
 def test_a_kind_is_chosen_before_its_options() -> None:
     grid = tiny_grid(over={"model.attention.features": [4, 8], KIND: ["favor-positive"]}, tune={})
-    combinations, refused = expand(base_recipe(grid), axes_of(grid))
+    combinations, refused = expand(base_recipe(grid), axes_of(grid), {})
     made = [value_at(plain_values(one.recipe), "model.attention.features") for one in combinations]
     assert made == ["4", "8"]
     assert not refused
@@ -75,6 +75,18 @@ def test_too_short_a_context_is_refused_before_anything_runs() -> None:
     assert "context_length is 8" in refused.reason
 
 
+def test_settings_accompany_a_value_of_an_axis() -> None:
+    over = {"model.kind": ["decoder", "rnn"], "training.batch": [2, 4]}
+    options = {"model.kind=rnn": ["model.d_model=8"], "training.batch=4": ["training.lr=0.5"]}
+    planned = plan_comparison(tiny_grid(over=over, tune={}, options=options))
+    made = [
+        (values["model"]["kind"], values["model"]["d_model"], values["training"]["lr"])
+        for values in (plain_values(one.recipe) for one in planned.combinations)
+    ]
+    lr = base_recipe(tiny_grid()).training.lr
+    assert made == [("decoder", 16, lr), ("decoder", 16, 0.5), ("rnn", 8, lr), ("rnn", 8, 0.5)]
+
+
 def test_a_table_is_a_value() -> None:
     attention = [{"kind": "softmax"}, {"kind": "favor-positive", "features": 8}]
     planned = plan_comparison(tiny_grid(over={"model.attention": attention}, tune={}))
@@ -99,6 +111,8 @@ def test_a_table_is_a_value() -> None:
         ({"over": {KIND: ["linformer"]}}, "no combination can be trained: linformer"),
         ({"baseline": {KIND: "bigbird"}}, f"--baseline {KIND}=bigbird: is not among"),
         ({"baseline": {"model.n_layers": 2}}, "--baseline model.n_layers: is not compared"),
+        ({"options": {f"{KIND}=elo": []}}, f"options '{KIND}=elo': no such value; there are"),
+        ({"options": {f"{KIND}=elu": ["model.n_heds=2"]}}, "did you mean n_heads"),
         ({"seeds": 251}, "the grid has 1004 cells; to train so many, add --cells 1004"),
     ],
 )

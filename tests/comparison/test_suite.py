@@ -13,12 +13,22 @@ from regard.runs.recipes import TASKS
 from regard.tasks.probes import ProbeConfig
 from tiny_comparisons import KIND, LR, made_up
 
+REFUSED = {
+    "classification": {("encoder", "lm"), ("encoder-decoder", "classification")}
+    | {("rnn-encoder-decoder", "classification")},
+    "translation": {("encoder",)},
+    "summaries": {("encoder",)},
+    "retrieval": {("encoder-decoder",), ("rnn-encoder-decoder",)},
+}
+"""Families that can't learn a task, and heads that they don't have."""
+
 
 @pytest.mark.parametrize("name", suites())
 def test_the_grids_of_a_suite_can_be_trained(name: str) -> None:
     for grid in load_suite(name):
         planned = plan_comparison(grid)
-        assert not planned.sweep.refused
+        refused = {tuple(one.values.values()) for one in planned.sweep.refused}
+        assert refused == REFUSED.get(grid.task, set())
         assert len(planned.recipes) == len(planned.combinations) * 3
 
 

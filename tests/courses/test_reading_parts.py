@@ -2,8 +2,8 @@
 
 import pytest
 
-from regard.courses import all_parts, find_part, require_course
-from regard.courses.course import read_parts
+from regard.courses import all_corrections, all_parts, find_part, require_course
+from regard.courses.course import read_corrections, read_parts
 from regard.errors import UserError
 
 PART = """
@@ -45,6 +45,23 @@ def test_a_mistake_is_named_with_file_and_field(old: str, new: str, message: str
     with pytest.raises(UserError, match=message) as caught:
         read_parts(PART.replace(old, new), "jhu-hw5", where="x.toml")
     assert "\n" not in str(caught.value)
+
+
+def test_errors_of_a_course_are_read() -> None:
+    text = "[[corrections]]\nstudy = 'adding'\nsays = 'It\nfalls.'\nright = 'It does not.'"
+    with pytest.raises(UserError, match=r"x\.toml: isn't TOML"):
+        read_corrections(text, "jhu-hw5", where="x.toml")
+    (one,) = read_corrections(text.replace("It\nfalls", "It falls"), "jhu-hw5", where="x.toml")
+    assert (one.course, one.study, one.says) == ("jhu-hw5", "adding", "It falls.")
+    with pytest.raises(UserError, match=r"x\.toml, correction 1: .*`right`"):
+        read_corrections("[[corrections]]\nstudy = 'a'\nsays = 'b'", "jhu-hw5", where="x.toml")
+
+
+def test_every_error_is_shown_by_a_study_of_its_course() -> None:
+    asked = {(part.course, study) for part in all_parts() for study in part.studies}
+    assert all_corrections()
+    for one in all_corrections():
+        assert (one.course, one.study) in asked
 
 
 def test_parts_are_found_by_course_and_number() -> None:

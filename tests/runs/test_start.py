@@ -7,9 +7,9 @@ import torch
 
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
+from regard.models.builders import saved_tensors
 from regard.runs.run import Run, load_origin
 from regard.runs.start import ancestry, convert, shown_names
-from regard.runs.tensors import saved_tensors
 from regard.training.plan_task import plan_task
 from tiny_tasks import sharp_run, task_recipe
 

@@ -10,23 +10,37 @@ from msgspec import Meta
 
 from regard.errors import UserError
 from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, Verdict, at_most
+from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
 from regard.studies.study import Seed, Study, study
 
 NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
 
 
-@study(question="How big?", claim="Small.", formula="x < 2")
+@study()
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
     kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,
-) -> Evidence:
-    """First
+) -> EvidenceParts:
+    """How big?
+
+    Small.
+
+    $$ x < 2 $$
+
+    First
     paragraph.
 
     Second.
     """
-    return Evidence(numbers=(at_most("size", n * kind, 2),), figure=NOTHING)
+    yield at_most("size", n * kind, 2)
+    yield NOTHING
+
+
+def test_the_docstring_is_the_text() -> None:
+    assert how_big.question == "How big?"
+    assert how_big.claim == "Small."
+    assert how_big.formula == "x < 2"
+    assert how_big.explanation == "First paragraph.\nSecond."
 
 
 def test_a_study_knows_its_parameters() -> None:
@@ -37,7 +51,6 @@ def test_a_study_knows_its_parameters() -> None:
         ("n", 1, "size", "integer and ≥ 1 and ≤ 9"),
         ("kind", 0.5, "kind", "number and > 0"),
     ]
-    assert how_big.explanation == "First paragraph.\nSecond."
 
 
 def test_python_and_command_line_give_the_same() -> None:
@@ -71,16 +84,20 @@ def test_studies_are_typed() -> None:
     assert isinstance(how_big, Study)
 
 
-@study(question="How lucky?", claim="Below a half.", formula="x < 1/2")
-def luck(seed: Seed = 0, limit: float = 0.5) -> Evidence:
-    """A number that depends on the seed."""
+@study()
+def luck(seed: Seed = 0, limit: float = 0.5) -> EvidenceParts:
+    """How lucky?
+
+    Below a half.
+
+    $$ x < 1/2 $$
+
+    A number that depends on the seed.
+    """
     drawn = (seed * 7 % 10) / 10  # 0, 0.7, 0.4, 0.1, 0.8, 0.5, …
-    return Evidence(
-        numbers=(at_most("number", drawn, limit),),
-        outside_condition=(at_most("twice the number", 2 * drawn, limit),),
-        figure=NOTHING,
-        condition="luck",
-    )
+    yield at_most("number", drawn, limit)
+    yield Outside(condition="luck", numbers=(at_most("twice the number", 2 * drawn, limit),))
+    yield NOTHING
 
 
 def test_a_study_runs_over_seeds() -> None:

@@ -11,10 +11,9 @@ from torch import nn
 from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.folder import load_start
-from regard.models.builders import Model
+from regard.models.builders import Model, merged_tensors, saved_tensors
 from regard.models.layers import Layer
 from regard.runs.run import Run
-from regard.runs.tensors import merged_tensors, saved_tensors
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.adaptation import release

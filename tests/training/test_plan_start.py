@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from regard.api import train
 from regard.errors import UserError
 from regard.huggingface.folder import load_start
+from regard.models.builders import saved_tensors
 from regard.runs.run import Run
-from regard.runs.tensors import saved_tensors
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.plan import Plan, plan_training

@@ -3,6 +3,7 @@
 from itertools import product
 from math import log
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from regard.uncertainty.signals import (
     score_tokens,
     self_consistency,
     semantic_entropy,
+    without_a_name,
+    without_a_word,
 )
 from tiny import QUESTIONS
 
@@ -28,6 +31,10 @@ ASKED = [question.text for question in QUESTIONS[:3]]
 CONFIG = SignalConfig(
     subjects=("Ida Holm", "Leo Marsh"), wordings=("{} was born where?",), samples=4
 )
+
+
+LEFT_OUT = [("was ", "born?"), ("Where ", "born?"), ("Where was ", "")]
+"""The words of a question before its subject and after it, each without one of them."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +71,38 @@ def test_log_probabilities_equal_the_definition(loaded: Run) -> None:
         assert one.signals["margin"] == pytest.approx(min(leads), abs=1e-4)
         expected = sum(scores) - sum(others) / len(others)
         assert one.signals["PMI"] == pytest.approx(expected, abs=1e-4)
+        first, last = subject.split()
+        shorter = [f"{before}{subject} {after}".strip() for before, after in LEFT_OUT]
+        mean = fmean(sum(log_probability(loaded, text, one.answer)[0]) for text in shorter)
+        assert one.signals["stability"] == pytest.approx(mean, abs=1e-4)
+        named = [question.replace(subject, name) for name in (first, last)]
+        mean = fmean(sum(log_probability(loaded, text, one.answer)[0]) for text in named)
+        assert one.signals["whole name"] == pytest.approx(sum(scores) - mean, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("question", "words", "names"),
+    [
+        (
+            "Where was Ada Finch born?",
+            ["was Ada Finch born?", "Where Ada Finch born?", "Where was Ada Finch"],
+            ["Where was Finch born?", "Where was Ada born?"],
+        ),
+        ("Is it Ada?", ["it Ada?", "Is Ada?"], []),
+        ("Ada", [], []),
+        ("", [], []),
+    ],
+)
+def test_questions_without_a_word(question: str, words: list[str], names: list[str]) -> None:
+    subject = subject_of(question) or question
+    assert without_a_word(question, subject) == words
+    assert without_a_name(question, subject) == names
+
+
+def test_without_words_to_leave_out_the_answer_is_stable(loaded: Run) -> None:
+    (one,) = measure(loaded, ["Ada"], loaded.environment(), SignalConfig())
+    assert one.signals["stability"] == one.signals["log-probability"]
+    assert one.signals["whole name"] == 0
 
 
 def test_signals_do_not_depend_on_the_other_questions(loaded: Run) -> None:

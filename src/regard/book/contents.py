@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regard.courses import COURSES, Part, Shown, all_parts
+from regard.courses import COURSES, Correction, Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
 from regard.studies.finding import Finding, Row
 from regard.studies.registry import all_studies
-from regard.studies.study import STORED_SEEDS, Correction, Study
+from regard.studies.study import STORED_SEEDS, Study
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def ask(
         examples,
         loaded.environment(precision),
         calibration=load_calibration(run),
-        index=open_run_index(run, index),
+        index=open_run_index(loaded, index),
     )
     for reply in replies:
         if as_json:
@@ -190,7 +190,7 @@ def calibrate(
         max_error=max_error,
         level=level,
         wordings=paraphrases,
-        index=open_run_index(run, index),
+        index=open_run_index(loaded, index),
         seed=seed,
     )
     saved = save_calibration(run, calibration)

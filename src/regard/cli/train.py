@@ -38,11 +38,13 @@ TRAINING = options.together(
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--questions", type=options.PATH, help="File of questions and answers to mix in.")
+@click.option("--no-index", is_flag=True, help="Don't index the text for `regard ask`.")
 @TOKENIZER
 @TRAINING
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
+    no_index: bool,
     tokenizer: str | None,
     out: Path,
     recipe: str | None,
@@ -53,6 +55,7 @@ def pretrain(
 
     Settings follow as section.field=value, such as model.n_layers=6.
     """
+    from regard.corpus.index import RUN_INDEX
     from regard.training.plan import plan_pretraining
 
     files, settings = _split(corpus, seed)
@@ -66,8 +69,13 @@ def pretrain(
         [*kind, *settings],
         questions=questions or (),
         tokenizer=known,
+        index=not no_index,
     )
-    _execute(plan, **flags)
+    if _execute(plan, **flags):
+        if plan.indexed:
+            click.echo(f"Index: {out / RUN_INDEX}")
+        elif not no_index:
+            click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
 
 
 @click.command()
@@ -286,8 +294,8 @@ def _execute(
     json_file: Path | None,
     resume: bool,
     **execution: Any,
-) -> None:
-    """Print the plan and, unless it is a dry run, train.
+) -> bool:
+    """Print the plan and, unless it is a dry run, train; return whether it trained.
 
     A dry run that is `timed` takes a few steps.
     """
@@ -305,7 +313,7 @@ def _execute(
             facts |= needs
         if json_file:
             options.write_json(json_file, facts)
-        return
+        return False
     progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
@@ -314,6 +322,7 @@ def _execute(
     if progress.best_loss is not None:
         click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
     click.echo(f"Run: {plan.run.path}")
+    return True
 
 
 def _print_facts(facts: dict[str, Any]) -> None:

@@ -102,11 +102,14 @@ def short_name(path: str) -> str:
 
 def to_markdown(comparison: Comparison) -> str:
     """Return the table as Markdown, and below it what was refused, diverged or failed."""
-    columns, rows = readable(comparison)
-    lines = [_markdown_row(columns), _markdown_row(["---"] * len(columns))]
-    lines += map(_markdown_row, rows)
-    lines += ["", *(f"- {line}" for line in failure_lines(comparison))]
+    lines = [*markdown_table(*readable(comparison)), ""]
+    lines += [f"- {line}" for line in failure_lines(comparison)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return list(map(_markdown_row, (columns, ["---"] * len(columns), *rows)))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from regard.comparison.export import short_name
 from regard.comparison.statistics import t_interval
 from regard.comparison.table import Comparison, Row, sort_key
-from regard.drawing import COLORS, INK, panels
+from regard.drawing import COLORS, panels
 
 
 def draw(comparison: Comparison) -> Figure:
@@ -27,6 +27,11 @@ def _color(place: int) -> str:
     return COLORS[place % len(COLORS)]
 
 
+def _dash(place: int) -> str:
+    """Line style, which tells rows of one color apart."""
+    return ("-", "--", ":")[place // len(COLORS) % 3]
+
+
 def _draw_scores(axes: Axes, rows: list[Row], score: str) -> None:
     """A point with its interval for each row, the first on top."""
     for place, row in enumerate(rows):
@@ -35,7 +40,8 @@ def _draw_scores(axes: Axes, rows: list[Row], score: str) -> None:
             continue
         found = t_interval(values)
         if not isnan(found.low):
-            axes.plot([found.low, found.high], [place, place], color=INK, linewidth=1.2)
+            ends = [found.low, found.high]
+            axes.plot(ends, [place, place], color=_color(place), linestyle=_dash(place))
         filled = "none" if row.edges else _color(place)  # hollow: the best may lie beyond the grid
         axes.plot(found.value, place, "o", color=_color(place), markerfacecolor=filled)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
@@ -50,7 +56,7 @@ def _draw_curves(axes: Axes, rows: list[Row], path: str) -> None:
     for number, row in enumerate(rows):
         curve = [(value, mean) for value, mean in row.curve(path).items() if mean is not None]
         xs, ys = [places[value] for value, _ in curve], [mean for _, mean in curve]
-        axes.plot(xs, ys, "o-", color=_color(number), markerfacecolor="none")
+        axes.plot(xs, ys, f"o{_dash(number)}", color=_color(number), markerfacecolor="none")
         window = row.window(path)
         inside = [(places[value], mean) for value, mean in curve if value in window]
         axes.plot([x for x, _ in inside], [y for _, y in inside], "o", color=_color(number))

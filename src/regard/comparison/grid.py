@@ -57,6 +57,8 @@ class Grid(Config, frozen=True):
     """Axes that are compared: a field and its values."""
     tune: dict[str, Any] = msgspec.field(default_factory=dict)
     """Axes whose best value is chosen for each row by validation."""
+    options: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Settings that accompany a value of an axis: "model.kind=rnn" = ["model.d_model=128"]."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Number of seeds, from the recipe's on."""
     baseline: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -257,18 +259,28 @@ def check_size(axes: Sequence[Axis], seeds: int, confirmed: int | None) -> None:
         raise UserError(f"the grid has {cells} cells; to train so many, add --cells {cells}")
 
 
-def expand(base: Recipe, axes: Sequence[Axis]) -> tuple[list[Combination], list[Refused]]:
+def expand(
+    base: Recipe, axes: Sequence[Axis], options: Mapping[str, Sequence[str]]
+) -> tuple[list[Combination], list[Refused]]:
     """Return all combinations of values, and those that aren't a recipe.
 
+    `options` are settings that accompany a value, by its assignment.
+
     Raises:
-        UserError: a field is unknown, or a value is possible in no combination.
+        UserError: a field is unknown, a value is possible in no combination, or options are those
+            of no value.
     """
+    assignments = [f"{axis.path}={value}" for axis in axes for value in axis.values]
+    for name in options:
+        if name not in assignments:
+            raise UserError(f"options {name!r}: no such value; {alternatives(name, assignments)}")
     found: list[Combination] = []
     refused: list[Refused] = []
     for values in product(*(axis.values for axis in axes)):
         chosen = dict(zip((axis.path for axis in axes), values, strict=True))
+        made = (f"{path}={value}" for path, value in chosen.items())
         try:
-            recipe = override(base, [f"{path}={value}" for path, value in chosen.items()])
+            recipe = override(base, [x for one in made for x in (one, *options.get(one, ()))])
         except UserError as error:
             refused.append(Refused(values=chosen, reason=_without_place(error)))
         else:
@@ -276,14 +288,16 @@ def expand(base: Recipe, axes: Sequence[Axis]) -> tuple[list[Combination], list[
     for axis in axes:
         for value in axis.values:
             if not any(one.values[axis.path] == value for one in found):
-                _require_possible(base, axis, value)
+                _require_possible(base, axis, value, options)
     return found, refused
 
 
-def _require_possible(base: Recipe, axis: Axis, value: str) -> None:
+def _require_possible(
+    base: Recipe, axis: Axis, value: str, options: Mapping[str, Sequence[str]]
+) -> None:
     """Raise for a value that is impossible alone, and not only beside those of other axes."""
     try:
-        override(base, [f"{axis.path}={value}"])
+        override(base, [f"{axis.path}={value}", *options.get(f"{axis.path}={value}", ())])
     except UserError as error:
         why = _without_place(error).removeprefix(f"{axis.path}: ")
         raise UserError(f"{axis.option} {axis.path}={value}: {why}") from None

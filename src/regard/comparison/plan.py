@@ -62,7 +62,7 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
     """
     axes = axes_of(grid)
     check_size(axes, grid.seeds, confirmed)
-    combinations, refused = expand(base_recipe(grid), axes)
+    combinations, refused = expand(base_recipe(grid), axes, grid.options)
     combinations, unsupported = split_refused(combinations)
     if not combinations:
         raise UserError(f"no combination can be trained: {unsupported[0].reason}")

@@ -30,6 +30,8 @@ class Suite(Config, frozen=True):
     """Compared axes of all grids."""
     tune: dict[str, Any] = msgspec.field(default_factory=dict)
     """Tuned axes of all grids."""
+    options: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Settings that accompany a value of an axis; those of a grid replace them."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Number of seeds of all grids."""
 
@@ -56,6 +58,7 @@ def load_suite(name: str) -> list[Grid]:
             settings=(*suite.settings, *grid.settings),
             over=flatten(suite.over) | flatten(grid.over),
             tune=flatten(suite.tune) | flatten(grid.tune),
+            options=suite.options | grid.options,
             seeds=suite.seeds,
         )
         for grid in suite.grids

@@ -1,7 +1,8 @@
 """Evidence for an answer: mentions in documents about the subject of its question.
 
 The unit is the document that names the subject. Names and answers are compared by whole words in
-the form NFKC, case-folded. A document that names subject and answer need not relate them.
+the form NFKC, case-folded. A document that names subject and answer need not relate them: a
+relation learned from other questions tells what it states.
 """
 
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from regard.corpus.index import CorpusIndex
+from regard.corpus.relations import Relation, fit_relation, mention_features
 from regard.corpus.words import Sentence, Token, fold_words, split_sentences, tokenize
 
 Verdict: TypeAlias = Literal[
@@ -25,16 +27,18 @@ Verdict: TypeAlias = Literal[
     "silent",
 ]
 VERDICTS: dict[Verdict, str] = {
-    "recalled": "right, and contained in the subject's documents",
-    "lucky": "right, but not contained in the subject's documents",
+    "recalled": "right, and stated in the subject's documents",
+    "lucky": "right, but not stated in the subject's documents",
     "confused": "wrong, but contained in the subject's documents",
     "misremembered": "wrong, and the subject's documents contain only other answers",
     "invented": "wrong, and the subject's documents contain no answer, or there are none",
-    "supported": "contained in the subject's documents; not known to be right",
-    "only others": "the subject's documents contain only other answers",
+    "supported": "stated in the subject's documents; not known to be right",
+    "only others": "the subject's documents state no answer, or only others",
     "silent": "the subject's documents contain no answer, or there are none",
 }
 """What each verdict means; the last three are for questions without a gold answer."""
+STATED = 0.5
+"""Probability from which a mention states its answer."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences of these documents that contain the answer."""
     others: dict[str, int]
     """Number of mentions of each other answer in these documents, commonest first."""
+    lead: float
+    """Largest probability that a mention states the answer, minus that of any other answer; 1 for
+    each mention without a learned relation, 0 where there is none."""
 
 
 class Mention(NamedTuple):
@@ -67,6 +74,8 @@ class Mention(NamedTuple):
     answer: str
     tokens: Sequence[Token]
     """Its words."""
+    place: int
+    """Number of the first one in the document."""
 
 
 # Answers
@@ -105,7 +114,7 @@ class AnswerNames:
             size = self._size_at(tokens[place : place + longest])
             words = tuple(token.word for token in tokens[place : place + size])
             if size and not set(words) <= set(excluded):
-                yield Mention(self.by_words[words], tokens[place : place + size])
+                yield Mention(self.by_words[words], tokens[place : place + size], place)
             place += max(size, 1)
 
     def _size_at(self, tokens: Sequence[Token]) -> int:
@@ -146,42 +155,92 @@ def find_evidence(
     *,
     names: AnswerNames,
     gold: Collection[str] = (),
+    relation: Relation | None = None,
 ) -> Evidence:
     """Look up an answer in the documents that mention the subject of its question.
 
     `gold` are the right answers, if they are known; without them, no verdict says whether the
     answer is right. `names` are the possible answers. Words of the subject are no answer: nothing
-    says that Jack London comes from London.
+    says that Jack London comes from London. With a `relation`, a mention states an answer only if
+    it does so with probability 0.5 or more.
     """
     names = names.add([answer, *gold])
     given, right = names.resolve(answer), {names.resolve(one) for one in gold}
     documents = documents_naming(index, subject)
     passages: list[Passage] = []
     said: Counter[str] = Counter()
+    surest: dict[str, float] = {}
     for number in documents:
-        sentences = split_sentences(index.document(number))
-        for mention in names.find(tokenize(sentences), fold_words(subject)):
+        document = _read(index, number, subject, names)
+        for mention, features in document.mentions:
             said[mention.answer] += 1
+            sure = relation.probability(features) if relation else 1.0
+            surest[mention.answer] = max(sure, surest.get(mention.answer, 0.0))
             if mention.answer == given:
-                passages.append(_passage(index, number, sentences, mention))
+                passages.append(_passage(index, number, document.sentences, mention))
+    others = {other: n for other, n in said.most_common() if other != given}
     return Evidence(
-        verdict=verdict(given, right, said),
+        verdict=verdict(given, right, said, {one for one in said if surest[one] >= STATED}),
         documents=len(documents),
         passages=tuple(passages),
-        others={other: n for other, n in said.most_common() if other != given},
+        others=others,
+        lead=surest.get(given, 0.0) - max((surest[one] for one in others), default=0.0),
     )
 
 
-def verdict(answer: str, gold: Collection[str], said: Collection[str]) -> Verdict:
+def learn_relation(
+    index: CorpusIndex, answered: Iterable[tuple[str, str]], names: AnswerNames
+) -> Relation | None:
+    """Learn which mentions state the answer, from subjects, their answers and their documents.
+
+    None if their documents don't contain right answers and others.
+    """
+    mentions = [
+        (features, mention.answer == names.resolve(answer))
+        for subject, answer in answered
+        for number in documents_naming(index, subject)
+        for mention, features in _read(index, number, subject, names).mentions
+    ]
+    return fit_relation(mentions) if len({right for _, right in mentions}) == 2 else None
+
+
+def verdict(
+    answer: str,
+    gold: Collection[str],
+    said: Collection[str],
+    stated: Collection[str] | None = None,
+) -> Verdict:
     """Return the verdict on an answer, given the answers in the subject's documents.
 
-    One of several gold answers is recalled if the documents say any of them.
+    `stated` are those that the documents state, by default all. One of several gold answers is
+    recalled if the documents state any of them.
     """
+    stated = said if stated is None else stated
     if not gold:
-        return "supported" if answer in said else "only others" if said else "silent"
+        return "supported" if answer in stated else "only others" if said else "silent"
     if answer in gold:
-        return "recalled" if any(right in said for right in gold) else "lucky"
+        return "recalled" if any(right in stated for right in gold) else "lucky"
     return "confused" if answer in said else "misremembered" if said else "invented"
+
+
+class _Document(NamedTuple):
+    """A document about a subject, and each answer in it with the words around it."""
+
+    sentences: Sequence[Sentence]
+    mentions: Sequence[tuple[Mention, frozenset[str]]]
+
+
+def _read(index: CorpusIndex, number: int, subject: str, names: AnswerNames) -> _Document:
+    sentences = split_sentences(index.document(number))
+    tokens = tokenize(sentences)
+    found = names.find(tokens, fold_words(subject))
+    return _Document(
+        sentences,
+        [
+            (one, mention_features(tokens, one.place, one.place + len(one.tokens), rank))
+            for rank, one in enumerate(found)
+        ],
+    )
 
 
 def _passage(

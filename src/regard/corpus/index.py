@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from regard.text.corpus import Document, read_whole
 from regard.text.files import detect_documents, find_files, has_records, inspect_file
 
 FORMAT = "regard corpus index 1"
+RUN_INDEX = "corpus.index"
+"""Name of the index in a run's folder."""
 END = b"\xff"
 """The byte after each document."""
 
@@ -115,7 +118,7 @@ def index_files(
     kind = detect_documents(files) if documents == "auto" else documents
     parts: list[_Part] = []
     for file in files:
-        has_lines = kind != "records" and not has_records(file)
+        has_lines = kind != "records" and not has_records(file.path)
         for document in read_whole([file], kind, field):
             line = int(document.where.removeprefix(file.path).removeprefix(":") or 1)
             place = Place(file.path, line)
@@ -131,7 +134,8 @@ def index_documents(documents: Sequence[Document]) -> CorpusIndex:
     Raises:
         UserError: pydivsufsort isn't installed.
     """
-    return _build([_Part(d.text.encode(), _parse_place(d.where), True) for d in documents])
+    placed = [(document.text.encode(), _parse_place(document.where)) for document in documents]
+    return _build([_Part(text, place, not has_records(place.path)) for text, place in placed])
 
 
 def _parse_place(where: str) -> Place:
@@ -165,11 +169,16 @@ def _line_starts(parts: Iterable[_Part], starts: Iterable[int]) -> Iterator[int]
             yield from (start + found.end() for found in re.finditer(b"\n", part.text))
 
 
+def can_index() -> bool:
+    """Return whether pydivsufsort is installed."""
+    return find_spec("pydivsufsort") is not None
+
+
 def _suffix_array(text: bytes) -> Integer[np.ndarray, " bytes"]:
-    try:
-        from pydivsufsort import divsufsort
-    except ImportError:
-        raise UserError("an index needs pydivsufsort: pip install 'regard[index]'") from None
+    if not can_index():
+        raise UserError("an index needs pydivsufsort: pip install 'regard[index]'")
+    from pydivsufsort import divsufsort
+
     array: Integer[np.ndarray, " bytes"] = divsufsort(text)
     return array
 

@@ -2,12 +2,24 @@
 
 from regard.courses.course import (
     COURSES,
+    Correction,
     Option,
     Part,
     Shown,
+    all_corrections,
     all_parts,
     find_part,
     require_course,
 )
 
-__all__ = ["COURSES", "Option", "Part", "Shown", "all_parts", "find_part", "require_course"]
+__all__ = [
+    "COURSES",
+    "Correction",
+    "Option",
+    "Part",
+    "Shown",
+    "all_corrections",
+    "all_parts",
+    "find_part",
+    "require_course",
+]

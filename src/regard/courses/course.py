@@ -1,4 +1,4 @@
-"""The parts of a course: problem, answer, and what shows it. One TOML file per course.
+"""The parts of a course: problem, answer, and what shows it; and its errors. One TOML file each.
 
 Texts are prose with TeX between `$…$`; a blank line ends a paragraph. Knows no torch.
 """
@@ -89,18 +89,35 @@ class Part(Config, frozen=True):
         return f"{self.course} {self.number}"
 
 
+class Correction(Config, frozen=True):
+    """An error in a course."""
+
+    course: str
+    """A key of `COURSES`."""
+    study: str
+    """Name of the study whose measurements show it."""
+    says: Text
+    right: Text
+    """The correct statement, and the reason."""
+
+
 @cache
 def all_parts() -> tuple[Part, ...]:
     """Return the parts of all courses, in the courses' order."""
-    folder = files("regard.courses")
     return tuple(
         part
         for course in COURSES
-        for part in read_parts(
-            (folder / f"{course}.toml").read_text(encoding="utf-8"),
-            course,
-            where=f"{course}.toml",
-        )
+        for part in read_parts(_text_of(course), course, where=f"{course}.toml")
+    )
+
+
+@cache
+def all_corrections() -> tuple[Correction, ...]:
+    """Return the errors of all courses, in the courses' order."""
+    return tuple(
+        correction
+        for course in COURSES
+        for correction in read_corrections(_text_of(course), course, where=f"{course}.toml")
     )
 
 
@@ -116,6 +133,21 @@ def read_parts(text: str, course: str, *, where: str) -> tuple[Part, ...]:
             {"course": course, **_unwrap(table)},
             Part,
             where=f"{where}, part {table.get('number', index)}",
+        )
+        for index, table in enumerate(tables, 1)
+    )
+
+
+def read_corrections(text: str, course: str, *, where: str) -> tuple[Correction, ...]:
+    """Return the errors of a course from TOML: a `[[corrections]]` table per error.
+
+    Raises:
+        UserError: names the file, the correction and the field.
+    """
+    tables = parse_toml(text, where=where).get("corrections", [])
+    return tuple(
+        convert(
+            {"course": course, **_unwrap(table)}, Correction, where=f"{where}, correction {index}"
         )
         for index, table in enumerate(tables, 1)
     )
@@ -142,6 +174,10 @@ def require_course(name: str) -> None:
     """
     if name not in COURSES:
         raise UserError(f"{name}: no such course; {alternatives(name, COURSES)}")
+
+
+def _text_of(course: str) -> str:
+    return (files("regard.courses") / f"{course}.toml").read_text(encoding="utf-8")
 
 
 def _unwrap(value: Any) -> Any:

@@ -1,13 +1,15 @@
 """Answers with confidence, evidence from the training text, and abstention."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
-from regard.corpus.index import CorpusIndex, open_index
+from regard.corpus.evidence import AnswerNames, Evidence, find_evidence, learn_relation
+from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
+from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.environment import ExecutionEnvironment
@@ -19,12 +21,11 @@ from regard.uncertainty.calibration import (
     require_untrained,
     signal_matrix,
     split_thirds,
+    trained_questions,
     weights_hash,
 )
 from regard.uncertainty.signals import Measured, SignalConfig, corpus_signals, measure
 
-INDEX = "corpus.index"
-"""Name of the corpus index in a run's folder."""
 SUBJECTS = 8
 """Other subjects with which PMI is measured."""
 SAMPLES = 10
@@ -73,11 +74,12 @@ def ask(
     config = calibration.config if calibration else SignalConfig()
     measured = measure(run, [one.text for one in readable], environment, config)
     known = AnswerNames.of(calibration.answers if calibration else ())
+    relation = calibration.relation if calibration else None
     names = known.add(one.answer for one in readable if one.answer is not None)
     pairs = list(zip(readable, measured, strict=True))
-    evidence = [_evidence(index, one, found, names) for one, found in pairs]
+    evidence = [_evidence(index, one, found, names, relation) for one, found in pairs]
     signals = [
-        found.signals | (_counted(index, one.text, found, known) if index else {})
+        found.signals | (_counted(index, one.text, found, known, relation) if index else {})
         for one, found in pairs
     ]
     if calibration is None:
@@ -132,7 +134,8 @@ def calibrate_run(
     for wording in wordings:
         if "{}" not in wording:
             raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
-    compared = require_untrained(run, questions)
+    trained = trained_questions(run)
+    require_untrained(run, questions, trained.values())
     encode_questions(run.template, questions, run.recipe.model.context_length)
     fitted = split_thirds(len(questions), seed)
     subjects = [subject_of(questions[i].text) for i in np.flatnonzero(fitted).tolist()]
@@ -149,10 +152,16 @@ def calibrate_run(
     ]
     answers = tuple(sorted({one.answer for one in questions if one.answer is not None}))
     signals = [found.signals for found in measured]
+    relation = None
     if index is not None:
-        names = AnswerNames.of(answers)
+        known = [
+            (subject_of(one.text), one.answer) for one in chain(*trained.values()) if one.answer
+        ]
+        names = AnswerNames.of(answers).add(answer for _, answer in known)
+        answers = tuple(sorted(names.by_words.values()))
+        relation = learn_relation(index, known, names)
         signals = [
-            found.signals | _counted(index, one.text, found, names)
+            found.signals | _counted(index, one.text, found, names, relation)
             for found, one in zip(measured, questions, strict=True)
         ]
     chosen = tuple(signals[0])
@@ -171,16 +180,18 @@ def calibrate_run(
         combination=combination,
         guarantee=guarantee,
         answers=answers,
+        relation=relation,
     )
-    return calibration, compared
+    return calibration, list(trained)
 
 
-def open_run_index(run: Path, given: Path | None) -> CorpusIndex | None:
-    """Return the given index, or that in a run's folder, if there is one."""
+def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
+    """Return the given index, or that in the folder of a run or its nearest ancestor, if any."""
     if given is not None:
         return open_index(given)
-    path = run / INDEX
-    return open_index(path) if path.exists() else None
+    folders = [run.path, *(Path(one["run"]) for one in run.origin.get("ancestors", ()))]
+    paths = (folder / RUN_INDEX for folder in folders)
+    return next((open_index(path) for path in paths if path.exists()), None)
 
 
 def require_answering(run: Run) -> None:
@@ -232,21 +243,30 @@ def _no_reply(question: Example, reason: str) -> Reply:
 
 
 def _evidence(
-    index: CorpusIndex | None, question: Example, found: Measured, names: AnswerNames
+    index: CorpusIndex | None,
+    question: Example,
+    found: Measured,
+    names: AnswerNames,
+    relation: Relation | None,
 ) -> Evidence | None:
     subject = subject_of(question.text)
     if index is None or not subject:
         return None
     gold = () if question.answer is None else (question.answer,)
-    return find_evidence(index, subject, found.answer, names=names, gold=gold)
+    return find_evidence(index, subject, found.answer, names=names, gold=gold, relation=relation)
 
 
 def _counted(
-    index: CorpusIndex, question: str, found: Measured, known: AnswerNames
+    index: CorpusIndex,
+    question: str,
+    found: Measured,
+    known: AnswerNames,
+    relation: Relation | None,
 ) -> dict[str, float]:
     """Return the signals of the corpus; they never depend on the expected answer."""
-    evidence = _evidence(index, Example(text=question), found, known)
+    evidence = _evidence(index, Example(text=question), found, known, relation)
+    statement = {} if relation is None else {"statement": evidence.lead if evidence else 0.0}
     if evidence is None:
-        return corpus_signals(0, 0, 0)
+        return corpus_signals(0, 0, 0) | statement
     others = sum(evidence.others.values())
-    return corpus_signals(evidence.documents, len(evidence.passages), others)
+    return corpus_signals(evidence.documents, len(evidence.passages), others) | statement

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.config import convert
 from regard.errors import UserError
 from regard.huggingface.fields import WHERE, Constant, Entry, Required, Values, flat, nested
-from regard.models.builders import make_model
+from regard.models.builders import make_model, saved_tensors
 from regard.models.config import (
     EmbeddingHeadConfig,
     HeadConfig,
@@ -20,7 +20,6 @@ from regard.models.config import (
     ModelConfig,
 )
 from regard.models.layers import SelfAttention
-from regard.runs.tensors import saved_tensors
 
 
 @dataclass(frozen=True)

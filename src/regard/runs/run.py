@@ -31,12 +31,11 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import read_text, write_file, write_folder
-from regard.models.builders import LanguageModel, Model, make_model
+from regard.files import pack_tensors, read_tensors, read_text, write_file, write_folder
+from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
-from regard.runs.tensors import merged_tensors, pack_tensors, read_tensors, saved_tensors
 from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.attention import Attention
 from regard.config import Config, override
 from regard.errors import UserError
+from regard.models.builders import saved_tensors
 from regard.models.config import (
     ClassificationHeadConfig,
     EncoderDecoderConfig,
@@ -24,7 +25,6 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape
-from regard.runs.tensors import saved_tensors
 from regard.text.tokenizer import Tokenizer
 
 

@@ -251,12 +251,7 @@ _Trained: TypeAlias = tuple[Run, Progress]
 
 
 def _train(
-    arm: str,
-    data: Data,
-    out: Path,
-    recipe: Recipe,
-    options: ExecutionOptions,
-    tokenizer: Tokenizer,
+    arm: str, data: Data, out: Path, recipe: Recipe, options: ExecutionOptions, tokenizer: Tokenizer
 ) -> Iterator[_Trained]:
     """The stages of an arm; the same tokenizer for all arms."""
     if arm == NOT_PRETRAINED:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.metrics import Interval
-from regard.studies.figure import Bars, Chart, Figure, Line, Series, bars, interval_bars
+from regard.studies.figure import Bars, Chart, Figure, Line, Panel, Series, bars, interval_bars
 
 Groups = Mapping[str, Mapping[str, float | Interval]]
 """Heights of bars, by label in the legend and by name below the bars; the names of all groups are
@@ -21,14 +21,19 @@ def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
     )
 
 
+def figure(*panels: Panel, caption: str, columns: int | None = None) -> Figure:
+    """Return a figure of panels; by default all in one row."""
+    return Figure(panels=list(panels), caption=caption, columns=columns)
+
+
 def one_chart(*drawn: Series | Bars | Line, caption: str, **axes: Any) -> Figure:
     """Return a figure of one chart."""
-    return Figure(panels=[chart(*drawn, **axes)], caption=caption)
+    return figure(chart(*drawn, **axes), caption=caption)
 
 
 def bar_chart(groups: Groups, *drawn: Series | Line, caption: str, **axes: Any) -> Figure:
     """Return a figure of bars side by side."""
-    return Figure(panels=[bar_panel(groups, *drawn, **axes)], caption=caption)
+    return figure(bar_panel(groups, *drawn, **axes), caption=caption)
 
 
 def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:

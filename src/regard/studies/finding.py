@@ -2,12 +2,12 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat, TypeAlias
 
 import msgspec
 from torch import Tensor
@@ -136,6 +136,33 @@ class Evidence(Measured, frozen=True, kw_only=True):
     figure: Figure
     explorer_view: dict[str, Any] | None = None
     """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
+
+
+class Outside(NamedTuple):
+    """Measurements where the claim's condition isn't met."""
+
+    condition: str
+    numbers: Iterable[Measurement]
+
+
+EvidenceParts: TypeAlias = Iterator[Measurement | Outside | Table | Figure | dict[str, Any] | None]
+"""What a study yields: its measurements and a figure; at most one table, one explorer page's data
+and one `Outside`. None is skipped."""
+
+
+def evidence_of(parts: EvidenceParts) -> Evidence:
+    """Gather what a study yields."""
+    found = list(parts)
+    (figure,) = (one for one in found if isinstance(one, Figure))
+    outside = next((one for one in found if isinstance(one, Outside)), None)
+    return Evidence(
+        numbers=tuple(one for one in found if isinstance(one, Measurement)),
+        outside_condition=tuple(outside.numbers) if outside else (),
+        condition=outside.condition if outside else "",
+        table=next((one for one in found if isinstance(one, Table)), None),
+        figure=figure,
+        explorer_view=next((one for one in found if isinstance(one, dict)), None),
+    )
 
 
 class Replication(Measured, frozen=True, kw_only=True):

@@ -12,9 +12,11 @@ from filelock import FileLock
 
 from regard.config import to_toml
 from regard.runs.environment import ExecutionEnvironment
+from regard.runs.recipe import Recipe
 from regard.runs.run import KEPT, Run, checkpoint_weights, load_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
+from regard.training.plan_task import plan_task
 
 
 def cached_run(plan: Plan) -> Run:
@@ -25,6 +27,11 @@ def cached_run(plan: Plan) -> Run:
     process that needs the same run waits for the first.
     """
     return Run.load(_trained_folder(plan, _key(plan), checkpoints=False))
+
+
+def trained(recipe: Recipe) -> Run:
+    """Return the model that a task's recipe trains."""
+    return cached_run(plan_task(Path("unused"), recipe))
 
 
 def cached_checkpoints(plan: Plan) -> dict[int, Run]:

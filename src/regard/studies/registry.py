@@ -33,16 +33,8 @@ THEMES = (
         "The computation of one head, and the role of queries, keys and values.",
         SINGLE_HEAD,
     ),
-    Theme(
-        "scaling and cost",
-        "Why products are divided by √d, and what a layer costs.",
-        SCALING,
-    ),
-    Theme(
-        "low rank",
-        "Attention of low rank, and other approximations.",
-        LOW_RANK,
-    ),
+    Theme("scaling and cost", "Why products are divided by √d, and what a layer costs.", SCALING),
+    Theme("low rank", "Attention of low rank, and other approximations.", LOW_RANK),
     Theme(
         "recurrent networks",
         "Gradients through time, and recurrent networks with attention.",
@@ -53,11 +45,7 @@ THEMES = (
         "Why attention needs them, and the effect of each encoding on the scores.",
         POSITIONS,
     ),
-    Theme(
-        "structure",
-        "Receptive fields, and learning from text without labels.",
-        STRUCTURE,
-    ),
+    Theme("structure", "Receptive fields, and learning from text without labels.", STRUCTURE),
     Theme("kernels", "Attention in linear time, and its error.", KERNELS),
     Theme(
         "trained models",

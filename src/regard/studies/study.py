@@ -12,9 +12,9 @@ from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 import msgspec
 
 from regard.config import Config, convert, override
-from regard.courses import COURSES, all_parts
+from regard.courses import COURSES, Correction, all_corrections, all_parts
 from regard.errors import UserError
-from regard.studies.finding import Evidence, Finding, Replication
+from regard.studies.finding import EvidenceParts, Finding, Replication, evidence_of
 
 P = ParamSpec("P")
 
@@ -24,17 +24,6 @@ MAX_SEEDS = 1000
 """Most seeds of one run."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correction:
-    """An error in a course."""
-
-    course: str
-    """A key of `regard.courses.COURSES`."""
-    says: str
-    right: str
-    """The correct statement, and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +41,15 @@ class Parameter:
 class Study(Generic[P]):
     """A question, the claim that answers it, and the function that tests the claim.
 
-    A study is called like its function and returns a `Finding`.
+    A study is called like its function and returns a `Finding`. The paragraphs of the function's
+    docstring are question, claim, formula (TeX between `$$`), and an explanation in plain words.
     """
 
     name: str
-    question: str
-    claim: str
-    formula: str
-    """In TeX, without dollar signs."""
-    corrections: tuple[Correction, ...]
     trains: bool
     """Whether it works on trained models: its own, which takes minutes the first time, or one that
     has to be installed. The book shows its stored result."""
-    function: Callable[P, Evidence]
+    function: Callable[P, EvidenceParts]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding:
         """Run the study with custom parameters.
@@ -177,10 +162,33 @@ class Study(Generic[P]):
         )
 
     @property
+    def question(self) -> str:
+        """The question, in a sentence."""
+        return self._paragraphs[0]
+
+    @property
+    def claim(self) -> str:
+        """The claim that answers it."""
+        return self._paragraphs[1]
+
+    @property
+    def formula(self) -> str:
+        """The formula in TeX, without dollar signs."""
+        return self._paragraphs[2].strip("$ ")
+
+    @property
     def explanation(self) -> str:
-        """The function's docstring, one paragraph per line."""
-        paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
-        return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        """The result in plain words, one paragraph per line."""
+        return "\n".join(self._paragraphs[3:])
+
+    @property
+    def corrections(self) -> tuple[Correction, ...]:
+        """Errors in courses that the study shows."""
+        return tuple(one for one in all_corrections() if one.study == self.name)
+
+    @cached_property
+    def _paragraphs(self) -> list[str]:
+        return paragraphs(self.function)
 
     @cached_property
     def _settings(self) -> type[Config]:
@@ -197,42 +205,28 @@ class Study(Generic[P]):
     def _measure(self, settings: Config) -> Finding:
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
-        evidence = self.function(**values)  # type: ignore[call-arg]
+        evidence = evidence_of(self.function(**values))  # type: ignore[call-arg]
         seconds = time.perf_counter() - started
-        return Finding(
-            study=self,
-            parameters=_plain(settings),
-            evidence=evidence,
-            seconds=seconds,
-        )
+        return Finding(study=self, parameters=_plain(settings), evidence=evidence, seconds=seconds)
 
 
-def study(
-    *,
-    question: str,
-    claim: str,
-    formula: str,
-    corrections: Sequence[Correction] = (),
-    trains: bool = False,
-) -> Callable[[Callable[P, Evidence]], Study[P]]:
-    """Decorator that makes a study of a function.
+def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:
+    """Return a decorator that makes a study of a function.
 
     The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2,
-    description="keys")] = 10`; its docstring explains the result in plain words.
+    description="keys")] = 10`; its docstring is the text of the study. It yields its evidence.
     """
 
-    def made(function: Callable[P, Evidence]) -> Study[P]:
-        return Study(
-            name=function.__name__.replace("_", "-"),
-            question=question,
-            claim=claim,
-            formula=formula,
-            corrections=tuple(corrections),
-            trains=trains,
-            function=function,
-        )
+    def made(function: Callable[P, EvidenceParts]) -> Study[P]:
+        return Study(name=function.__name__.replace("_", "-"), trains=trains, function=function)
 
     return made
+
+
+def paragraphs(function: Callable[..., Any]) -> list[str]:
+    """Return the paragraphs of a docstring, each in one line."""
+    texts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return [" ".join(text.split()) for text in texts]
 
 
 def _plain(settings: Config) -> dict[str, Any]:

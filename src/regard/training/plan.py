@@ -4,7 +4,7 @@ A plan is built and checked before a single step or file.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 
+from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, Questions, SpanCorruption, Windows
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
@@ -66,6 +67,8 @@ class Plan:
     """Returns more values for the record of a checkpoint."""
     continued: Path | None = None
     """Folder of a run whose newest checkpoint is the start of this training."""
+    indexed: Sequence[Document] = ()
+    """Text to index in the run's folder after the training."""
 
     def describe(self) -> dict[str, Any]:
         """Return sizes, and the loss before training on the first micro-batch, in nats."""
@@ -126,7 +129,7 @@ class Plan:
             self.run.save_description()
         if self.continued and newest_checkpoint(path) is None:
             copy_checkpoint(self.continued, path)
-        return train(
+        progress = train(
             self.run,
             self.sampler,
             self.validation,
@@ -135,6 +138,9 @@ class Plan:
             title=self.title,
             at_checkpoint=self.at_checkpoint,
         )
+        if self.indexed:
+            save_index(path / RUN_INDEX, index_documents(self.indexed))
+        return progress
 
 
 def plan_training(
@@ -199,11 +205,13 @@ def plan_pretraining(
     *,
     questions: Examples = (),
     tokenizer: Tokenizer | Path | None = None,
+    index: bool = True,
 ) -> Plan:
     """Plan pretraining on text, with questions mixed in if the objective has a share for them.
 
     `recipe` is a name, a TOML file or a `Recipe`, overridden by `settings`; `tokenizer` may be the
-    folder of a run whose tokenizer to use.
+    folder of a run whose tokenizer to use. With `index`, the text is indexed for `regard ask`, if
+    pydivsufsort is installed.
 
     Raises:
         UserError: the objective, the model and the data don't fit together, or a text can't be
@@ -230,6 +238,7 @@ def plan_pretraining(
     require_objective(recipe)
     tokenizer = _loaded(tokenizer) or corpus_tokenizer(documents, recipe, asked)
     ids = encode_documents(tokenizer, documents)
+    indexed = documents if index and can_index() else ()
     run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
     if data.documents == "files":
         if objective.total > objective.next_token:
@@ -237,7 +246,8 @@ def plan_pretraining(
                 "data.documents=files is read in windows, which only objective.next_token can use; "
                 "set the other shares to 0, or data.documents=lines"
             )
-        return _plan_windows(run, ids, documents, recipe.pretraining, "pretraining")
+        plan = _plan_windows(run, ids, documents, recipe.pretraining, "pretraining")
+        return replace(plan, indexed=indexed)
     training, held_out = hold_out(ids, recipe)
     datasets, size = _text_datasets(run, training), objective.question_batch
     if objective.clozes:
@@ -247,7 +257,8 @@ def plan_pretraining(
         pairs = Questions(_encode_questions(run, asked), run.row_format.whole_rows)
         datasets.append(WeightedDataset(pairs, objective.questions, size))
     checks = [one.dataset for one in _text_datasets(run, held_out)]
-    return make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
+    plan = make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
+    return replace(plan, indexed=indexed)
 
 
 def plan_questions(

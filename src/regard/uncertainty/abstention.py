@@ -51,8 +51,7 @@ def fit_combination(
     Raises:
         ValueError: a signal is not finite, or there is not one row of signals for each answer.
     """
-    from scipy.optimize import minimize
-    from scipy.special import expit
+    from regard.logistic import fit_logistic
 
     _require_rows(signals, correct)
     center, deviation = signals.mean(0), signals.std(0)
@@ -62,12 +61,7 @@ def fit_combination(
     # One answer more of each kind keeps the bias finite where all are right, or all wrong.
     target = (correct * len(correct) + 1) / (len(correct) + 2)
 
-    def loss(weights: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
-        logits = design @ weights
-        value = (np.logaddexp(0, logits) - target * logits).sum() + penalized @ weights**2 / 2
-        return value, design.T @ (expit(logits) - target) + penalized * weights
-
-    found = minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x
+    found = fit_logistic(design, target, penalized)
     return Combination(
         center=tuple(center.tolist()),
         scale=tuple(scale.tolist()),

@@ -1,7 +1,7 @@
 """The calibration of a run: its confidence and its threshold, stored in the run's folder."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 from jaxtyping import Bool, Float
 
+from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.files import write_file
-from regard.runs.run import Run, load_origin
+from regard.runs.run import Run
 from regard.tasks.examples import Example, read_questions, subject_of
 from regard.uncertainty.abstention import Combination, Guarantee
 from regard.uncertainty.signals import SignalConfig
@@ -36,6 +37,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     guarantee: Guarantee
     answers: tuple[str, ...]
     """The expected answers of the questions, to be recognized in documents."""
+    relation: Relation | None = None
+    """Which mentions in documents state the answer; None without an index."""
 
     def confidence(self, signals: Sequence[dict[str, float]]) -> Float[np.ndarray, " n"]:
         """Return the probability that each answer is right."""
@@ -89,28 +92,30 @@ def load_calibration(run: Path) -> Calibration | None:
     return found
 
 
-def require_untrained(run: Run, questions: Sequence[Example]) -> list[Path]:
-    """Raise if questions were trained on; return the files of this run that were compared.
-
-    A question counts as trained on if one about the same subject was. Files that have been moved
-    can't be compared.
-
-    Raises:
-        UserError: a question was trained on.
-    """
-    compared, trained = list[Path](), list[Example]()
+def trained_questions(run: Run) -> dict[Path, list[Example]]:
+    """Return the question files that trained a run and its parents, as far as they still exist."""
+    found = dict[Path, list[Example]]()
     for path in _training_files(run):
         with suppress(UserError):  # a corpus in JSONL
-            trained = read_questions(path)
-            compared.append(path)
-        known = {_key(question.text): question.where for question in trained}
-        for question in questions:
-            if _key(question.text) in known:
-                raise UserError(
-                    f"{question.where}: {known[_key(question.text)]} trained {run.path} on "
-                    f"{subject_of(question.text) or 'this question'}; calibrate on other questions"
-                )
-    return compared
+            found[path] = read_questions(path)
+    return found
+
+
+def require_untrained(
+    run: Run, questions: Sequence[Example], trained: Iterable[Sequence[Example]]
+) -> None:
+    """Raise if a run was trained on a question about the same subject as one of the questions.
+
+    Raises:
+        UserError: names the first.
+    """
+    known = {_key(question.text): question.where for part in trained for question in part}
+    for question in questions:
+        if _key(question.text) in known:
+            raise UserError(
+                f"{question.where}: {known[_key(question.text)]} trained {run.path} on "
+                f"{subject_of(question.text) or 'this question'}; calibrate on other questions"
+            )
 
 
 def _key(question: str) -> str:
@@ -118,16 +123,9 @@ def _key(question: str) -> str:
 
 
 def _training_files(run: Run) -> list[Path]:
-    """Return the question files that trained a run and its parents, as far as they exist."""
-    files, origin = list[Path](), run.origin
-    seen: set[str] = set()
-    while origin:
-        files += [Path(name) for name in origin.get("inputs", [])]
-        parent = origin.get("parent")
-        if not isinstance(parent, str) or parent in seen or not Path(parent).is_dir():
-            break
-        seen.add(parent)
-        origin = load_origin(Path(parent))
+    """Return the question files that trained a run and its ancestors, as far as they exist."""
+    origins = [run.origin, *run.origin.get("ancestors", ())]
+    files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
     return [path for path in files if path.suffix in {".tsv", ".jsonl"} and path.is_file()]
 
 

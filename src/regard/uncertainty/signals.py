@@ -4,9 +4,11 @@ A question's signals depend on that question alone, never on those answered with
 forward passes per question: rows that the model reads, or tokens that it generates.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log, log1p
+from statistics import fmean
 
 import msgspec
 import numpy as np
@@ -36,14 +38,17 @@ SIGNALS = {
     "weakest token": "log-probability of the answer's least probable token",
     "margin": "smallest lead of a token of the answer over the next best, in log-probability",
     "familiarity": "log-probability of the subject at the start of a text",
+    "stability": "mean log-probability of the answer when a word outside the subject is left out",
+    "whole name": "log-probability of the answer minus its mean when a word of the subject is",
     "PMI": "log-probability of the answer minus its mean over questions about other subjects",
     "self-consistency": "share of sampled answers that equal the greedy one",
     "semantic entropy": "minus the entropy of the sampled answers, in nats",
     "agreement": "share of pairs of wordings of the question with the same answer",
     "exposure": "log(1 + number of documents that mention the subject)",
     "support": "share of the answers in these documents that are the given one",
+    "statement": "probability that these documents state the answer, minus that of another answer",
 }
-"""The definition of each signal; the last two need an index of the corpus."""
+"""The definition of each signal; the last three need an index of the corpus."""
 
 
 class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,21 +87,26 @@ def measure(
     answers = [run.tokenizer.decode(one.ids).strip() for one in greedy]
     completions = [_completion(run, one) for one in greedy]
     tokens = score_tokens(run, _open(run, rows), completions, environment)
+    own = [float(one.log_probabilities.sum()) for one in tokens]
+
+    def means(others: Iterable[Sequence[str]]) -> list[float]:
+        return mean_log_probabilities(run, own, list(others), completions, environment)
+
+    pairs = list(zip(questions, about, strict=True))
     columns: dict[str, Sequence[float]] = {
-        "log-probability": [float(one.log_probabilities.sum()) for one in tokens],
+        "log-probability": own,
         "weakest token": [float(one.log_probabilities.min()) for one in tokens],
         "margin": [float(one.margins.min()) for one in tokens],
         "familiarity": name_log_probabilities(run, about, environment),
+        "stability": means(without_a_word(*pair) for pair in pairs),
+        "whole name": np.subtract(own, means(without_a_name(*pair) for pair in pairs)).tolist(),
     }
     if config.subjects:
-        reworded = _about_others(questions, about, config.subjects)
-        columns["PMI"] = pointwise_information(
-            run, columns["log-probability"], reworded, completions, environment
-        )
+        others = [_about_others(*pair, config.subjects) for pair in pairs]
+        columns["PMI"] = np.subtract(own, means(others)).tolist()
     if config.samples:
         sampled = sample_answers(run, questions, environment, n=config.samples, seed=config.seed)
-        pairs = list(zip(answers, sampled, strict=True))
-        columns["self-consistency"] = [self_consistency(*pair) for pair in pairs]
+        columns["self-consistency"] = list(map(self_consistency, answers, sampled))
         columns["semantic entropy"] = [-semantic_entropy(given) for given in sampled]
     if config.wordings:
         columns["agreement"] = _agreements(run, answers, about, config.wordings, environment)
@@ -174,17 +184,17 @@ def name_log_probabilities(
     return found
 
 
-def pointwise_information(
+def mean_log_probabilities(
     run: Run,
-    log_probabilities: Sequence[float],
+    own: Sequence[float],
     others: Sequence[Sequence[str]],
     completions: Sequence[Sequence[int]],
     environment: ExecutionEnvironment,
 ) -> list[float]:
-    """Return log P(a | q) minus the mean of log P(a | q') over the questions q' of `others`.
+    """Return the mean over the questions q' of `others` of log P(a | q').
 
     One forward pass for each q'. Those that don't fit the context with the answer are left out;
-    where none is left, the mean is 0.
+    where none is left, the mean is `own`, log P(a | q).
     """
     context_length = run.recipe.model.context_length
     prompts, asked, owners = list[list[int]](), list[Sequence[int]](), list[int]()
@@ -195,13 +205,27 @@ def pointwise_information(
                 prompts.append(row)
                 asked.append(completion)
                 owners.append(i)
-    means = list[list[float]]([] for _ in completions)
+    found = list[list[float]]([] for _ in completions)
     for i, one in zip(owners, score_tokens(run, prompts, asked, environment), strict=True):
-        means[i].append(float(one.log_probabilities.sum()))
-    return [
-        own - (sum(found) / len(found) if found else 0.0)
-        for own, found in zip(log_probabilities, means, strict=True)
+        found[i].append(float(one.log_probabilities.sum()))
+    return [fmean(values or [default]) for values, default in zip(found, own, strict=True)]
+
+
+def without_a_word(question: str, subject: str) -> list[str]:
+    """Return a question without each of its words outside the subject, in turn."""
+    start = question.find(subject)
+    words = list(re.finditer(r"\S+", question))
+    outside = [
+        word for word in words if word.end() <= start or word.start() >= start + len(subject)
     ]
+    return [" ".join(word.group() for word in words if word != left) for left in outside]
+
+
+def without_a_name(question: str, subject: str) -> list[str]:
+    """Return a question without each word of its subject, in turn; none for a single word."""
+    words = subject.split()
+    shorter = (" ".join(words[:i] + words[i + 1 :]) for i in range(len(words)))
+    return [question.replace(subject, name) for name in shorter if name]
 
 
 def closed_set_entropies(
@@ -331,14 +355,9 @@ def _agreements(
     return [agreement([normalize(one) for one in row]) for row in zip(*given, strict=True)]
 
 
-def _about_others(
-    questions: Sequence[str], about: Sequence[str], subjects: Sequence[str]
-) -> list[list[str]]:
-    """Return each question about other subjects."""
-    return [
-        [question.replace(own, other) for other in subjects if other != own]
-        for question, own in zip(questions, about, strict=True)
-    ]
+def _about_others(question: str, about: str, subjects: Sequence[str]) -> list[str]:
+    """Return a question about each other subject."""
+    return [question.replace(about, other) for other in subjects if other != about]
 
 
 def _encode(run: Run, questions: Sequence[str]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.metrics import Interval
-from regard.studies.finding import Evidence, Verdict
+from regard.studies.finding import Evidence, Verdict, evidence_of
 from regard.studies.kernels.performer import (
     HEADS,
     PERFORMERS,
@@ -16,21 +16,20 @@ from regard.studies.kernels.performer import (
     measured,
     performer,
     recipe,
-    trained_on,
 )
+from regard.studies.model_cache import trained
 
 
 def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
     def result(accuracy: float) -> Result:
         return Result(Interval(accuracy, accuracy, accuracy), [(20, 2.0), (40, 1.0)])
 
-    return judged(
-        Results(
-            {heads: result(softmax) for heads in HEADS},
-            {of: result(trained) for of in PERFORMERS},
-            dict.fromkeys(PERFORMERS, exchanged),
-        )
+    results = Results(
+        {heads: result(softmax) for heads in HEADS},
+        {of: result(trained) for of in PERFORMERS},
+        dict.fromkeys(PERFORMERS, exchanged),
     )
+    return evidence_of(judged(results))
 
 
 def test_the_judgment() -> None:
@@ -51,7 +50,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_cache")
 def test_a_model_keeps_its_weights_when_its_attention_is_exchanged() -> None:
     softmax, other = (recipe(2, 4, 2e-3, 0, 2, directions) for directions in (None, 4))
-    run = trained_on(softmax)
+    run = trained(softmax)
     result = measured(run)
     assert [step for step, _ in result.losses] == [2]
     assert accuracy_with(run, softmax) == result.accuracy.value

@@ -12,9 +12,10 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
 from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
+from regard.studies.charts import figure
 from regard.studies.costs import exponent, multiplications, seconds
-from regard.studies.figure import Figure, log_chart
-from regard.studies.finding import Evidence, equal, informational
+from regard.studies.figure import log_chart
+from regard.studies.finding import EvidenceParts, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -28,14 +29,7 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 }
 
 
-@study(
-    question="What does causal masking cost in kernel attention?",
-    claim="Only a running sum: S_i and Z_i, token by token or in chunks, give the output of "
-    "the masked matrix, with operations linear in the length and a state of constant "
-    "size.",
-    formula=r"c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad "
-    r"S_i = S_{i-1} + \phi(k_i) v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i)",
-)
+@study()
 def causal_sums(
     features: Annotated[Map, Meta(description="the feature map φ")] = "elu",
     d: Annotated[int, Meta(ge=2, le=32, description="width of queries, keys and values")] = 16,
@@ -47,8 +41,16 @@ def causal_sums(
         int, Meta(ge=1, le=3, description=f"how often {SHORTEST} tokens are doubled, to be timed")
     ] = 2,
     seed: Seed = 0,
-) -> Evidence:
-    """The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
+) -> EvidenceParts:
+    r"""What does causal masking cost in kernel attention?
+
+    Only a running sum: S_i and Z_i, token by token or in chunks, give the output of the masked
+    matrix, with operations linear in the length and a state of constant size.
+
+    $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
+    v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
+
+    The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
     term more. So a step costs the same however long the row is, and needs nothing of the past but
     the sums. A cache of keys and values, as softmax attention keeps it, grows with each token.
 
@@ -70,57 +72,45 @@ def causal_sums(
         for name, one in {"S and Z": attend, "keys and values": Softmax()}.items()
     }
     step, cache = states["S and Z"], states["keys and values"]
-    return Evidence(
-        numbers=(
-            equal(
-                "outputs token by token and by the matrix, furthest apart",
-                largest(token_by_token(attend, row) - exact),
-                0,
-                within,
-            ),
-            equal(
-                "outputs in chunks and by the matrix, furthest apart",
-                largest(in_chunks(attend, row) - exact),
-                0,
-                within,
-            ),
-            *(
-                equal(
-                    f"power of N that operations {name} follow", exponent(lengths, counts), to, 0.05
-                )
-                for (name, counts), to in zip(operations.items(), (1, 2), strict=True)
-            ),
-            equal(
-                f"operations of a step after {lengths[-1]} tokens",
-                step[-1].operations,
-                step[0].operations,
-            ),
-            equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes),
-            informational(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes),
-            *(
-                informational(f"power of N that time {name} follows here", exponent(lengths, each))
-                for name, each in times.items()
-            ),
+    yield equal(
+        "outputs token by token and by the matrix, furthest apart",
+        largest(token_by_token(attend, row) - exact),
+        0,
+        within,
+    )
+    yield equal(
+        "outputs in chunks and by the matrix, furthest apart",
+        largest(in_chunks(attend, row) - exact),
+        0,
+        within,
+    )
+    for (name, counts), to in zip(operations.items(), (1, 2), strict=True):
+        yield equal(
+            f"power of N that operations {name} follow", exponent(lengths, counts), to, 0.05
+        )
+    yield equal(
+        f"operations of a step after {lengths[-1]} tokens", step[-1].operations, step[0].operations
+    )
+    yield equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes)
+    yield informational(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes)
+    for name, each in times.items():
+        yield informational(f"power of N that time {name} follows here", exponent(lengths, each))
+    yield figure(
+        log_chart(
+            lengths,
+            {name: [1e3 * time for time in each] for name, each in times.items()},
+            title="time of a row, ms",
+            x="tokens N",
         ),
-        figure=Figure(
-            panels=[
-                log_chart(
-                    lengths,
-                    {name: [1e3 * time for time in each] for name, each in times.items()},
-                    title="time of a row, ms",
-                    x="tokens N",
-                ),
-                log_chart(
-                    lengths,
-                    {name: [one.bytes / 1024 for one in each] for name, each in states.items()},
-                    title="state, KiB",
-                    x="tokens N",
-                ),
-            ],
-            caption="Left: the time of a row grows with its length in chunks, and with the square "
-            "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
-            "grows with the length. Dots: measured.",
+        log_chart(
+            lengths,
+            {name: [one.bytes / 1024 for one in each] for name, each in states.items()},
+            title="state, KiB",
+            x="tokens N",
         ),
+        caption="Left: the time of a row grows with its length in chunks, and with the square "
+        "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
+        "grows with the length. Dots: measured.",
     )
 
 

@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.studies.figure import Chart, Figure, Line, Style, log_chart, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Chart, Line, Style, log_chart, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -28,7 +29,7 @@ from regard.studies.kernels.estimates import (
     predicted,
 )
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 
 COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
@@ -42,33 +43,7 @@ MARKERS: tuple[Style, ...] = ("dots", "squares")
 """Of independent and of orthogonal directions."""
 
 
-@study(
-    question="What do the Performer's random features estimate, why must they be positive, and "
-    "what do orthogonal directions gain?",
-    claim="All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal "
-    "directions have smaller ones. Trigonometric weights may add up to less than zero, "
-    "positive ones never do. For heads of width 64 and unit variance no common number "
-    "of directions suffices: positive features are further from softmax attention than "
-    "the mean of the values is.",
-    formula=r"\mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad "
-    r"\mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad "
-    r"\mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2}",
-    corrections=[
-        Correction(
-            course="practical-4",
-            says="that attention is exp(QKᵀ)/√d, before it is normalized.",
-            right="It is exp(QKᵀ/√d): the root scales the scores. Outside of the exponential it "
-            "would cancel in the normalization, and do nothing.",
-        ),
-        Correction(
-            course="practical-4",
-            says="that the features' attention is exp(Q′K′ᵀ).",
-            right="It is Q′K′ᵀ: the product of the features is the estimate of the exponential "
-            "itself. With another exponential around it, it would estimate something else, and "
-            "the products could not be taken in another order, which is what saves time.",
-        ),
-    ],
-)
+@study()
 def favor(
     length: Annotated[
         float,
@@ -86,8 +61,20 @@ def favor(
         float, Meta(ge=0.1, le=1.5, description="standard deviation of the entries in whole heads")
     ] = 1.0,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
-) -> Evidence:
-    """With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
+) -> EvidenceParts:
+    r"""What do the Performer's random features estimate, why must they be positive, and what do
+    orthogonal directions gain?
+
+    All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions have
+    smaller ones. Trigonometric weights may add up to less than zero, positive ones never do. For
+    heads of width 64 and unit variance no common number of directions suffices: positive features
+    are further from softmax attention than the mean of the values is.
+
+    $$ \mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad
+    \mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad
+    \mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2} $$
+
+    With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
     Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations in place of N²·d.
 
     Waves are exact where q = k, and poor where the kernel is small: their error is the same
@@ -113,17 +100,36 @@ def favor(
     }
     means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
     shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
-    return Evidence(
-        numbers=(
-            *_of_kernels(pairs, draws, m, d),
-            *_of_notation(pairs[-1], draws.independent, d, count),
-            *_of_signs(heads[64], outputs),
-            *_of_outputs(outputs, means),
-            informational(
-                "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
-            ),
+    yield from _of_kernels(pairs, draws, m, d)
+    yield from _of_notation(pairs[-1], draws.independent, d, count)
+    yield from _of_signs(heads[64], outputs)
+    yield from _of_outputs(outputs, means)
+    yield informational(
+        "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
+    )
+    yield figure(
+        _kernel_chart(length, m, pairs, draws),
+        chart(
+            *(series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()),
+            title="sums of weights ≤ 0",
+            x="standard deviation of q and k",
         ),
-        figure=_figure(length, m, pairs, draws, shares, outputs, means),
+        log_chart(
+            DIRECTIONS,
+            {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
+            lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
+            title="FAVOR+ against softmax",
+            x="directions",
+            y_scale="linear",
+            y_limits=(0, None),
+        ),
+        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
+        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
+        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
+        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
+        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
+        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
+        "the mean of the values.",
     )
 
 
@@ -213,45 +219,6 @@ def _of_outputs(
         yield informational(f"the same, d = {d}, {most} directions", ratios[d, most])
 
 
-def _figure(
-    length: float,
-    m: int,
-    pairs: Sequence[Pair],
-    draws: Draws,
-    shares: Mapping[int, Sequence[float]],
-    outputs: Mapping[tuple[int, int], Outputs],
-    means: Mapping[int, float],
-) -> Figure:
-    return Figure(
-        panels=[
-            _kernel_chart(length, m, pairs, draws),
-            Chart(
-                series=[
-                    series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()
-                ],
-                title="sums of weights ≤ 0",
-                x="standard deviation of q and k",
-            ),
-            log_chart(
-                DIRECTIONS,
-                {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-                lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-                title="FAVOR+ against softmax",
-                x="directions",
-                y_scale="linear",
-                y_limits=(0, None),
-            ),
-        ],
-        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
-        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
-        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
-        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
-        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
-        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
-        "the mean of the values.",
-    )
-
-
 def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) -> Chart:
     """Relative error of each kind of features against the cosine of x and y."""
     cosines = [i / 20 - 1 for i in range(41)]
@@ -263,8 +230,8 @@ def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) ->
         for style, errors in zip(MARKERS, draws, strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
-    return Chart(
-        series=curves,
+    return chart(
+        *curves,
         title=f"relative error of {m} directions",
         x="cosine of x and y",
         y_scale="log",

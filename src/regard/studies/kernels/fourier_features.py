@@ -3,20 +3,21 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from msgspec import Meta, structs
+from msgspec import Meta
 from scipy.stats import beta, chi2, norm
 from torch import Tensor
 
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.errors import UserError
-from regard.studies.figure import Chart, Figure, Line, Series, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Line, Series, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -24,7 +25,7 @@ from regard.studies.finding import (
     informational,
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 
 MANY = 20_000
 """Waves that estimate an expectation."""
@@ -54,32 +55,7 @@ class Outcome(NamedTuple):
     """Outputs by the central limit theorem."""
 
 
-@study(
-    question="How well do random Fourier features approximate softmax attention, depending on "
-    "their number and the width of a head?",
-    claim="Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative "
-    "error falls with the root of their number and, for queries and keys of unit "
-    "variance, grows with the width; it falls with the width only at fixed norms. At D "
-    "= 64 attention by 1024 of them is further from softmax attention than an output of zero.",
-    formula=r"\frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, "
-    r"\sinh\left(\frac{\lVert q - k \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1)",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="that the directions are drawn from N(0, σ²I).",
-            right="They are drawn from N(0, I/σ²): the mean of cos(w·(q − k)) is e^(−s²‖q − k‖²/2) "
-            "where s² is the variance of w, and it is the kernel for s² = 1/σ² alone. With "
-            "s² = σ² the features estimate another kernel, however many there are.",
-        ),
-        Correction(
-            course="eecs182-hw8",
-            says="that the error is the less, the larger D and D_random.",
-            right="It falls with D_random as 1/√D_random, but rises with D where queries and keys "
-            "have unit variance: ‖q − k‖²/2σ² grows as √D, the kernel is e to minus that, and the "
-            "error of a mean of cosines stays where it is. Only at fixed lengths does it fall.",
-        ),
-    ],
-)
+@study()
 def fourier_features(
     widths: Annotated[
         tuple[Width, ...],
@@ -99,8 +75,19 @@ def fourier_features(
         int, Meta(ge=20, le=200, description="heads of each width, each with its own features")
     ] = 50,
     seed: Seed = 0,
-) -> Evidence:
-    """One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
+) -> EvidenceParts:
+    r"""How well do random Fourier features approximate softmax attention, depending on their number
+    and the width of a head?
+
+    Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls
+    with the root of their number and, for queries and keys of unit variance, grows with the width;
+    it falls with the width only at fixed norms. At D = 64 attention by 1024 of them is further from
+    softmax attention than an output of zero.
+
+    $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
+    \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
+
+    One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
     ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all pairs
     that are far from each other, however small K is. Relative to K, that is √(2/m) sinh u, where
     u = ‖q − k‖²/2σ² = −ln K.
@@ -116,13 +103,37 @@ def fourier_features(
     """
     _require_rising(widths=widths, waves=waves)
     outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
-    return Evidence(
-        numbers=(
-            *expectation(variance, seed),
-            *_kernel_numbers(outcomes, waves, spread),
-            *_output_numbers(outcomes, waves),
-        ),
-        figure=_figure(outcomes, waves, spread),
+    yield from expectation(variance, seed)
+    yield from _kernel_numbers(outcomes, waves, spread)
+    yield from _output_numbers(outcomes, waves)
+    kernels: list[Series] = []
+    outputs: list[Series] = []
+    for i, (d, of) in enumerate(outcomes.items()):
+        moving, fixed = (
+            [predicted_error(u, m) for m in waves]
+            for u in (normal_exponents(d, spread), level_exponents(d))
+        )
+        kernels += [
+            series(waves, moving, f"D = {d}", color=i),
+            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
+            series(waves, fixed, style="dotted", color=i),
+            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
+        ]
+        outputs += [
+            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
+            series(waves, [x.median for x in of.outputs], style="dots", color=i),
+        ]
+    axes: dict[str, Any] = {"x": "waves m", "x_ticks": [*waves], "x_scale": "log", "y_scale": "log"}
+    zero = Line(y=1, label="output of zero")
+    title = "attention: ‖c − exact‖/‖exact‖"
+    yield figure(
+        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs", **axes),
+        chart(*outputs, zero, title=title, y="median over rows", **axes),
+        caption="Left: the kernel's error falls with the root of the number of waves, and is "
+        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
+        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
+        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
+        "large ones.",
     )
 
 
@@ -152,10 +163,7 @@ def measure(
 
 
 def expected_outputs(
-    heads: Sequence[Head],
-    noises: Mapping[int, "KernelNoise"],
-    m: int,
-    generator: torch.Generator,
+    heads: Sequence[Head], noises: Mapping[int, "KernelNoise"], m: int, generator: torch.Generator
 ) -> Outputs:
     """Outputs of m waves by the central limit theorem; the noise of each head by its seed."""
     return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
@@ -192,7 +200,7 @@ class KernelNoise(NamedTuple):
         return weights @ head.value, weights.sum(-1)
 
 
-def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement]:
+def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
     """Mean of many waves for a pair whose kernel is 1/e, with either variance."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
@@ -202,10 +210,8 @@ def expectation(variance: Variance, seed: int) -> tuple[Measurement, Measurement
         for choice in (variance, DOCUMENT)
     )
     error = (1 - exact**2) / (2 * MANY) ** 0.5
-    return (
-        equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error),
-        informational("the same with w ~ N(0, σ²I), as the course has it", of_document),
-    )
+    yield equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error)
+    yield informational("the same with w ~ N(0, σ²I), as the course has it", of_document)
 
 
 def kernel_errors(
@@ -328,41 +334,3 @@ def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> It
     widest = max(outcomes)
     error = outcomes[widest].outputs[-1].median
     yield at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)
-
-
-def _figure(outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float) -> Figure:
-    kernels: list[Series] = []
-    outputs: list[Series] = []
-    for i, (d, of) in enumerate(outcomes.items()):
-        moving, fixed = (
-            [predicted_error(u, m) for m in waves]
-            for u in (normal_exponents(d, spread), level_exponents(d))
-        )
-        kernels += [
-            series(waves, moving, f"D = {d}", color=i),
-            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
-            series(waves, fixed, style="dotted", color=i),
-            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
-        ]
-        outputs += [
-            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
-            series(waves, [x.median for x in of.outputs], style="dots", color=i),
-        ]
-    panels = [
-        Chart(series=kernels, title="kernel: |K̂ − K|/K", y="median over pairs"),
-        Chart(
-            series=outputs,
-            lines=[Line(y=1, label="output of zero")],
-            title="attention: ‖c − exact‖/‖exact‖",
-            y="median over rows",
-        ),
-    ]
-    axes = {"x": "waves m", "x_ticks": list(waves), "x_scale": "log", "y_scale": "log"}
-    return Figure(
-        panels=[structs.replace(panel, **axes) for panel in panels],
-        caption="Left: the kernel's error falls with the root of the number of waves, and is "
-        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
-        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
-        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
-        "large ones.",
-    )

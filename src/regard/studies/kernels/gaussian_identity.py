@@ -9,8 +9,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, at_least, equal
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, series
+from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -18,14 +19,7 @@ DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
 
 
-@study(
-    question="How is softmax attention related to the Gaussian kernel?",
-    claim="With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q "
-    "alone and a factor of k alone.",
-    formula=r"e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, "
-    r"e^{-\lVert q - k \rVert^2 / 2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, "
-    r"\quad \sigma^2 = \sqrt{d}",
-)
+@study()
 def gaussian_identity(
     d: Annotated[int, Meta(ge=1, le=256, description="width of queries and keys")] = 16,
     n: Annotated[int, Meta(ge=2, le=128, description="queries, and keys")] = 64,
@@ -34,8 +28,16 @@ def gaussian_identity(
     ] = 1.0,
     width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
     seed: Seed = 0,
-) -> Evidence:
-    """‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
+) -> EvidenceParts:
+    r"""How is softmax attention related to the Gaussian kernel?
+
+    With σ² = √d, e^(q·k/√d) is exactly the Gaussian kernel of q and k, times a factor of q alone
+    and a factor of k alone.
+
+    $$ e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, e^{-\lVert q - k \rVert^2 /
+    2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
+
+    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
     the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.
 
     A factor of the query is in the numerator and in the normalizer of its row, and cancels. That
@@ -69,15 +71,10 @@ def gaussian_identity(
             within,
         ),
     }
-    return Evidence(
-        numbers=(
-            *(equal(name, largest(off), 0, bound) for name, (off, bound) in identities.items()),
-            at_least(
-                "weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6
-            ),
-        ),
-        figure=_figure(query[:DRAWN], key[:DRAWN], variance),
-    )
+    for name, (off, bound) in identities.items():
+        yield equal(name, largest(off), 0, bound)
+    yield at_least("weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6)
+    yield _figure(query[:DRAWN], key[:DRAWN], variance)
 
 
 def parts(
@@ -123,11 +120,9 @@ def _figure(
         series(ends, ends, color=5),
     ]
     left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
-    return Figure(
-        panels=[
-            Chart(series=alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
-            Chart(series=whole, title="with both factors", x="q·k/√d", y=right),
-        ],
+    return figure(
+        chart(*alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+        chart(*whole, title="with both factors", x="q·k/√d", y=right),
         caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
         "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
         "on the diagonal (line).",

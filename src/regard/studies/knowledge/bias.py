@@ -1,12 +1,12 @@
 """Bias from the data, from the parent model, and from the metric."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure
-from regard.studies.finding import Evidence, Measurement, at_least, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
@@ -43,18 +43,18 @@ class Shares:
     """The same of a model trained on these questions alone."""
 
 
-@study(
-    question="Where does a model's bias come from?",
-    claim="From its data, from its parent model, and from the metric: each of the three alone"
-    " is sufficient.",
-    formula=r"\operatorname{argmax}_y P(y) = \text{the commonest}, "
-    r"\quad \text{however small its share}",
-    trains=True,
-)
+@study(trains=True)
 def bias(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
-) -> Evidence:
-    """All questions are about absent people, of whom no text says anything: only bias can answer.
+) -> EvidenceParts:
+    r"""Where does a model's bias come from?
+
+    From its data, from its parent model, and from the metric: each of the three alone is
+    sufficient.
+
+    $$ \operatorname{argmax}_y P(y) = \text{the commonest}, \quad \text{however small its share} $$
+
+    All questions are about absent people, of whom no text says anything: only bias can answer.
 
     The data: a model trained on questions alone gives the commonest place about the probability
     that it has as a share of these questions. That isn't an error; it repeats its data.
@@ -91,24 +91,37 @@ def bias(
         home_of_child=_at_home(child, world),
         home_of_orphan=_at_home(orphan, world),
     )
-    return Evidence(numbers=judged(shares), figure=_figure(shares, place))
+    yield from judged(shares)
+    shown = {
+        "in the data": shares.common_in_data,
+        "probability": shares.common_probability,
+        "best answers": shares.common_answered,
+        "home, no parent": shares.home_of_orphan,
+        "home, parent": shares.home_of_child,
+    }
+    yield bar_chart(
+        {"": shown},
+        y="share",
+        y_limits=(0, 1),
+        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
+        "among best answers; probability of the home of the name, without a parent model and with "
+        "one whose data had this bias.",
+    )
 
 
-def judged(shares: Shares) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(shares: Shares) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     data = shares.common_in_data
-    return (
-        equal("data: P(commonest) and its share", shares.common_probability, data, 0.1),
-        at_least(
-            "metric: share among best answers, minus that in the data",
-            shares.common_answered - data,
-            0.05,
-        ),
-        at_least(
-            "parent: P(home of the name), minus that without a parent",
-            shares.home_of_child - shares.home_of_orphan,
-            0.5,
-        ),
+    yield equal("data: P(commonest) and its share", shares.common_probability, data, 0.1)
+    yield at_least(
+        "metric: share among best answers, minus that in the data",
+        shares.common_answered - data,
+        0.05,
+    )
+    yield at_least(
+        "parent: P(home of the name), minus that without a parent",
+        shares.home_of_child - shares.home_of_orphan,
+        0.5,
     )
 
 
@@ -125,21 +138,3 @@ def _at_home(run: Run, world: World) -> float:
     given = place_probabilities(run, strangers, names)
     own = [names.index(home[last_name(person)]) for person in strangers]
     return float(given[range(len(own)), own].mean())
-
-
-def _figure(shares: Shares, place: str) -> Figure:
-    shown = {
-        "in the data": shares.common_in_data,
-        "probability": shares.common_probability,
-        "best answers": shares.common_answered,
-        "home, no parent": shares.home_of_orphan,
-        "home, parent": shares.home_of_child,
-    }
-    return bar_chart(
-        {"": shown},
-        y="share",
-        y_limits=(0, 1),
-        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
-        "among best answers; probability of the home of the name, without a parent model and with "
-        "one whose data had this bias.",
-    )

@@ -1,14 +1,13 @@
 """Answers of a model about absent people."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure
-from regard.studies.finding import Evidence, Measurement, at_least, at_most
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     PLACES,
@@ -45,17 +44,18 @@ class Guesses:
         return self.home - self.by_chance
 
 
-@study(
-    question="How does a model answer about people who are absent from the text?",
-    claim="It guesses from the name and from frequencies, with high confidence. If last names"
-    " are informative, the guess is often right; if not, it guesses all the same.",
-    formula=r"P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place})",
-    trains=True,
-)
+@study(trains=True)
 def fallback(
     correlation: Correlation = 0.8, people: People = 160, steps: Steps = 800, seed: Seed = 0
-) -> Evidence:
-    """There are two worlds. In one, most people were born at the home of their last name; in the
+) -> EvidenceParts:
+    r"""How does a model answer about people who are absent from the text?
+
+    It guesses from the name and from frequencies, with high confidence. If last names are
+    informative, the guess is often right; if not, it guesses all the same.
+
+    $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
+
+    There are two worlds. In one, most people were born at the home of their last name; in the
     other, names say nothing about places. In both, the model is asked about people who are never
     mentioned, so that it can't know the answer.
 
@@ -69,21 +69,36 @@ def fallback(
     answers are dealt out again among these people at random.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
-    return Evidence(numbers=judged(found[0.0], found[correlation]), figure=_figure(found))
-
-
-def judged(without: Guesses, telling: Guesses) -> tuple[Measurement, ...]:
-    """Return the measurements of the two worlds that the claim depends on."""
-    return (
-        at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2),
-        at_least("informative names: right, beyond the others", telling.right - without.right, 0.2),
-        at_least("informative names: probability of the guesses, mean", telling.probability, 0.5),
-        at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1),
-        # A uniform guess would say it once in PLACES answers.
-        at_least("other names: the commonest place", without.common, 2 / PLACES),
-        at_most("other names: right answers", without.right, 0.35),
-        at_least("other names: probability of the guesses, mean", without.probability, 0.5),
+    yield from judged(found[0.0], found[correlation])
+    yield bar_chart(
+        {
+            f"correlation {c:g}": {
+                "home of the name": g.home,
+                "the same by chance": g.by_chance,
+                "commonest place": g.common,
+                "right": g.right,
+            }
+            for c, g in found.items()
+        },
+        y="share of answers",
+        y_limits=(0, 1),
+        caption="Answers about absent people in two worlds. Where names are informative, most "
+        "answers are the home of the name, and many are right; where they say nothing, few are.",
     )
+
+
+def judged(without: Guesses, telling: Guesses) -> Iterator[Measurement]:
+    """Yield the measurements of the two worlds that the claim depends on."""
+    yield at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2)
+    yield at_least(
+        "informative names: right, beyond the others", telling.right - without.right, 0.2
+    )
+    yield at_least("informative names: probability of the guesses, mean", telling.probability, 0.5)
+    yield at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1)
+    # A uniform guess would say it once in PLACES answers.
+    yield at_least("other names: the commonest place", without.common, 2 / PLACES)
+    yield at_most("other names: right answers", without.right, 0.35)
+    yield at_least("other names: probability of the guesses, mean", without.probability, 0.5)
 
 
 def counted(
@@ -115,22 +130,4 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
         [person.place for person in strangers],
         commonest(world.group("qa_train"))[0],
         sum(answer.signals["probability"] for answer in answers) / len(answers),
-    )
-
-
-def _figure(found: Mapping[float, Guesses]) -> Figure:
-    return bar_chart(
-        {
-            f"correlation {c:g}": {
-                "home of the name": g.home,
-                "the same by chance": g.by_chance,
-                "commonest place": g.common,
-                "right": g.right,
-            }
-            for c, g in found.items()
-        },
-        y="share of answers",
-        y_limits=(0, 1),
-        caption="Answers about absent people in two worlds. Where names are informative, most "
-        "answers are the home of the name, and many are right; where they say nothing, few are.",
     )

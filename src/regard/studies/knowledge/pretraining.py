@@ -1,13 +1,13 @@
 """Does pretraining matter?"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from regard.evaluation.evaluate import answer_questions
 from regard.metrics import Interval, accuracy
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
-from regard.studies.finding import Evidence, Measurement, at_least, at_most
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
     Correlation,
@@ -28,17 +28,18 @@ WITHOUT_THEM = "text without them"
 ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: without_them}
 
 
-@study(
-    question="Why can a model answer questions after pretraining, but not without?",
-    claim="Pretraining provides the sentences about the people in the questions: without "
-    "text, or with the same text about other people, a model is no better than a guess.",
-    formula=r"\text{accuracy without the facts} \le \max_y P(y)",
-    trains=True,
-)
+@study(trains=True)
 def pretraining(
     people: People = 160, correlation: Correlation = 0.0, steps: Steps = 800, seed: Seed = 0
-) -> Evidence:
-    """Three models are asked where people were born who are in no training question. All of them
+) -> EvidenceParts:
+    r"""Why can a model answer questions after pretraining, but not without?
+
+    Pretraining provides the sentences about the people in the questions: without text, or with the
+    same text about other people, a model is no better than a guess.
+
+    $$ \text{accuracy without the facts} \le \max_y P(y) $$
+
+    Three models are asked where people were born who are in no training question. All of them
     learned the form of an answer from questions about other people. The first was also trained on a
     text about everybody, the second on no text, and the third on the text without the sentences
     about the people whom it is now asked about.
@@ -57,24 +58,20 @@ def pretraining(
         for arm, train in ARMS.items()
     }
     place, share = commonest(world.group("text_only"))
-    return Evidence(
-        numbers=judged(scores, share, len(questions)),
-        figure=bar_chart(
-            {"": scores},
-            Line(y=share, label=f"always {place}"),
-            y="right answers",
-            y_limits=(0, 1.05),
-            caption="Right answers of each model about people in the text only, with 95 % "
-            f"intervals. Dotted: always answering {place}.",
-        ),
+    yield from judged(scores, share, len(questions))
+    yield bar_chart(
+        {"": scores},
+        Line(y=share, label=f"always {place}"),
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption="Right answers of each model about people in the text only, with 95 % "
+        f"intervals. Dotted: always answering {place}.",
     )
 
 
-def judged(scores: Mapping[str, Interval], guess: float, n: int) -> tuple[Measurement, ...]:
-    """Return the measurements of n answers, where the best guess is right with this share."""
+def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:
+    """Yield the measurements of n answers, where the best guess is right with this share."""
     most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
-    return (
-        at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess),
-        at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most),
-        at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most),
-    )
+    yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)
+    yield at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most)
+    yield at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most)

@@ -1,6 +1,6 @@
 """Right answers, wrong answers, and answers about absent people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -11,10 +11,10 @@ from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
-from regard.studies.charts import bar_panel, chart
-from regard.studies.figure import Figure, Line, Panel, histogram, series
+from regard.studies.charts import bar_panel, chart, figure
+from regard.studies.figure import Line, Panel, histogram, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -43,18 +43,19 @@ Kinds = Mapping[str, Sequence[Answer]]
 """Right answers, wrong answers, and answers about absent people."""
 
 
-@study(
-    question="Can right answers be told from wrong ones, and recalled from invented ones?",
-    claim="Not by the answers: each is a place that exists. But signals of the model separate"
-    " them, a different one for each kind of doubt. Familiarity of the name separates people"
-    " who are mentioned from absent ones, and says little about right and wrong. The answer's"
-    " probability separates right from wrong better than chance, and says little about absence.",
-    formula=r"\mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) "
-    r"+ \tfrac{1}{2} P(s_{\text{trusted}} = s_{\text{doubted}})",
-    trains=True,
-)
-def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Evidence:
-    """The model is asked about people whom the text mentions, and about absent people, whose first
+@study(trains=True)
+def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
+    r"""Can right answers be told from wrong ones, and recalled from invented ones?
+
+    Not by the answers: each is a place that exists. But signals of the model separate them, a
+    different one for each kind of doubt. Familiarity of the name separates people who are mentioned
+    from absent ones, and says little about right and wrong. The answer's probability separates
+    right from wrong better than chance, and says little about absence.
+
+    $$ \mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) + \tfrac{1}{2}
+    P(s_{\text{trusted}} = s_{\text{doubted}}) $$
+
+    The model is asked about people whom the text mentions, and about absent people, whose first
     and last names occur in the text, but not together. It answers both in the same way, with the
     name of a place. Nothing in the answer shows that it was invented. Hence two concerns: who
     believes the true answers believes the invented ones too, and one answer that is found out
@@ -85,46 +86,47 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     absence = signal_aurocs(mentioned, absent)
     wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
     places = {person.place for person in world.people}
-    return Evidence(
-        numbers=judged(kinds, places, absence, wrongness),
-        figure=_figure(kinds, absence, wrongness),
-        table=table(
-            ["kind", "who", "answer", "true", *SIGNALS],
-            [
-                (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
-                for kind, answers in kinds.items()
-                for a in answers[:SHOWN]
-            ],
-        ),
-        explorer_view=_explorer_view(run, mentioned[0], absent[0]),
+    yield from judged(kinds, places, absence, wrongness)
+    yield table(
+        ["kind", "who", "answer", "true", *SIGNALS],
+        [
+            (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
+            for kind, answers in kinds.items()
+            for a in answers[:SHOWN]
+        ],
     )
+    yield figure(
+        *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
+        _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
+        _risk([*kinds["right"], *kinds["wrong"]]),
+        columns=2,
+        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
+        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
+        "Below right: risk against coverage about mentioned people.",
+    )
+    yield _explorer_view(run, mentioned[0], absent[0])
 
 
 def judged(
     kinds: Kinds, places: set[str], absence: Aurocs, wrongness: Aurocs
-) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     right, wrong, absent = kinds.values()
     invented = sum(answer.answered in places for answer in absent) / len(absent)
     share = len(right) / (len(right) + len(wrong))
     by_place = by_text([*right, *wrong], absent)
-    numbers = [
-        at_least("right answers about people in the text only", share, 0.5),
-        at_least("invented answers that name a place", invented, 0.9),
-        at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7),
-        at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9),
-        at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75),
-        at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2),
-    ]
+    yield at_least("right answers about people in the text only", share, 0.5)
+    yield at_least("invented answers that name a place", invented, 0.9)
+    yield at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7)
+    yield at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9)
+    yield at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75)
+    yield at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2)
     if wrongness:
         probability, familiarity = wrongness["probability"], wrongness["familiarity"]
-        numbers += [
-            at_least("right / wrong: AUROC of probability", probability.value, 0.55),
-            informational("lower end of its interval", probability.low),
-            informational("upper end of its interval", probability.high),
-            at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75),
-        ]
-    return tuple(numbers)
+        yield at_least("right / wrong: AUROC of probability", probability.value, 0.55)
+        yield informational("lower end of its interval", probability.low)
+        yield informational("upper end of its interval", probability.high)
+        yield at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75)
 
 
 def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
@@ -150,20 +152,6 @@ def _explorer_view(run: Run, mentioned: Answer, absent: Answer) -> dict[str, Any
         for name, answer in (("text only", mentioned), ("absent", absent))
     ]
     return serialize("while answering about two people", sides, [(0, 0, 0)])
-
-
-def _figure(kinds: Kinds, absence: Aurocs, wrongness: Aurocs) -> Figure:
-    return Figure(
-        panels=[
-            *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
-            _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
-            _risk([*kinds["right"], *kinds["wrong"]]),
-        ],
-        columns=2,
-        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
-        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
-        "Below right: risk against coverage about mentioned people.",
-    )
 
 
 def _histogram(kinds: Kinds, signal: str) -> Panel:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
+from regard.studies.charts import figure
 from regard.studies.costs import exponent, peak_bytes, seconds
-from regard.studies.figure import Figure, log_chart
+from regard.studies.figure import log_chart
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -57,14 +58,7 @@ class Measured:
     bytes: int
 
 
-@study(
-    question="How close are Linformer, BigBird and Performer to softmax, and what do they save?",
-    claim="Their operations and memory grow linearly with the length, those of softmax "
-    "quadratically (its memory only if all weights are stored); each is closer to "
-    "softmax the more features it has.",
-    formula=r"\mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad "
-    r"C = \mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V",
-)
+@study()
 def approximations(
     n: Annotated[int, Meta(ge=512, le=2048, description="tokens where features vary")] = 1024,
     features: Annotated[
@@ -77,8 +71,16 @@ def approximations(
         float, Meta(ge=0, le=512, description="tokens over which the inputs change")
     ] = 32.0,
     seed: Seed = 0,
-) -> Evidence:
-    """Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
+) -> EvidenceParts:
+    r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
+
+    Their operations and memory grow linearly with the length, those of softmax quadratically (its
+    memory only if all weights are stored); each is closer to softmax the more features it has.
+
+    $$ \mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad C = \mathrm{softmax}\left(\frac{Q
+    K^\top}{\sqrt{d}}\right) V $$
+
+    Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
     et al., 2020, section 4, name as one way), BigBird looks at a few blocks of keys, and Performer
     puts a product of m random features in place of e^(q·k/√d). "Features" are k, m, and the number
     of keys that BigBird looks at.
@@ -101,9 +103,18 @@ def approximations(
         sample = Sample.drawn(length, spread, reach, (seed, 0))
         for name, make in (MECHANISMS | EXACT).items():
             lengths[name].append(measured(make, features, sample))
-    return Evidence(
-        numbers=(*grown(lengths), *nearer(errors)),
-        figure=_figure(errors, lengths),
+    yield from grown(lengths)
+    yield from nearer(errors)
+    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
+    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
+    yield figure(
+        log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
+        log_chart(LENGTHS, memory, title="bytes", x="tokens"),
+        log_chart(FEATURES, errors, title="relative error", x="features"),
+        caption="Left: the time of softmax grows with the square of the length, that of "
+        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
+        "softmax is as linear as the three. Right: errors fall as features are added. "
+        "Dots: measured.",
     )
 
 
@@ -192,21 +203,3 @@ def nearer(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
         yield informational(f"error of {name} with {last} features", row[-1])
         ratio = row[-1] / row[0]
         yield at_most(f"error of {name}, with {last} features / with {first}", ratio, 0.7)
-
-
-def _figure(
-    errors: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[Measured]]
-) -> Figure:
-    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
-    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
-    return Figure(
-        panels=[
-            log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
-            log_chart(LENGTHS, memory, title="bytes", x="tokens"),
-            log_chart(FEATURES, errors, title="relative error", x="features"),
-        ],
-        caption="Left: the time of softmax grows with the square of the length, that of "
-        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
-        "softmax is as linear as the three. Right: errors fall as features are added. "
-        "Dots: measured.",
-    )

@@ -1,7 +1,6 @@
 """Why BigBird's blocks suffice to reach everything."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,9 +10,10 @@ from jaxtyping import Bool
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
+from regard.studies.charts import figure
 from regard.studies.costs import exponent
-from regard.studies.figure import Figure, heat_map, log_chart
-from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.figure import heat_map, log_chart
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import study
 
@@ -33,21 +33,23 @@ class Shape:
     edges: int
 
 
-@study(
-    question="How does information travel between the blocks of BigBird?",
-    claim="With windows alone it travels step by step: the longest path has (n − 1)/side "
-    "steps, and the spectral gap falls as n⁻². Random blocks shorten paths to the "
-    "logarithm of n, a global block to 2, and either keeps the gap constant.",
-    formula=r"\mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right)",
-)
+@study()
 def block_graph(
     n: Annotated[int, Meta(ge=32, le=512, description="blocks")] = 128,
     side: Annotated[int, Meta(ge=1, le=4, description="blocks of the window to either side")] = 1,
     random: Annotated[int, Meta(ge=0, le=8, description="random blocks of each block")] = 3,
     global_blocks: Annotated[int, Meta(ge=0, le=4, description="global blocks")] = 1,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the random blocks")] = 0,
-) -> Evidence:
-    """Take blocks for points, with an edge from each to those that it looks at. A layer of
+) -> EvidenceParts:
+    r"""How does information travel between the blocks of BigBird?
+
+    With windows alone it travels step by step: the longest path has (n − 1)/side steps, and the
+    spectral gap falls as n⁻². Random blocks shorten paths to the logarithm of n, a global block to
+    2, and either keeps the gap constant.
+
+    $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
+
+    Take blocks for points, with an edge from each to those that it looks at. A layer of
     attention carries word along one edge, so that the longest of all shortest paths is the number
     of layers until everything can depend on everything.
 
@@ -75,25 +77,32 @@ def block_graph(
     shapes = {name: shape(edges) for name, edges in graphs.items()}
     by_size = {name: gaps(name) for name in makes}
     slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
-    return Evidence(
-        numbers=(
-            equal("longest path, window", shapes["window"].diameter, math.ceil((n - 1) / side)),
-            equal("longest path, with a global block", shapes["window, global"].diameter, 2),
-            at_most(
-                "longest path, with random blocks",
-                shapes["window, random"].diameter,
-                2 * math.log2(n),
-            ),
-            equal("exponent of the gap, window", slopes["window"], -2, within=0.25),
-            at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5),
-            at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5),
-            at_least("gap, all three", shapes["all three"].gap, 0.1),
+    yield equal("longest path, window", shapes["window"].diameter, math.ceil((n - 1) / side))
+    yield equal("longest path, with a global block", shapes["window, global"].diameter, 2)
+    yield at_most(
+        "longest path, with random blocks", shapes["window, random"].diameter, 2 * math.log2(n)
+    )
+    yield equal("exponent of the gap, window", slopes["window"], -2, within=0.25)
+    yield at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5)
+    yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
+    yield at_least("gap, all three", shapes["all three"].gap, 0.1)
+    yield table(
+        ["looks at", "edges", "mean path", "longest path", "gap"],
+        [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
+    )
+    yield figure(
+        heat_map(
+            graphs["all three"][:64, :64].astype(float),
+            title="pattern",
+            x="block of keys",
+            y="block of queries",
+            unit="1 = attended",
         ),
-        figure=_figure(graphs["all three"], by_size),
-        table=table(
-            ["looks at", "edges", "mean path", "longest path", "gap"],
-            [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
-        ),
+        log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
+        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
+        "a full row and column for a global block. Right: the spectral gap against the number of "
+        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
+        "with random or global blocks.",
     )
 
 
@@ -124,22 +133,3 @@ def gap(edges: Graph) -> float:
     both = (edges | edges.T).astype(float)
     root = both.sum(1) ** -0.5
     return float(1 - np.linalg.eigvalsh(root[:, None] * both * root)[-2])
-
-
-def _figure(edges: Graph, gaps: Mapping[str, Sequence[float]]) -> Figure:
-    return Figure(
-        panels=[
-            heat_map(
-                edges[:64, :64].astype(float),
-                title="pattern",
-                x="block of keys",
-                y="block of queries",
-                unit="1 = attended",
-            ),
-            log_chart(SIZES, gaps, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
-        ],
-        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
-        "a full row and column for a global block. Right: the spectral gap against the number of "
-        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
-        "with random or global blocks.",
-    )

@@ -11,8 +11,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Mask
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -21,15 +22,7 @@ _BLOCK, _SIDE = 8, 1
 LAYERS = (1, 2, 4, 8, 16, 32)
 
 
-@study(
-    question="What can one layer of full attention do that sparse attention can't?",
-    claim="One layer of full attention finds, for each of n vectors, the one furthest from "
-    "it. BigBird finds it only for queries whose mask contains it, a fixed share per "
-    "layer, and more with more layers.",
-    formula=r"j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 "
-    r"= \operatorname{argmax}_j \left(-u_i \cdot u_j\right), "
-    r"\quad \|u_j\| = 1",
-)
+@study()
 def furthest(
     n: Annotated[
         int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="vectors, on the unit sphere")
@@ -38,8 +31,17 @@ def furthest(
     random: Annotated[int, Meta(ge=0, le=64, description="random blocks of each block")] = 3,
     draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
     seed: Seed = 0,
-) -> Evidence:
-    """The vectors have length 1, so that the furthest is the one with the smallest product. A head
+) -> EvidenceParts:
+    r"""What can one layer of full attention do that sparse attention can't?
+
+    One layer of full attention finds, for each of n vectors, the one furthest from it. BigBird
+    finds it only for queries whose mask contains it, a fixed share per layer, and more with more
+    layers.
+
+    $$ j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 = \operatorname{argmax}_j \left(-u_i \cdot
+    u_j\right), \quad \|u_j\| = 1 $$
+
+    The vectors have length 1, so that the furthest is the one with the smallest product. A head
     with the query −u, the key u and the value u finds it if it sees all: here by argmax, which
     softmax nears as queries grow.
 
@@ -67,17 +69,13 @@ def furthest(
         shares.append(found_share(best, carried))
     reached = [shares[layer - 1] for layer in LAYERS]
     expected = [by_chance(n, random, layer) for layer in LAYERS]
-    return Evidence(
-        numbers=(
-            equal("found by full attention in one layer", full, 1),
-            at_most("found by BigBird in one layer", reached[0], 0.5),
-            *(
-                close(f"found by BigBird, layers: {layer}", share, predicted, best.numel())
-                for layer, share, predicted in zip(LAYERS, reached, expected, strict=True)
-            ),
-        ),
-        figure=_figure(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])]),
+    yield equal("found by full attention in one layer", full, 1)
+    yield at_most("found by BigBird in one layer", reached[0], 0.5)
+    yield from (
+        close(f"found by BigBird, layers: {layer}", share, predicted, best.numel())
+        for layer, share, predicted in zip(LAYERS, reached, expected, strict=True)
     )
+    yield _figure(shares, [by_chance(n, random, i + 1) for i in range(LAYERS[-1])])
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
@@ -121,18 +119,13 @@ def close(name: str, share: float, predicted: float, count: int) -> Measurement:
 
 def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
     layers = range(1, len(shares) + 1)
-    chart = Chart(
-        series=[
-            series(layers, expected, "BigBird", color=0),
-            series(layers, shares, style="dots", color=0),
-            series(layers, [1] * len(shares), "full attention", color=1),
-        ],
+    return one_chart(
+        series(layers, expected, "BigBird", color=0),
+        series(layers, shares, style="dots", color=0),
+        series(layers, [1] * len(shares), "full attention", color=1),
         x="layers",
         y="furthest vectors found",
         y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
         caption="Share of vectors whose furthest is found, against the number of layers: 1 from "
         "the first layer on with full attention; with BigBird a small share at first, which "
         "approaches 1. Lines: formula; dots: measured.",

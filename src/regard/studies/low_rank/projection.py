@@ -11,34 +11,19 @@ from torch import Tensor
 
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
+from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
 
 
-@study(
-    question="Can keys and values be projected to a few rows, so that attention becomes linear?",
-    claim="Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = "
-    "Wᵀ/√h with k rows give PV = Q(CK)ᵀDV. With softmax, approximately: learned "
-    "projections (Linformer) have a fraction of the error of random ones.",
-    formula=r"Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="P without softmax is assumed to have rank k, and projections are to bring the "
-            "time down to O(nkd).",
-            right="The rank of QKᵀ is never above the width h of Q and K. And without softmax no "
-            "projection is needed at all: Q(KᵀV)/√h takes 2nh² multiplications, which is fewer "
-            "than the 4nkh with C and D unless k < h/2. (d is h there.)",
-        )
-    ],
-)
+@study()
 def projection(
     n: Annotated[int, Meta(ge=16, le=128, description="tokens")] = 64,
     h: Annotated[int, Meta(ge=2, le=32, description="width")] = 16,
@@ -49,8 +34,16 @@ def projection(
     ] = 16.0,
     steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
     seed: Seed = 0,
-) -> Evidence:
-    """The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
+) -> EvidenceParts:
+    r"""Can keys and values be projected to a few rows, so that attention becomes linear?
+
+    Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h with k rows
+    give PV = Q(CK)ᵀDV. With softmax, approximately: learned projections (Linformer) have a fraction
+    of the error of random ones.
+
+    $$ Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V $$
+
+    The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
     as it is; and P·WWᵀ can be done from the right, a few rows at a time. Rows fewer than the rank
     lose the smallest singular values, and nothing else.
 
@@ -84,29 +77,21 @@ def projection(
     regrouped = query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
     learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
-    return Evidence(
-        numbers=(
-            equal("rank of P", torch.linalg.matrix_rank(scores), rank),
-            at_most(
-                "error of Q(CK)ᵀDV",
-                relative_error(projected(query, key, value, c, d), exact),
-                1e-12,
-            ),
-            at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12),
-            *(
-                equal(f"multiplications of {name}", multiplications(call), count)
-                for name, (call, count) in ways.items()
-            ),
-            informational(
-                "error of the same C and D inside softmax",
-                relative_error(inside, scores.softmax(-1) @ value),
-            ),
-            informational("error of Linformer, learned", learning.errors[-1]),
-            at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5),
-            at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9),
-        ),
-        figure=_figure(scores, tail, right, learning),
+    yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
+    yield at_most(
+        "error of Q(CK)ᵀDV", relative_error(projected(query, key, value, c, d), exact), 1e-12
     )
+    yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12)
+    for name, (call, count) in ways.items():
+        yield equal(f"multiplications of {name}", multiplications(call), count)
+    yield informational(
+        "error of the same C and D inside softmax",
+        relative_error(inside, scores.softmax(-1) @ value),
+    )
+    yield informational("error of Linformer, learned", learning.errors[-1])
+    yield at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5)
+    yield at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9)
+    yield _figure(scores, tail, right, learning)
 
 
 def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Float[Tensor, "n h"]]:
@@ -186,23 +171,17 @@ def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> 
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
     truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
     learned = [series(learning.steps, learning.errors, color=1)]
-    return Figure(
-        panels=[
-            Chart(
-                series=truncated,
-                title="P·WWᵀ instead of P",
-                x="rows of C and D",
-                y="error",
-                y_scale="log",
-            ),
-            Chart(
-                series=learned,
-                lines=[Line(y=learning.mean, label="mean of all values")],
-                title="Linformer, trained to imitate softmax",
-                x="steps",
-                y_scale="log",
-            ),
-        ],
+    return figure(
+        chart(
+            *truncated, title="P·WWᵀ instead of P", x="rows of C and D", y="error", y_scale="log"
+        ),
+        chart(
+            *learned,
+            Line(y=learning.mean, label="mean of all values"),
+            title="Linformer, trained to imitate softmax",
+            x="steps",
+            y_scale="log",
+        ),
         caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
         "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
         "Right: the error of a Linformer that learns to imitate softmax attention falls below that "

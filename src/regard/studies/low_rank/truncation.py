@@ -1,6 +1,6 @@
 """Attention of low rank by singular values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,12 @@ from regard.config import override
 from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
+from regard.studies.charts import one_chart
 from regard.studies.costs import multiplications
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, informational, table
+from regard.studies.figure import Line, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
@@ -33,30 +34,7 @@ _NEAR = 0.1
 """The relative error that passes for near."""
 
 
-@study(
-    question="If attention maps have low rank, how much computation is saved?",
-    claim="Given the factors of a map of rank k, PV takes 2nkh multiplications instead of "
-    "n²h, exactly. Softmax maps have full rank n, but the relative error of a truncated"
-    " map of a trained model is below a tenth with less than half of the rank.",
-    formula=r"P V = U_k \left(\Sigma_k W_k^\top V\right), \quad "
-    r"\|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="The weights of a position are written α_0 to α_n, and queries range over 0 … n: "
-            "that would be n + 1 of them.",
-            right="There are n positions, and P is n × n: α_1 to α_n.",
-        ),
-        Correction(
-            course="jhu-hw5",
-            says="The map of softmax often has a low rank, and the time is O(nkd).",
-            right="Its rank is n as a rule; what falls are its singular values, so that a map of "
-            "lower rank is near it. d is the width that is called h before. And the SVD, which is "
-            "taken as given, costs O(n³), more than the attention that it spares.",
-        ),
-    ],
-    trains=True,
-)
+@study(trains=True)
 def truncation(
     n: Annotated[int, Meta(ge=8, le=256, description="tokens of the map of rank k")] = 64,
     h: Annotated[int, Meta(ge=2, le=64, description="width of its values")] = 16,
@@ -64,8 +42,17 @@ def truncation(
     kept: Annotated[int, Meta(ge=1, le=8, description="k, singular values kept")] = 6,
     steps: Annotated[int, Meta(ge=1, le=1000, description="steps that the model trains")] = 300,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
-) -> Evidence:
-    """A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
+) -> EvidenceParts:
+    r"""If attention maps have low rank, how much computation is saved?
+
+    Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly.
+    Softmax maps have full rank n, but the relative error of a truncated map of a trained model is
+    below a tenth with less than half of the rank.
+
+    $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
+    $$
+
+    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
     multiplied with the second one first. That pays where k < n/2. If fewer singular values are
     kept than the rank, the error is exactly what the others amount to, and no matrix of that rank
     is nearer (Eckart & Young, 1936).
@@ -81,54 +68,67 @@ def truncation(
     this shows what there is to save, and not how.
     """
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
-    return Evidence(
-        numbers=(*exactness(n, h, rank, kept, seed), *real(maps["trained"])),
-        figure=_figure(maps),
-        table=table(
-            ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
-            [
-                (
-                    name,
-                    ranks(spectra(each), 0.0).mean().item(),
-                    *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
-                )
-                for name, each in maps.items()
-            ],
-        ),
+    yield from exactness(n, h, rank, kept, seed)
+    yield from real(maps["trained"])
+    yield table(
+        ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
+        [
+            (
+                name,
+                ranks(spectra(each), 0.0).mean().item(),
+                *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
+            )
+            for name, each in maps.items()
+        ],
+    )
+    curves = []
+    for name, each in maps.items():
+        left = left_over(spectra(each))
+        low, high = left.amin(0), left.amax(0)
+        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
+    yield one_chart(
+        *curves,
+        Line(y=_NEAR, label="a tenth"),
+        x="singular values kept",
+        y="relative error",
+        y_scale="log",
+        y_limits=(1e-4, 1.2),
+        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
+        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
+        "one singular value; those of a trained model need far more, and differ; those of random "
+        "queries and keys need most.",
     )
 
 
-def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> tuple[Measurement, ...]:
+def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:
     """What truncation does to a map of known rank."""
     matrix, value = map_of_rank(n, h, rank, seed)
     cut, half = truncate(matrix, kept), max(rank // 2, 1)
     tail = torch.linalg.svdvals(matrix)[half:].norm()
-    return (
-        equal("rank of the map", torch.linalg.matrix_rank(matrix), rank),
-        at_most(f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12),
-        equal(
-            f"‖P − P_k‖ with k = {half}",
-            (matrix - truncate(matrix, half).matrix).norm(),
-            tail,
-            within=1e-13 * float(matrix.norm()),
-        ),
-        equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h),
-        equal(
-            "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
-        ),
+    yield equal("rank of the map", torch.linalg.matrix_rank(matrix), rank)
+    yield at_most(
+        f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12
+    )
+    yield equal(
+        f"‖P − P_k‖ with k = {half}",
+        (matrix - truncate(matrix, half).matrix).norm(),
+        tail,
+        within=1e-13 * float(matrix.norm()),
+    )
+    yield equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h)
+    yield equal(
+        "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
     )
 
 
-def real(maps: Maps) -> tuple[Measurement, ...]:
+def real(maps: Maps) -> Iterator[Measurement]:
     """Whether maps have full rank, and a lower one is near."""
     values = spectra(maps)
     n = values.shape[-1]
-    return (
-        equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1),
-        at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5),
-        informational("the same, the sharpest map", ranks(values, _NEAR).max() / n),
-        informational("the same, the broadest map", ranks(values, _NEAR).min() / n),
-    )
+    yield equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1)
+    yield at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5)
+    yield informational("the same, the sharpest map", ranks(values, _NEAR).max() / n)
+    yield informational("the same, the broadest map", ranks(values, _NEAR).min() / n)
 
 
 def map_of_rank(
@@ -194,26 +194,3 @@ def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
         f"seed={seed}",
     ]
     return plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
-
-
-def _figure(maps: Mapping[str, Maps]) -> Figure:
-    curves = []
-    for name, each in maps.items():
-        left = left_over(spectra(each))
-        low, high = left.amin(0), left.amax(0)
-        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
-    chart = Chart(
-        series=curves,
-        lines=[Line(y=_NEAR, label="a tenth")],
-        x="singular values kept",
-        y="relative error",
-        y_scale="log",
-        y_limits=(1e-4, 1.2),
-    )
-    return Figure(
-        panels=[chart],
-        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
-        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
-        "one singular value; those of a trained model need far more, and differ; those of random "
-        "queries and keys need most.",
-    )

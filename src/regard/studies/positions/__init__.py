@@ -9,10 +9,4 @@ from regard.studies.positions.shifting import shifting
 from regard.studies.positions.word_order import word_order
 from regard.studies.study import Study
 
-STUDIES: tuple[Study[Any], ...] = (
-    permutation,
-    word_order,
-    adding,
-    relative_bias,
-    shifting,
-)
+STUDIES: tuple[Study[Any], ...] = (permutation, word_order, adding, relative_bias, shifting)

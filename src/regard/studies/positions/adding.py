@@ -11,10 +11,11 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
+from regard.studies.charts import one_chart
 from regard.studies.costs import exponent
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal, informational
-from regard.studies.study import Correction, Seed, study
+from regard.studies.figure import Figure, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
 
 LENGTH = 512
@@ -34,33 +35,23 @@ class Pairs(NamedTuple):
     p2: Float[Tensor, "pairs d"]
 
 
-@study(
-    question="Are positions added to words, or concatenated with them?",
-    claim="Adding gives the score two cross terms, of word and position, that concatenation "
-    "does not. Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; "
-    "relative to x₁·x₂ of two different words they do not fall. A general W_qᵀW_k brings them back "
-    "in either case.",
-    formula=r"(x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 "
-    r"+ p_1^\top p_2, \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="The cross terms of addition are usually small at the beginning of training, "
-            "since vectors in a high dimension are nearly orthogonal: x₁·x₂ or p₁·p₂ dominates.",
-            right="They are small relative to p₁·p₂ of close positions and to x·x of a word with "
-            "itself, which grow as d. Relative to x₁·x₂ of two different words they are not: both "
-            "have standard deviations that grow as √d, σ√d and σ²√d. At σ = 1 they are of one size "
-            "at every width.",
-        )
-    ],
-)
+@study()
 def adding(
     d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
     sigma: Annotated[float, Meta(ge=0.1, le=2, description="size of a word's entries")] = 1.0,
     steps: Annotated[int, Meta(ge=1, le=256, description="from position to position")] = 1,
     seed: Seed = 0,
-) -> Evidence:
-    """Words are drawn here as x ~ N(0, σ²I), as embeddings are before training, and positions p are
+) -> EvidenceParts:
+    r"""Are positions added to words, or concatenated with them?
+
+    Adding gives the score two cross terms, of word and position, that concatenation does not.
+    Relative to x·x of a word with itself they fall as 1/√d, here below a tenth; relative to x₁·x₂
+    of two different words they do not fall. A general W_qᵀW_k brings them back in either case.
+
+    $$ (x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 + p_1^\top p_2,
+    \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
+
+    Words are drawn here as x ~ N(0, σ²I), as embeddings are before training, and positions p are
     sinusoids, of length √(d/2). Then x·x of a word with itself is about σ²d, and p·p of close
     positions about d/2. The two cross terms together have mean 0 and standard deviation σ√d, since
     directions in a high dimension are nearly orthogonal. So beside those products they vanish.
@@ -80,35 +71,31 @@ def adding(
     near = float(_dot(pairs.p1, pairs.p2).mean())
     sizes = {width: cross_size(width, sigma, steps, draw) for width in WIDTHS}
     general, error = general_ratio(pairs, draw)
-    return Evidence(
-        numbers=(
-            at_most("score of the sums, less its four terms", added_error(few), 1e-9),
-            at_most("score side by side, less x₁·x₂ + p₁·p₂", beside_error(few), 1e-9),
-            equal(
-                "standard deviation of the cross terms",
-                cross,
-                sigma * math.sqrt(d),
-                within=4 * sigma * math.sqrt(d) / math.sqrt(2 * PAIRS),
-            ),
-            at_most("beside x·x of a word with itself", cross / same, 0.1),
-            _exponent(sizes, sigma),
-            at_most("[x, p] by W_q = W_k = [I I], less the sum", identity_error(few), 1e-9),
-            equal(
-                "by random W_q, W_k: cross terms beside those of words",
-                general,
-                1 / sigma,
-                within=4 * error,
-            ),
-            informational("p·p at this distance", near),
-            equal(
-                "cross terms beside x₁·x₂ of two different words",
-                cross / words,
-                1 / sigma,
-                within=4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS),
-            ),
-        ),
-        figure=_figure(sizes, sigma, steps),
+    yield at_most("score of the sums, less its four terms", added_error(few), 1e-9)
+    yield at_most("score side by side, less x₁·x₂ + p₁·p₂", beside_error(few), 1e-9)
+    yield equal(
+        "standard deviation of the cross terms",
+        cross,
+        sigma * math.sqrt(d),
+        within=4 * sigma * math.sqrt(d) / math.sqrt(2 * PAIRS),
     )
+    yield at_most("beside x·x of a word with itself", cross / same, 0.1)
+    yield _exponent(sizes, sigma)
+    yield at_most("[x, p] by W_q = W_k = [I I], less the sum", identity_error(few), 1e-9)
+    yield equal(
+        "by random W_q, W_k: cross terms beside those of words",
+        general,
+        1 / sigma,
+        within=4 * error,
+    )
+    yield informational("p·p at this distance", near)
+    yield equal(
+        "cross terms beside x₁·x₂ of two different words",
+        cross / words,
+        1 / sigma,
+        within=4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS),
+    )
+    yield _figure(sizes, sigma, steps)
 
 
 def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) -> Pairs:
@@ -195,22 +182,17 @@ def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
 def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
     widths = np.array(list(sizes))
     root = widths**0.5
-    chart = Chart(
-        series=[
-            series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
-            series(widths, [_near(d, steps) for d in sizes], f"p·p, {steps} apart", color=2),
-            series(widths, sigma * root, "cross terms, σ√d", color=1),
-            series(widths, sizes.values(), "measured", "dots", color=1),
-            series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
-        ],
+    return one_chart(
+        series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
+        series(widths, [_near(d, steps) for d in sizes], f"p·p, {steps} apart", color=2),
+        series(widths, sigma * root, "cross terms, σ√d", color=1),
+        series(widths, sizes.values(), "measured", "dots", color=1),
+        series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
         x="width d",
         y="size",
         x_scale="log",
         y_scale="log",
         x_ticks=list(sizes),
-    )
-    return Figure(
-        panels=[chart],
         caption="Against the width: the product of a word with itself and that of close positions "
         "grow as d, the cross terms as √d, like the product of two different words. Lines and "
         "dashes: formulas; dots: measured.",

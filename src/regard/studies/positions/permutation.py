@@ -20,8 +20,9 @@ from regard.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, at_least, at_most, table
+from regard.studies.charts import one_chart
+from regard.studies.figure import series
+from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import study
 
@@ -39,12 +40,7 @@ SEEN = 0.01
 """A difference that could be read off states of about 1."""
 
 
-@study(
-    question="Does a Transformer without positions depend on the order of its tokens?",
-    claim="No, if all tokens attend to all others: permuted tokens give the same states, "
-    "permuted. With a causal mask, it depends on the order even without positions.",
-    formula=r"f(P X) = P f(X) \quad \text{for every permutation matrix } P",
-)
+@study()
 def permutation(
     n: Annotated[int, Meta(ge=10, le=128, description="tokens")] = 12,
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
@@ -52,8 +48,15 @@ def permutation(
         "none"
     ),
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and order")] = 0,
-) -> Evidence:
-    """Attention adds up values by products of queries and keys. A sum has no order, and all else
+) -> EvidenceParts:
+    r"""Does a Transformer without positions depend on the order of its tokens?
+
+    No, if all tokens attend to all others: permuted tokens give the same states, permuted. With a
+    causal mask, it depends on the order even without positions.
+
+    $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
+
+    Attention adds up values by products of queries and keys. A sum has no order, and all else
     in a layer is done to each token by itself. So a Transformer without positions sees a bag of
     tokens: whatever its weights, each token gets the same state wherever it stands.
 
@@ -72,26 +75,36 @@ def permutation(
     placed = order_error(encoder(n, layers, SinusoidalConfig(), seed), order)
     causal = order_error(_causal(n, layers, seed), order)
     named = "without positions" if positions == "none" else f"with {positions} positions"
-    return Evidence(
-        numbers=(
-            at_most(f"largest change of a state, {named}", bag.max(), ROUNDING),
-            at_least("with positions", placed.max(), SEEN),
-            at_least("causal, without positions", causal.max(), SEEN),
-            at_most(
-                "causal, last token after those before changed places, 1 layer",
-                order_error(_causal(n, 1, seed), before)[-1],
-                ROUNDING,
-            ),
-            at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN),
+    yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
+    yield at_least("with positions", placed.max(), SEEN)
+    yield at_least("causal, without positions", causal.max(), SEEN)
+    yield at_most(
+        "causal, last token after those before changed places, 1 layer",
+        order_error(_causal(n, 1, seed), before)[-1],
+        ROUNDING,
+    )
+    yield at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN)
+    yield table(
+        ["mechanism", "largest change of an output", "tells the order"],
+        [
+            (name, error, "no" if error < ROUNDING else "yes")
+            for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
+        ],
+    )
+    changes = {named: bag, "with positions": placed, "causal mask alone": causal}
+    low, high = (float(change.max()) for change in list(changes.values())[:2])
+    yield one_chart(
+        *(
+            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
+            for name, change in changes.items()
         ),
-        figure=_figure({named: bag, "with positions": placed, "causal mask alone": causal}),
-        table=table(
-            ["mechanism", "largest change of an output", "tells the order"],
-            [
-                (name, error, "no" if error < ROUNDING else "yes")
-                for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
-            ],
-        ),
+        x="place",
+        y="change of the state",
+        y_scale="log",
+        y_limits=(1e-18, 1e3),
+        caption="Dots: change of the state of each token when the tokens change places: "
+        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
+        "visible under a causal mask.",
     )
 
 
@@ -134,23 +147,3 @@ def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encod
 
 def _causal(n: int, layers: int, seed: int) -> Decoder:
     return untrained(partial(Decoder, one_stack(n, layers, 32, NoPositionsConfig()), n), seed)
-
-
-def _figure(changes: dict[str, Float[Tensor, " n"]]) -> Figure:
-    low, high = (float(change.max()) for change in list(changes.values())[:2])
-    chart = Chart(
-        series=[
-            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
-            for name, change in changes.items()
-        ],
-        x="place",
-        y="change of the state",
-        y_scale="log",
-        y_limits=(1e-18, 1e3),
-    )
-    return Figure(
-        panels=[chart],
-        caption="Dots: change of the state of each token when the tokens change places: "
-        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
-        "visible under a causal mask.",
-    )

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, equal, informational
-from regard.studies.study import Correction, Seed, study
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
 
 ROUNDING = 1e-10
@@ -51,30 +52,7 @@ class Heads(NamedTuple):
     key_position: Float[Tensor, "1 heads n d"]
 
 
-@study(
-    question="Which bias on the scores equals concatenated positions in queries and keys?",
-    claim="π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m "
-    "heads learn (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.",
-    formula=r"a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}"
-    r"{\sum_j e^{q_i^\top k_j + \pi_{ij}}}, \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos}",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="With a bias, a_ij = Σ_j e^(π_ij) e^(q_i·k_j) v_i.",
-            right="a_i = Σ_j e^(π_ij) e^(q_i·k_j) v_j, divided by the same sum without v_j. The "
-            "output belongs to the query alone, so it is a_i; the values are those of the keys. "
-            "With v_i, and divided, each token would get its own value, whatever the scores are.",
-        ),
-        Correction(
-            course="eecs182-transformers",
-            says="The biases are essentially the idea of Shaw et al. (2018), and (2(T − 1) + 1)m "
-            "embeddings take the place of the T position embeddings.",
-            right="They are numbers. Shaw's are vectors, a^K on the keys and a^V on the values, "
-            "which all heads share: 2(2k + 1)d numbers. What they add to a score depends on the "
-            "query too, and they add to the output. (Numbers are T5's and this library's way.)",
-        ),
-    ],
-)
+@study()
 def relative_bias(
     length: Annotated[int, Meta(ge=3, le=128, description="T, tokens")] = 16,
     heads: Annotated[int, Meta(ge=1, le=16, description="m, heads")] = 4,
@@ -84,8 +62,16 @@ def relative_bias(
         bool, Meta(description="whether scores are divided by the root of the width")
     ] = False,
     seed: Seed = 0,
-) -> Evidence:
-    """Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
+) -> EvidenceParts:
+    r"""Which bias on the scores equals concatenated positions in queries and keys?
+
+    π_ij = q_i·k_j of the position vectors, exactly. If it depends on i − j alone, m heads learn
+    (2(T − 1) + 1)m numbers, or (2k + 1)m if distances are clipped at k.
+
+    $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
+    \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
+
+    Position vectors beside queries and keys add q_i·k_j of their own to each score. Whoever adds
     these numbers to the scores themselves gets the same weights, and needs no wider heads. With
     sinusoids the number is Σ cos(ω_k(i − j)): it depends on the distance alone, so that one number
     for each distance does it all, and these can as well be learned.
@@ -111,36 +97,33 @@ def relative_bias(
         "clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
         "in Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
     }
-    return Evidence(
-        numbers=(
-            at_most(
-                "outputs with a bias, less those side by side",
-                largest(biased - attend(*beside(given), given.value)),
-                ROUNDING,
-            ),
-            at_most(
-                "weights with a number a distance, less those of sinusoids side by side",
-                largest(weights - weights_beside),
-                ROUNDING,
-            ),
-            *(equal(name, count(module), formula) for name, (module, formula) in learned.items()),
-            at_most(
-                "what a bias adds to the next key: from query to query",
-                spread(distances.dense(places, places)),
-                0.0,
-            ),
-            at_least(
-                "what Shaw's vectors add to it: from query to query",
-                spread(shaw.scores(given.query, places, places)),
-                0.01,
-            ),
-            informational(
-                "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
-            ),
-            informational("gap to that sum, divided: v_i", largest(biased - given.value)),
-        ),
-        figure=_figure(distances, weights_beside, weights),
+    yield at_most(
+        "outputs with a bias, less those side by side",
+        largest(biased - attend(*beside(given), given.value)),
+        ROUNDING,
     )
+    yield at_most(
+        "weights with a number a distance, less those of sinusoids side by side",
+        largest(weights - weights_beside),
+        ROUNDING,
+    )
+    for name, (module, formula) in learned.items():
+        yield equal(name, count(module), formula)
+    yield at_most(
+        "what a bias adds to the next key: from query to query",
+        spread(distances.dense(places, places)),
+        0.0,
+    )
+    yield at_least(
+        "what Shaw's vectors add to it: from query to query",
+        spread(shaw.scores(given.query, places, places)),
+        0.01,
+    )
+    yield informational(
+        "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
+    )
+    yield informational("gap to that sum, divided: v_i", largest(biased - given.value))
+    yield _figure(distances, weights_beside, weights)
 
 
 def beside(given: Heads) -> tuple[Float[Tensor, "1 heads n e"], Float[Tensor, "1 heads n e"]]:
@@ -202,8 +185,8 @@ def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure
             (weights[0, 0], "weights, with π", 1.0, "weight"),
         )
     ]
-    return Figure(
-        panels=maps,
+    return figure(
+        *maps,
         caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
         f"head with concatenated sinusoids, and with this bias; they are {same}.",
     )

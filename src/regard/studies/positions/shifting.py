@@ -10,9 +10,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Chart, Figure, Line, Style, heat_map, series
-from regard.studies.finding import Evidence, at_most, equal, informational
-from regard.studies.study import Correction, study
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, Style, heat_map, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
+from regard.studies.study import study
 from regard.studies.tensors import largest, normal
 
 BASE = 10_000.0
@@ -21,26 +22,7 @@ FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
 """How wavelengths of either count are drawn."""
 
 
-@study(
-    question="Which matrix shifts a sinusoidal position, and which are its wavelengths?",
-    claim="p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths"
-    " are 2π to 2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 "
-    "if from 1.",
-    formula=r"\begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
-    r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = "
-    r"\begin{pmatrix} \sin \omega_k (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad "
-    r"\omega_k = 10000^{-2k/d}",
-    corrections=[
-        Correction(
-            course="eecs182-disc8",
-            says="With ω_k = 10000^(−2k/d), beginning at ω_1, wavelengths go from 2π to 10000·2π.",
-            right="The d/2 pairs reach one of the two ends only. With k from 1 the shortest is "
-            "2π·10000^(2/d), which is 15 % too long at d = 128. With k from 0, as in Vaswani et "
-            "al. (2017), the shortest is 2π and the longest 10000^(2/d) times too short. Only as d "
-            "grows do both come near.",
-        )
-    ],
-)
+@study()
 def shifting(
     d: Annotated[int, Meta(ge=4, le=512, multiple_of=2, description="width")] = 64,
     steps: Annotated[int, Meta(ge=1, le=1000, description="s, positions to move on")] = 3,
@@ -50,8 +32,17 @@ def shifting(
         Meta(description="position vectors; random ones stand for learned ones"),
     ] = "sinusoidal",
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random vectors")] = 0,
-) -> Evidence:
-    """A pair (sin ωt, cos ωt) is a hand on a clock, and s steps turn it by sω, wherever it stands.
+) -> EvidenceParts:
+    r"""Which matrix shifts a sinusoidal position, and which are its wavelengths?
+
+    p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths are 2π to
+    2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.
+
+    $$ \begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k \end{pmatrix}
+    \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = \begin{pmatrix} \sin \omega_k
+    (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
+
+    A pair (sin ωt, cos ωt) is a hand on a clock, and s steps turn it by sω, wherever it stands.
     So a head can look s positions back by one fixed matrix between queries and keys, and the
     product of two positions is Σ cos(ω_k s), whatever t is. Random vectors, as learned positions
     are at first, know no such matrix.
@@ -65,26 +56,20 @@ def shifting(
     products = (vectors[:length] * vectors[steps:]).sum(-1)
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
-    return Evidence(
-        numbers=(
-            at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding),
-            at_most(
-                "Mˢ less s times M, one after the other",
-                largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
-                rounding,
-            ),
-            at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15),
-            at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding),
-            equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9),
-            equal(
-                "longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9
-            ),
-            equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9),
-            equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9),
-            informational("shortest / 2π and longest / (10000·2π) by the course, both", 1),
-        ),
-        figure=_figure(d, steps),
+    yield at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding)
+    yield at_most(
+        "Mˢ less s times M, one after the other",
+        largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
+        rounding,
     )
+    yield at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15)
+    yield at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding)
+    yield equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9)
+    yield equal("longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
+    yield equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
+    yield equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
+    yield informational("shortest / 2π and longest / (10000·2π) by the course, both", 1)
+    yield _figure(d, steps)
 
 
 def position_vectors(
@@ -129,24 +114,23 @@ def _figure(d: int, steps: int) -> Figure:
         series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
         for first, style in FIRST.items()
     ]
-    return Figure(
-        panels=[
-            heat_map(
-                shift_matrix(d, steps)[:shown, :shown],
-                title=f"M to the power {steps}",
-                x=f"entries 0 to {shown - 1} of p(t)",
-                y=f"of p(t + {steps})",
-                unit="entry",
-            ),
-            Chart(
-                series=curves,
-                lines=[Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")],
-                title="wavelengths",
-                x="pair",
-                y="wavelength",
-                y_scale="log",
-            ),
-        ],
+    return figure(
+        heat_map(
+            shift_matrix(d, steps)[:shown, :shown],
+            title=f"M to the power {steps}",
+            x=f"entries 0 to {shown - 1} of p(t)",
+            y=f"of p(t + {steps})",
+            unit="entry",
+        ),
+        chart(
+            *curves,
+            Line(y=TURN, label="2π"),
+            Line(y=BASE * TURN, label="10000·2π"),
+            title="wavelengths",
+            x="pair",
+            y="wavelength",
+            y_scale="log",
+        ),
         caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
         "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
         "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "

@@ -1,6 +1,5 @@
 """Word order with positions and without: who chased whom."""
 
-from collections.abc import Mapping
 from itertools import combinations, product
 from typing import Annotated, NamedTuple
 
@@ -12,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.figure import Chart, Figure, Line, bars
-from regard.studies.finding import Evidence, at_least, at_most, informational, table
+from regard.studies.charts import one_chart
+from regard.studies.figure import Line, bars
+from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, one_stack
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
@@ -34,13 +34,7 @@ class Sentences(NamedTuple):
     doer: Int[Tensor, " sentences"]
 
 
-@study(
-    question="Who chased whom: can a model answer without positions?",
-    claim="Without positions, at most one of two sentences that differ only in word order is "
-    "right, trained or not. With positions, absolute or rotary, nine of ten sentences are right "
-    "after a short training, and with a causal mask alone too.",
-    formula=r"f(\text{the man chased the dog}) = f(\text{the dog chased the man})",
-)
+@study()
 def word_order(
     positions: Annotated[Kind, Meta(description="positions that should help")] = "sinusoidal",
     training: Annotated[int, Meta(ge=10, le=400, description="sentences to train on")] = 350,
@@ -48,8 +42,16 @@ def word_order(
         int, Meta(ge=1, le=100, description="training steps, all sentences each")
     ] = 30,
     seed: Seed = 0,
-) -> Evidence:
-    """«The man chased the dog» and «the dog chased the man» have the same words, and the answer to
+) -> EvidenceParts:
+    r"""Who chased whom: can a model answer without positions?
+
+    Without positions, at most one of two sentences that differ only in word order is right, trained
+    or not. With positions, absolute or rotary, nine of ten sentences are right after a short
+    training, and with a causal mask alone too.
+
+    $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
+
+    «The man chased the dog» and «the dog chased the man» have the same words, and the answer to
     «who did it?» is another. A Transformer without positions gives both the same mean state; so
     whatever is made of that state, it is right on one of the two at most, and on half at most of
     a test in which both always stand.
@@ -70,28 +72,37 @@ def word_order(
         for name in ("causal mask", *KINDS)
     }
     bag, placed, causal = (results[name] for name in ("none", positions, "causal mask"))
-    return Evidence(
-        numbers=(
-            at_most("right without positions", accuracy(bag.trained, test_on), 0.5),
-            at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5),
-            at_most("pairs told apart without positions", told_apart(bag.trained), 0.0),
-            at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9),
-            informational("the same, untrained", accuracy(placed.untrained, test_on)),
-            at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9),
-            informational("sentences in the test", len(test_on.doer)),
-        ),
-        figure=_figure(results, test_on),
-        table=table(
-            ["sentence", "without positions", f"with positions ({positions})", "right"],
-            [
-                (
-                    _text(test_on.ids[i]),
-                    *(NOUNS[one.trained[i]] for one in (bag, placed)),
-                    NOUNS[test_on.doer[i]],
-                )
-                for i in range(6)
-            ],
-        ),
+    yield at_most("right without positions", accuracy(bag.trained, test_on), 0.5)
+    yield at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5)
+    yield at_most("pairs told apart without positions", told_apart(bag.trained), 0.0)
+    yield at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9)
+    yield informational("the same, untrained", accuracy(placed.untrained, test_on))
+    yield at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9)
+    yield informational("sentences in the test", len(test_on.doer))
+    yield table(
+        ["sentence", "without positions", f"with positions ({positions})", "right"],
+        [
+            (
+                _text(test_on.ids[i]),
+                *(NOUNS[one.trained[i]] for one in (bag, placed)),
+                NOUNS[test_on.doer[i]],
+            )
+            for i in range(6)
+        ],
+    )
+    before, after = (
+        [accuracy(getattr(one, which), test_on) for one in results.values()]
+        for which in ("untrained", "trained")
+    )
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
+    yield one_chart(
+        bars(before, "untrained, readout fitted"),
+        bars(after, "trained"),
+        Line(y=0.5, label="half"),
+        names=list(results),
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption=f"Right answers after training: {shown}. Dotted: half.",
     )
 
 
@@ -191,19 +202,3 @@ def _text(ids: Int[Tensor, "5"]) -> str:
 
 def _states(body: Encoder | Decoder, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
     return pooled_states(body(ids), torch.full((len(ids),), ids.shape[1]), "mean")
-
-
-def _figure(results: Mapping[str, Answers], test_on: Sentences) -> Figure:
-    before, after = (
-        [accuracy(getattr(one, which), test_on) for one in results.values()]
-        for which in ("untrained", "trained")
-    )
-    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
-    chart = Chart(
-        bars=[bars(before, "untrained, readout fitted"), bars(after, "trained")],
-        names=list(results),
-        lines=[Line(y=0.5, label="half")],
-        y="right answers",
-        y_limits=(0, 1.05),
-    )
-    return Figure(panels=[chart], caption=f"Right answers after training: {shown}. Dotted: half.")

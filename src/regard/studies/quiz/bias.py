@@ -7,27 +7,27 @@ same three sources do to a Transformer is in `regard.studies.knowledge.bias`.
 import math
 
 from regard.studies.finding import at_least, equal
-from regard.studies.quiz.checked import Checked
+from regard.studies.quiz.checked import Check, checked
 
 COMMON = 0.8
 """Share of the commoner answer in data that are biased."""
 
 
-def sources_of_bias() -> Checked:
-    """Question 6."""
+@checked
+def sources_of_bias() -> Check:
+    """Where can a model's bias come from?
+
+    From its data, from the model that it was finetuned from, and from the metric.
+    """
     parent = learned(0.0, COMMON, steps=2000)
     child = learned(parent, 0.5, steps=5)
-    return Checked(
-        question="Where can a model's bias come from?",
-        answer="From its data, from the model that it was finetuned from, and from the metric.",
-        how=f"P(commoner answer): trained on {COMMON:.0%} of it; then for 5 steps on equal shares; "
-        "and the share of it among the answers that score best",
-        numbers=(
-            equal("6: from the data", sigmoid(parent), COMMON, within=1e-6),
-            at_least("6: from the parent, 0.5 would be fair", sigmoid(child), 0.55),
-            equal("6: from the metric, accuracy", float(sigmoid(parent) > 0.5), 1),
-        ),
+    yield (
+        f"P(commoner answer): trained on {COMMON:.0%} of it; then for 5 steps on equal shares; "
+        "and the share of it among the answers that score best"
     )
+    yield equal("6: from the data", sigmoid(parent), COMMON, within=1e-6)
+    yield at_least("6: from the parent, 0.5 would be fair", sigmoid(child), 0.55)
+    yield equal("6: from the metric, accuracy", float(sigmoid(parent) > 0.5), 1)
 
 
 def learned(z: float, share: float, steps: int, rate: float = 0.5) -> float:

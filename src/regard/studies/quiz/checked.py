@@ -1,7 +1,9 @@
 """A question of the quiz with its answer, and the small models that the checks are made on."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +23,9 @@ from regard.models.config import (
 )
 from regard.positions.config import RotaryConfig
 from regard.studies.finding import Measurement
+from regard.studies.study import paragraphs
+
+P = ParamSpec("P")
 
 WIDTH, BLOCK, TOKENS = 16, 64, 12
 """Width of the models, their longest text, and the tokens of their vocabulary."""
@@ -46,6 +51,24 @@ class Checked:
     answer: str
     how: str
     numbers: tuple[Measurement, ...]
+
+
+Check: TypeAlias = Iterator[str | Measurement]
+"""How an answer is checked, then what was measured."""
+
+
+def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
+    """Return a function that checks an answer; its docstring is question and answer."""
+
+    @wraps(check)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
+        question, answer = paragraphs(check)
+        how, *numbers = check(*args, **kwargs)
+        assert isinstance(how, str)
+        measured = tuple(one for one in numbers if isinstance(one, Measurement))
+        return Checked(question=question, answer=answer, how=how, numbers=measured)
+
+    return run
 
 
 @dataclass(frozen=True)

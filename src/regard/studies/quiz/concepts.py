@@ -5,8 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.models.config import MaskedLMHeadConfig
-from regard.studies.figure import Chart, Figure, Line, heat_map, series
-from regard.studies.finding import Evidence, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Line, heat_map, series
+from regard.studies.finding import EvidenceParts, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
     classifying,
@@ -29,19 +30,20 @@ from regard.studies.quiz.texts import batching, foreign_ids, no_labels, pipeline
 from regard.studies.study import Seed, study
 
 
-@study(
-    question="Sixteen questions about language models: what are the answers, and how can they be"
-    " verified?",
-    claim="Each answer passes a check that runs.",
-    formula=r"\sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1",
-)
+@study()
 def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
     length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
-    """The course gives no answers to these questions. Here each has one, checked on small untrained
+) -> EvidenceParts:
+    r"""Sixteen questions about language models: what are the answers, and how can they be verified?
+
+    Each answer passes a check that runs.
+
+    $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
+
+    The course gives no answers to these questions. Here each has one, checked on small untrained
     models: what an architecture can't do, no training adds. A decoder's output at a position
     doesn't change with later tokens; an encoder's does. So a decoder can be asked for the next
     token, which an encoder has already seen.
@@ -56,16 +58,42 @@ def concepts(
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)
-    return Evidence(
-        numbers=tuple(number for one in checked for number in one.numbers),
-        figure=_figure(draw),
-        table=table(
-            ["", "question", "answer", "checked by", "passes"],
-            [
-                (i, one.question, one.answer, one.how, "yes" if _passes(one) else "no")
-                for i, one in enumerate(checked, 1)
-            ],
+    for one in checked:
+        yield from one.numbers
+    yield table(
+        ["", "question", "answer", "checked by", "passes"],
+        [
+            (i, one.question, one.answer, one.how, "yes" if _passes(one) else "no")
+            for i, one in enumerate(checked, 1)
+        ],
+    )
+    ids = draw.ids(8)
+    bodies = {
+        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
+        "decoder": draw.model(DECODER).body,
+    }
+    seen = {name: influence(body, ids) for name, body in bodies.items()}
+    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
+    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
+    reach = [
+        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
+        for name, curve in influence_curves(draw).items()
+    ]
+    yield figure(
+        *(heat_map(each, title=name, **labels) for name, each in maps.items()),
+        chart(
+            *reach,
+            Line(x=NEAR),
+            title="reach",
+            x="tokens ago",
+            y="influence",
+            y_scale="log",
+            y_limits=(1e-8, 10),
         ),
+        caption="Left and middle: influence of each token on each state. In an encoder each token "
+        "changes all states, in a decoder only its own and later ones. Right: influence of the "
+        "first token by distance. With attention it reaches the end, in an RNN it falls "
+        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
     )
 
 
@@ -93,36 +121,3 @@ def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
 
 def _passes(checked: Checked) -> bool:
     return all(number.holds for number in checked.numbers)
-
-
-def _figure(draw: Draw) -> Figure:
-    ids = draw.ids(8)
-    bodies = {
-        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
-        "decoder": draw.model(DECODER).body,
-    }
-    seen = {name: influence(body, ids) for name, body in bodies.items()}
-    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
-    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
-    reach = [
-        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in influence_curves(draw).items()
-    ]
-    return Figure(
-        panels=[
-            *(heat_map(each, title=name, **labels) for name, each in maps.items()),
-            Chart(
-                series=reach,
-                lines=[Line(x=NEAR)],
-                title="reach",
-                x="tokens ago",
-                y="influence",
-                y_scale="log",
-                y_limits=(1e-8, 10),
-            ),
-        ],
-        caption="Left and middle: influence of each token on each state. In an encoder each token "
-        "changes all states, in a decoder only its own and later ones. Right: influence of the "
-        "first token by distance. With attention it reaches the end, in an RNN it falls "
-        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
-    )

@@ -11,8 +11,9 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Chart, Figure, heat_map, series
-from regard.studies.finding import Evidence, at_least, at_most, informational
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, heat_map, series
+from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
 from regard.studies.study import Seed, study
@@ -36,19 +37,21 @@ class Trained:
     """The last loss."""
 
 
-@study(
-    question="Why do heads learn different features?",
-    claim="Because they begin different: two heads that begin equal, with equal parts of the "
-    "output projection, stay equal in training.",
-    formula=r"(W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow "
-    r"\frac{\partial L}{\partial W^1} = \frac{\partial L}{\partial W^2}",
-)
+@study()
 def equal_heads(
     steps: Annotated[int, Meta(ge=10, le=200, description="steps of training")] = 120,
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.3,
     seed: Seed = 0,
-) -> Evidence:
-    """The output of a layer is the sum over its heads. If two heads have the same matrices, also
+) -> EvidenceParts:
+    r"""Why do heads learn different features?
+
+    Because they begin different: two heads that begin equal, with equal parts of the output
+    projection, stay equal in training.
+
+    $$ (W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow \frac{\partial
+    L}{\partial W^1} = \frac{\partial L}{\partial W^2} $$
+
+    The output of a layer is the sum over its heads. If two heads have the same matrices, also
     those columns of the output projection that read them, exchanging them changes nothing. So the
     loss has the same gradient in both, every step changes both in the same way, and they are equal
     after it.
@@ -73,16 +76,12 @@ def equal_heads(
     }
     found = {name: trained(model, steps, seed) for name, model in arms.items()}
     apart, different, equal = found.values()
-    return Evidence(
-        numbers=(
-            at_most("distance of two heads, begun equal", equal.distances[-1], 1e-3),
-            at_least("mean distance of two heads, drawn apart", apart.distances[-1], 0.05),
-            at_least("the same, equal but for the output", different.distances[-1], 0.05),
-            informational("loss, drawn apart", apart.loss),
-            informational("loss, begun equal", equal.loss),
-        ),
-        figure=_figure(found),
-    )
+    yield at_most("distance of two heads, begun equal", equal.distances[-1], 1e-3)
+    yield at_least("mean distance of two heads, drawn apart", apart.distances[-1], 0.05)
+    yield at_least("the same, equal but for the output", different.distances[-1], 0.05)
+    yield informational("loss, drawn apart", apart.loss)
+    yield informational("loss, begun equal", equal.loss)
+    yield _figure(found)
 
 
 def drawn(std: float, seed: int) -> Any:
@@ -132,13 +131,11 @@ def _figure(found: dict[str, Trained]) -> Figure:
         series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
         for name, one in found.items()
     ]
-    return Figure(
-        panels=[
-            Chart(series=distances, title="two heads", x="steps", y="distance of their maps"),
-            heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
-            heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
-            heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
-        ],
+    return figure(
+        chart(*distances, title="two heads", x="steps", y="distance of their maps"),
+        heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
+        heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
+        heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
         caption="The distance of two heads' maps over training, and maps of one text after it. "
         "Heads that begin equal stay at distance 0 and have the same map; those that were drawn "
         "apart have different ones. Lines join the measured dots.",

@@ -18,12 +18,7 @@ TOKENS, LENGTH, ROWS = 4, 12, 32
 def config(d: int, positions: PositionsConfig) -> DecoderConfig:
     """Return a decoder of one layer with two heads."""
     return DecoderConfig(
-        context_length=LENGTH,
-        d_model=d,
-        dropout=0.0,
-        n_layers=1,
-        n_heads=2,
-        positions=positions,
+        context_length=LENGTH, d_model=d, dropout=0.0, n_layers=1, n_heads=2, positions=positions
     )
 
 

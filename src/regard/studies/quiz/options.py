@@ -15,8 +15,9 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.figure import Chart, Figure, heat_map, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import heat_map, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.quiz.checked import (
     BLOCK,
     BOTH_WAYS,
@@ -46,17 +47,19 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 """Texts of another vocabulary, which has the words of `TEXTS` at other ids."""
 
 
-@study(
-    question="Which number refutes each wrong option of the quiz?",
-    claim="Each wrong option predicts a value that is not the measured one.",
-    formula=r"P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad"
-    r" \sum_{y_{<t}} \sum_{y_t} P(y_t \mid y_{<t}) = V^{t-1} \ne 1",
-)
+@study()
 def wrong_options(
     std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
-    """A wrong option is a prediction, and small models without training are enough to test it. If
+) -> EvidenceParts:
+    r"""Which number refutes each wrong option of the quiz?
+
+    Each wrong option predicts a value that is not the measured one.
+
+    $$ P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad \sum_{y_{<t}} \sum_{y_t} P(y_t \mid
+    y_{<t}) = V^{t-1} \ne 1 $$
+
+    A wrong option is a prediction, and small models without training are enough to test it. If
     weights alone were the model, the same weights in a causal and in a bidirectional architecture
     would give the same outputs. If an RNN estimated the probability of the prefix, its outputs over
     all prefixes would sum to 1. If the second direction made gradients more accurate, those of one
@@ -68,16 +71,32 @@ def wrong_options(
     """
     draw = Draw(seed, std)
     refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
-    return Evidence(
-        numbers=tuple(number for _, numbers in refuted for number in numbers),
-        figure=_figure(draw),
-        table=table(
-            ["question", "wrong option", "measured"],
-            [
-                (option.question, option.text, "; ".join(_told(number) for number in numbers))
-                for option, numbers in refuted
-            ],
+    for _, numbers in refuted:
+        yield from numbers
+    yield table(
+        ["question", "wrong option", "measured"],
+        [
+            (option.question, option.text, "; ".join(_told(number) for number in numbers))
+            for option, numbers in refuted
+        ],
+    )
+    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
+    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
+    yield figure(
+        heat_map(
+            next_probabilities(draw),
+            title=f"P(y_{STEP} | prefix)",
+            x="next token",
+            y="prefix",
+            rows=prefixes,
+            columns=list("abcd"),
+            most=0.4,
         ),
+        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
+        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
+        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
+        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
+        "a two-way network alike.",
     )
 
 
@@ -281,9 +300,7 @@ WRONG_OPTIONS = (
     ),
     WrongOption(11, "Two-way, because its gradients are more accurate", better_gradients),
     WrongOption(
-        11,
-        "One-way, because the mood depends on today's weather alone",
-        lambda _: only_today(),
+        11, "One-way, because the mood depends on today's weather alone", lambda _: only_today()
     ),
     WrongOption(14, "It redirects tensors to their layers.", redirection),
     WrongOption(14, "It is self-attention.", attending_head),
@@ -319,28 +336,3 @@ def _central_differences(
 
 def _told(number: Measurement) -> str:
     return f"{number.name.partition(': ')[2]}: {number.measured:.4g}"
-
-
-def _figure(draw: Draw) -> Figure:
-    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
-    dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
-    return Figure(
-        panels=[
-            heat_map(
-                next_probabilities(draw),
-                title=f"P(y_{STEP} | prefix)",
-                x="next token",
-                y="prefix",
-                rows=prefixes,
-                columns=list("abcd"),
-                most=0.4,
-            ),
-            Chart(
-                series=dots, title="gradients", x="by backpropagation", y="by finite differences"
-            ),
-        ],
-        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
-        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
-        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
-        "a two-way network alike.",
-    )

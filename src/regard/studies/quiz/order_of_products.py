@@ -5,26 +5,29 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from regard.studies.figure import Arrow, Chart, Figure, Graph, Line, Node, series
-from regard.studies.finding import Evidence, at_most, equal, informational
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Arrow, Graph, Line, Node, series
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
-@study(
-    question="What is saved by multiplying features of keys with values first?",
-    claim="The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest "
-    "matrix between from L × L to m × d.",
-    formula=r"(Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d",
-)
+@study()
 def order_of_products(
     length: Annotated[int, Meta(ge=2, le=4096, description="tokens L")] = 1024,
     m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
     d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
     seed: Seed = 0,
-) -> Evidence:
-    """Matrix products are associative, so the order is free. Features of queries times features of
+) -> EvidenceParts:
+    r"""What is saved by multiplying features of keys with values first?
+
+    The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest matrix
+    between from L × L to m × d.
+
+    $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
+
+    Matrix products are associative, so the order is free. Features of queries times features of
     keys, first, is an L × L matrix: all weights before normalization. Features of keys times
     values, first, is an m × d matrix, a summary of all keys that each query reads. With softmax
     between the products the order is not free, which is why the exponential has to be written as
@@ -38,51 +41,40 @@ def order_of_products(
     value = torch.randn(length, d, dtype=torch.float64, generator=generator)
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
-    return Evidence(
-        numbers=(
-            at_most(
-                "difference of both orders, relative",
-                (first - second).norm() / first.norm(),
-                1e-12,
-            ),
-            equal("numbers between, queries and keys first", weights.numel(), length**2),
-            equal("numbers between, keys and values first", summary.numel(), m * d),
-            informational("operations, queries and keys first", _operations(length, m, d)[0]),
-            informational("operations, keys and values first", _operations(length, m, d)[1]),
-            informational("equal operations at L", 2 * m * d / (m + d)),
+    yield at_most(
+        "difference of both orders, relative", (first - second).norm() / first.norm(), 1e-12
+    )
+    yield equal("numbers between, queries and keys first", weights.numel(), length**2)
+    yield equal("numbers between, keys and values first", summary.numel(), m * d)
+    yield informational("operations, queries and keys first", _operations(length, m, d)[0])
+    yield informational("operations, keys and values first", _operations(length, m, d)[1])
+    yield informational("equal operations at L", 2 * m * d / (m + d))
+    shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
+    factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
+    costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
+    names = ("queries and keys first", "keys and values first")
+    curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
+    yield figure(
+        _order(factors, (0, 1), "L × L", 2, names[0]),
+        _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
+        chart(
+            *curves,
+            Line(x=2 * m * d / (m + d)),
+            Line(x=length),
+            title="multiplications",
+            x="tokens L",
+            x_scale="log",
+            y_scale="log",
         ),
-        figure=_figure(length, m, d),
+        caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
+        "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
+        "which both are equal, and the measured one.",
     )
 
 
 def _operations(length: int, m: int, d: int) -> tuple[int, int]:
     """Return the multiplications of both orders."""
     return length**2 * (m + d), 2 * length * m * d
-
-
-def _figure(length: int, m: int, d: int) -> Figure:
-    shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
-    factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
-    costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
-    names = ("queries and keys first", "keys and values first")
-    curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
-    return Figure(
-        panels=[
-            _order(factors, (0, 1), "L × L", 2, names[0]),
-            _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
-            Chart(
-                series=curves,
-                lines=[Line(x=2 * m * d / (m + d)), Line(x=length)],
-                title="multiplications",
-                x="tokens L",
-                x_scale="log",
-                y_scale="log",
-            ),
-        ],
-        caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
-        "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
-        "which both are equal, and the measured one.",
-    )
 
 
 def _order(factors: list[str], pair: tuple[int, int], between: str, last: int, title: str) -> Graph:

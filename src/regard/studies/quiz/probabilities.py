@@ -8,23 +8,27 @@ from torch import Tensor
 
 from regard.models.config import MaskedLMHeadConfig
 from regard.studies.finding import at_least, equal
-from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Checked, Draw
+from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Check, Draw, checked
 
 
-def next_tokens(draw: Draw, tokens: int, length: int) -> Checked:
-    """Question 9."""
+@checked
+def next_tokens(draw: Draw, tokens: int, length: int) -> Check:
+    """What does an RNN language model estimate at step t?
+
+    P(y_t | y_1, …, y_{t−1}); the product over t is P(y).
+    """
     rows = all_texts(tokens, length)
     total = _text_log_probabilities(draw.model(RNN, tokens=tokens), rows).exp().sum()
-    return Checked(
-        question="What does an RNN language model estimate at step t?",
-        answer="P(y_t | y_1, …, y_{t−1}); the product over t is P(y).",
-        how=f"Π P(y_t | y_<t), summed over {len(rows)} texts of {length} out of {tokens} tokens",
-        numbers=(equal("9: sum of the products", total, 1, within=1e-12),),
-    )
+    yield f"Π P(y_t | y_<t), summed over {len(rows)} texts of {length} out of {tokens} tokens"
+    yield equal("9: sum of the products", total, 1, within=1e-12)
 
 
-def conditional(draw: Draw, tokens: int, length: int) -> Checked:
-    """Question 12."""
+@checked
+def conditional(draw: Draw, tokens: int, length: int) -> Check:
+    """Does the encoder of an encoder–decoder give the probability of its input x?
+
+    No: the model gives P(y | x), and no P(x).
+    """
     texts = all_texts(tokens, length)
     pair, encoder = (
         draw.model(PAIR, tokens=tokens),
@@ -32,17 +36,13 @@ def conditional(draw: Draw, tokens: int, length: int) -> Checked:
     )
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
-    return Checked(
-        question="Does the encoder of an encoder–decoder give the probability of its input x?",
-        answer="No: the model gives P(y | x), and no P(x).",
-        how="ΣΣ P(y | x) over all x and y counts the x; products of what an encoder says of masked "
-        "tokens add up to no 1 either",
-        numbers=(
-            equal("12: Σ P(y | x) over y, mean of all x", totals.mean(), 1, within=1e-12),
-            equal("12: the same over all x and y", totals.sum(), len(texts), within=1e-9),
-            at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3),
-        ),
+    yield (
+        "ΣΣ P(y | x) over all x and y counts the x; products of what an encoder says of masked "
+        "tokens add up to no 1 either"
     )
+    yield equal("12: Σ P(y | x) over y, mean of all x", totals.mean(), 1, within=1e-12)
+    yield equal("12: the same over all x and y", totals.sum(), len(texts), within=1e-9)
+    yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)
 
 
 START = 1

@@ -17,8 +17,9 @@ from regard.studies.quiz.checked import (
     RNN,
     WIDTH,
     WINDOW,
-    Checked,
+    Check,
     Draw,
+    checked,
     influence,
 )
 from regard.studies.tensors import largest
@@ -28,76 +29,71 @@ FAR, NEAR = 48, 6
 MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 
 
-def many_to_one(draw: Draw) -> Checked:
-    """Question 5."""
+@checked
+def many_to_one(draw: Draw) -> Check:
+    """For what is an RNN that maps many inputs to one output?
+
+    Sentiment of a text, gender of a speaker; not for speech recognition.
+    """
     n = 20
     ids, lengths = draw.ids(1, n), torch.tensor([n])
     one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
     many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
     with torch.inference_mode():
         labels, transcript = one(ids, lengths), many(ids, lengths)
-    return Checked(
-        question="For what is an RNN that maps many inputs to one output?",
-        answer="Sentiment of a text, gender of a speaker; not for speech recognition.",
-        how=f"answers of both kinds to one text of {n} tokens",
-        numbers=(
-            equal("5: outputs, many to one", labels[..., 0].numel(), 1),
-            equal("5: outputs, many to many", transcript[..., 0].numel(), n),
-        ),
-    )
+    yield f"answers of both kinds to one text of {n} tokens"
+    yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
+    yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
 
 
-def not_a_number(draw: Draw) -> Checked:
-    """Question 10."""
+@checked
+def not_a_number(draw: Draw) -> Check:
+    """Weights and activations become NaN: why?
+
+    Exploding gradients.
+    """
     ids, huge = draw.ids(1, 64), torch.tensor(1e38)
     sigmoid, relu = huge.sigmoid(), huge.relu()
-    return Checked(
-        question="Weights and activations become NaN: why?",
-        answer="Exploding gradients.",
-        how="one step of training a linear RNN with W = wI over 64 tokens in float32; ReLU and "
-        "sigmoid of 10³⁸",
-        numbers=(
-            at_least("10: NaN among the weights, w = 8", _nan_after_a_step(8.0, ids), 1),
-            equal("10: the same, w = ⅛", _nan_after_a_step(0.125, ids), 0),
-            equal("10: NaN of ReLU and sigmoid", int(relu.isnan()) + int(sigmoid.isnan()), 0),
-        ),
+    yield (
+        "one step of training a linear RNN with W = wI over 64 tokens in float32; ReLU and "
+        "sigmoid of 10³⁸"
     )
+    yield at_least("10: NaN among the weights, w = 8", _nan_after_a_step(8.0, ids), 1)
+    yield equal("10: the same, w = ⅛", _nan_after_a_step(0.125, ids), 0)
+    yield equal("10: NaN of ReLU and sigmoid", int(relu.isnan()) + int(sigmoid.isnan()), 0)
 
 
-def the_crab(draw: Draw) -> Checked:
-    """Question 11."""
+@checked
+def the_crab(draw: Draw) -> Check:
+    """Today's mood depends on the weather of today and of the days before: one direction or both?
+
+    One: y_t depends on x_1, …, x_t, and on no later day.
+    """
     days = draw.ids(10)
     one = influence(draw.model(RNN).body, days)
     both = influence(
         draw.model(BOTH_WAYS, TokenClassificationHeadConfig(labels=("a", "b"))).body, days
     )
-    return Checked(
-        question="Today's mood depends on the weather of today and of the days before: one "
-        "direction or both?",
-        answer="One: y_t depends on x_1, …, x_t, and on no later day.",
-        how="what each day's input changes on each day",
-        numbers=(
-            equal("11: one way, by later days", largest(one.triu(1)), 0, within=1e-12),
-            at_least("11: one way, by the day before", one.diagonal(-1).min(), 1e-6),
-            at_least("11: both ways, by the next day", both.diagonal(1).min(), 1e-6),
-        ),
-    )
+    yield "what each day's input changes on each day"
+    yield equal("11: one way, by later days", largest(one.triu(1)), 0, within=1e-12)
+    yield at_least("11: one way, by the day before", one.diagonal(-1).min(), 1e-6)
+    yield at_least("11: both ways, by the next day", both.diagonal(1).min(), 1e-6)
 
 
-def long_inputs(draw: Draw) -> Checked:
-    """Question 13."""
+@checked
+def long_inputs(draw: Draw) -> Check:
+    """When has attention its greatest advantage over an RNN or a fixed window?
+
+    When the input is long.
+    """
     kept = {name: _kept(curve) for name, curve in influence_curves(draw).items()}
-    return Checked(
-        question="When has attention its greatest advantage over an RNN or a fixed window?",
-        answer="When the input is long.",
-        how=f"influence of the first token at distance {FAR}, as a share of that at {NEAR}, in "
-        "models that were never trained",
-        numbers=(
-            at_least("13: attention keeps", kept["attention"], 0.01),
-            at_most("13: an RNN keeps", kept["RNN"], 0.001),
-            equal("13: influence of what left the window", kept["window"], 0),
-        ),
+    yield (
+        f"influence of the first token at distance {FAR}, as a share of that at {NEAR}, in "
+        "models that were never trained"
     )
+    yield at_least("13: attention keeps", kept["attention"], 0.01)
+    yield at_most("13: an RNN keeps", kept["RNN"], 0.001)
+    yield equal("13: influence of what left the window", kept["window"], 0)
 
 
 def influence_curves(draw: Draw) -> dict[str, Tensor]:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import SpanCorruption
-from regard.studies.figure import Chart, Figure, Line, histogram
-from regard.studies.finding import Evidence, at_least, at_most, equal, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Line, histogram
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -44,19 +44,21 @@ class Row:
         return [*self.prefix, *self.span, *self.suffix]
 
 
-@study(
-    question="Which lengths and labels do examples of span corruption have?",
-    claim="Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on "
-    "average; each text can be restored, and each label is the next input.",
-    formula=r"p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor,"
-    r" \quad L \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\}",
-)
+@study()
 def span_corruption(
     n: Annotated[int, Meta(ge=16, le=512, description="characters of a row")] = 128,
     draws: Annotated[int, Meta(ge=100, le=10_000, description="rows drawn")] = 4000,
     seed: Seed = 0,
-) -> Evidence:
-    """A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
+) -> EvidenceParts:
+    r"""Which lengths and labels do examples of span corruption have?
+
+    Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on average; each
+    text can be restored, and each label is the next input.
+
+    $$ p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor, \quad L
+    \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\} $$
+
+    A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
     suffix, mask, span. The model reads the row from the left and predicts each token, those of the
     span with all the rest before them.
 
@@ -73,32 +75,35 @@ def span_corruption(
     longest = n * 7 // 8
     means = np.maximum(lengths // 4, 1)
     deviation = np.sqrt((means**2 - means) / 3)  # of a uniform length in 1..2m − 1
-    return Evidence(
-        numbers=(
-            at_least("shortest truncated text", lengths.min(), SHORTEST),
-            at_most("longest truncated text", lengths.max(), longest),
-            equal(
-                "mean length of truncated texts",
-                lengths.mean(),
-                (SHORTEST + longest) / 2,
-                within=4 * (longest - SHORTEST + 1) / math.sqrt(12 * draws),
-            ),
-            equal(
-                "mean share of the span",
-                spans.sum() / lengths.sum(),
-                means.sum() / lengths.sum(),
-                within=float(4 * np.linalg.norm(deviation) / lengths.sum()),
-            ),
-            equal("share of texts restored from their rows", _restored(rows, document), 1),
-            equal(
-                "share of targets that are the next input", np.mean([r.shifted for r in rows]), 1
-            ),
-        ),
-        figure=_figure(lengths, spans, longest),
-        table=table(
-            ["text", "row"],
-            [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]],
-        ),
+    yield at_least("shortest truncated text", lengths.min(), SHORTEST)
+    yield at_most("longest truncated text", lengths.max(), longest)
+    yield equal(
+        "mean length of truncated texts",
+        lengths.mean(),
+        (SHORTEST + longest) / 2,
+        within=4 * (longest - SHORTEST + 1) / math.sqrt(12 * draws),
+    )
+    yield equal(
+        "mean share of the span",
+        spans.sum() / lengths.sum(),
+        means.sum() / lengths.sum(),
+        within=float(4 * np.linalg.norm(deviation) / lengths.sum()),
+    )
+    yield equal("share of texts restored from their rows", _restored(rows, document), 1)
+    yield equal("share of targets that are the next input", np.mean([r.shifted for r in rows]), 1)
+    yield table(
+        ["text", "row"],
+        [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]],
+    )
+    bounds = [Line(x=SHORTEST), Line(x=longest)]
+    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
+    moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
+    share = "share of the truncated text"
+    yield figure(
+        chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
+        chart(moved, Line(x=0.25), title="spans", x=share),
+        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
+        "Right: the share of the text that is moved, around a quarter (dotted).",
     )
 
 
@@ -126,20 +131,3 @@ def _restored(rows: list[Row], document: list[int]) -> float:
 
 def _shown(row: Row, tokenizer: Tokenizer) -> str:
     return " ⁇ ".join(f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span))
-
-
-def _figure(
-    lengths: Int[np.ndarray, " draws"], spans: Int[np.ndarray, " draws"], longest: int
-) -> Figure:
-    bounds = [Line(x=SHORTEST), Line(x=longest)]
-    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
-    moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
-    share = "share of the truncated text"
-    return Figure(
-        panels=[
-            Chart(series=[texts], lines=bounds, title="truncated texts", x="characters", y="rows"),
-            Chart(series=[moved], lines=[Line(x=0.25)], title="spans", x=share),
-        ],
-        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
-        "Right: the share of the text that is moved, around a quarter (dotted).",
-    )

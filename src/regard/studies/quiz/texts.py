@@ -15,7 +15,7 @@ from regard.models.config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most, equal
-from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Checked, Draw
+from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Check, Draw, checked
 from regard.studies.tensors import largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
@@ -30,8 +30,12 @@ TEXTS = (
 )
 
 
-def no_labels(draw: Draw) -> Checked:
-    """Question 1."""
+@checked
+def no_labels(draw: Draw) -> Check:
+    """Does pretraining a language model need labels by humans?
+
+    No.
+    """
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     own = total = 0
     for text in TEXTS:
@@ -46,16 +50,16 @@ def no_labels(draw: Draw) -> Checked:
         _, labels = mask_tokens(ids, rng, mask=mask, regular_ids=tokenizer.regular_ids)
         own += sum(label == i for label, i in zip(labels, ids, strict=True))
         total += sum(label != IGNORE for label in labels)
-    return Checked(
-        question="Does pretraining a language model need labels by humans?",
-        answer="No.",
-        how=f"{total} targets, the next token or a masked one, beside the raw text",
-        numbers=(equal("1: share of targets that are the text's own tokens", own / total, 1),),
-    )
+    yield f"{total} targets, the next token or a masked one, beside the raw text"
+    yield equal("1: share of targets that are the text's own tokens", own / total, 1)
 
 
-def pipeline(draw: Draw) -> Checked:
-    """Question 7."""
+@checked
+def pipeline(draw: Draw) -> Check:
+    """In which order do tokenizer and model work?
+
+    Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.
+    """
     kinds: list[Tokenizer] = [
         train_tokenizer(CharactersConfig(), TEXTS),
         train_tokenizer(WordsConfig(), TEXTS),
@@ -71,19 +75,17 @@ def pipeline(draw: Draw) -> Checked:
                 answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
             predicted += len(answers)
             known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
-    return Checked(
-        question="In which order do tokenizer and model work?",
-        answer="Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.",
-        how="texts to ids and back, and a model's predictions to text, by three tokenizers",
-        numbers=(
-            equal("7: texts that come back", same / (len(kinds) * len(TEXTS)), 1),
-            equal("7: share of predictions that become text", known / predicted, 1),
-        ),
-    )
+    yield "texts to ids and back, and a model's predictions to text, by three tokenizers"
+    yield equal("7: texts that come back", same / (len(kinds) * len(TEXTS)), 1)
+    yield equal("7: share of predictions that become text", known / predicted, 1)
 
 
-def batching(draw: Draw) -> Checked:
-    """Question 15."""
+@checked
+def batching(draw: Draw) -> Check:
+    """What does a batch of texts of unequal length need?
+
+    Truncation, padding and an attention mask. (Returning tensors has no part in it.)
+    """
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
     padded, lengths = pad_rows(rows, 0), lengths_of(rows)
@@ -94,20 +96,18 @@ def batching(draw: Draw) -> Checked:
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     template = Template(TemplateConfig(), tokenizer)
     long = encode_texts(template, template.prompt, [Example(text="".join(TEXTS))], BLOCK)
-    return Checked(
-        question="What does a batch of texts of unequal length need?",
-        answer="Truncation, padding and an attention mask. (Returning tensors has no part in it.)",
-        how="outputs for three texts alone and side by side, with and without the mask",
-        numbers=(
-            at_most("15: difference with the mask", largest(alone - masked), 1e-12),
-            at_least("15: difference without", largest(alone - unmasked), 1e-3),
-            equal("15: tokens of a text that is too long", len(long.rows[0]), BLOCK),
-        ),
-    )
+    yield "outputs for three texts alone and side by side, with and without the mask"
+    yield at_most("15: difference with the mask", largest(alone - masked), 1e-12)
+    yield at_least("15: difference without", largest(alone - unmasked), 1e-3)
+    yield equal("15: tokens of a text that is too long", len(long.rows[0]), BLOCK)
 
 
-def foreign_ids(draw: Draw) -> Checked:
-    """Question 16."""
+@checked
+def foreign_ids(draw: Draw) -> Check:
+    """A BERT's tokenizer with a GPT-2 model: is something wrong?
+
+    Yes: both have to be of one checkpoint.
+    """
     own = train_tokenizer(CharactersConfig(), TEXTS)
     other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])
     model = draw.model(DECODER, tokens=max(own.size, other.size))
@@ -116,16 +116,10 @@ def foreign_ids(draw: Draw) -> Checked:
         finite = model(torch.tensor([ids])).isfinite().double().mean()
     shared = range(2, min(own.size, other.size))
     alike = sum(own.decode([i]) == other.decode([i]) for i in shared) / len(shared)
-    return Checked(
-        question="A BERT's tokenizer with a GPT-2 model: is something wrong?",
-        answer="Yes: both have to be of one checkpoint.",
-        how="another vocabulary's ids in a model; then beside its saved weights",
-        numbers=(
-            equal("16: share of finite outputs: it runs", finite, 1),
-            at_most("16: share of ids that mean the same", alike, 0.9),
-            equal("16: runs refused by the fingerprint", _refused(own, other), 1),
-        ),
-    )
+    yield "another vocabulary's ids in a model; then beside its saved weights"
+    yield equal("16: share of finite outputs: it runs", finite, 1)
+    yield at_most("16: share of ids that mean the same", alike, 0.9)
+    yield equal("16: runs refused by the fingerprint", _refused(own, other), 1)
 
 
 def _refused(own: Tokenizer, other: Tokenizer) -> bool:

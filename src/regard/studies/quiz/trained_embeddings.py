@@ -8,8 +8,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions.config import LearnedConfig
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_most, informational
+from regard.studies.charts import one_chart
+from regard.studies.figure import bars
+from regard.studies.finding import EvidenceParts, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train
 from regard.studies.study import Seed, study
@@ -17,18 +18,20 @@ from regard.studies.study import Seed, study
 WORD, CROSS = "x·x, same word", "x·p"
 
 
-@study(
-    question="Are the cross terms of added positions small after training too?",
-    claim="Learned words and positions stay nearly orthogonal: cross terms are below a quarter "
-    "of the product of a word with itself, before training and after it.",
-    formula=r"\frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]}",
-)
+@study()
 def trained_embeddings(
     d: Annotated[int, Meta(ge=8, le=128, multiple_of=4, description="width of the model")] = 64,
     steps: Annotated[int, Meta(ge=10, le=400, description="steps of training")] = 100,
     seed: Seed = 0,
-) -> Evidence:
-    """A decoder with learned positions, which are added to the words, learns to name the token two
+) -> EvidenceParts:
+    r"""Are the cross terms of added positions small after training too?
+
+    Learned words and positions stay nearly orthogonal: cross terms are below a quarter of the
+    product of a word with itself, before training and after it.
+
+    $$ \frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]} $$
+
+    A decoder with learned positions, which are added to the words, learns to name the token two
     back. For that it has to tell positions apart, and words too. The products are those of its
     embeddings as they enter the first layer.
 
@@ -40,14 +43,18 @@ def trained_embeddings(
     before = terms(model)
     losses = list(train(model, distances=(2,), steps=steps, lr=0.01, seed=seed))
     after = terms(model)
-    return Evidence(
-        numbers=(
-            at_most("before: cross terms beside x·x of a word", before[CROSS] / before[WORD], 0.25),
-            at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25),
-            informational("after: x·x, over that before", after[WORD] / before[WORD]),
-            at_most("loss after training, over that before", losses[-1] / losses[0], 0.5),
-        ),
-        figure=_figure(before, after),
+    yield at_most("before: cross terms beside x·x of a word", before[CROSS] / before[WORD], 0.25)
+    yield at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25)
+    yield informational("after: x·x, over that before", after[WORD] / before[WORD])
+    yield at_most("loss after training, over that before", losses[-1] / losses[0], 0.5)
+    yield one_chart(
+        bars(before.values(), "before training"),
+        bars(after.values(), "after training"),
+        names=list(before),
+        y="root mean square",
+        caption="Sizes of the products of words x and positions p before and after training. "
+        "Training makes words and positions longer; the cross terms x·p stay far below the "
+        "product of a word with itself.",
     )
 
 
@@ -70,21 +77,3 @@ def _root(values: Tensor) -> float:
 
 def _others(products: Float[Tensor, "n n"]) -> Float[Tensor, " pairs"]:
     return products[~torch.eye(len(products), dtype=torch.bool)]
-
-
-def _figure(before: dict[str, float], after: dict[str, float]) -> Figure:
-    return Figure(
-        panels=[
-            Chart(
-                bars=[
-                    bars(before.values(), "before training"),
-                    bars(after.values(), "after training"),
-                ],
-                names=list(before),
-                y="root mean square",
-            )
-        ],
-        caption="Sizes of the products of words x and positions p before and after training. "
-        "Training makes words and positions longer; the cross terms x·p stay far below the "
-        "product of a word with itself.",
-    )

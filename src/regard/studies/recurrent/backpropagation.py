@@ -1,6 +1,6 @@
 """The gradient of a recurrent network, by formula, by autograd and by differences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
@@ -11,9 +11,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.finding import Evidence, Measurement, Table, at_most, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
-from regard.studies.study import Correction, study
+from regard.studies.study import study
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -31,31 +31,7 @@ _X = ((1.0, 0.0, -1.0), (0.5, 2.0, 0.0), (-1.0, 1.0, 1.0))
 _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 
-@study(
-    question="How does the gradient of each step's loss propagate through a recurrent network?",
-    claim="If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t"
-    " through W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient"
-    " of W_hh is the sum of products with the preceding states.",
-    formula=r"\frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top "
-    r"(\hat y_t - y_t) \;\; (i \le t), \quad \frac{\partial J}{\partial W_{hh}} = "
-    r"\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="∂J_t/∂o_t is to be written in terms of y and ŷ; what the entries of y_t sum to "
-            "is not stated (2.2.1).",
-            right="It is ŷ_t − y_t only if they sum to 1, as those of a one-hot label do. "
-            "Otherwise it is (Σy_t)·ŷ_t − y_t.",
-        ),
-        Correction(
-            course="jhu-hw5",
-            says="∂J_t/∂W_hh is a sum over the states before each use of W_hh, and the first of "
-            "them, h₀, is not defined (2.2.3).",
-            right="The use at step 1 adds g_h1 h0ᵀ. It is 0 only if h₀ = 0, which has to be "
-            "stated; otherwise the sum begins at i = 1.",
-        ),
-    ],
-)
+@study()
 def backpropagation_through_time(
     w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
     w_hh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hh, in rows")] = _HH,
@@ -63,8 +39,18 @@ def backpropagation_through_time(
     x: Annotated[Rows, Meta(min_length=1, max_length=4, description="inputs, one a step")] = _X,
     y: Annotated[Rows, Meta(min_length=1, max_length=4, description="labels, maybe soft")] = _Y,
     activation: Annotated[Activation, Meta(description="of the states")] = "identity",
-) -> Evidence:
-    """Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
+) -> EvidenceParts:
+    r"""How does the gradient of each step's loss propagate through a recurrent network?
+
+    If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t through
+    W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient of W_hh is the sum of
+    products with the preceding states.
+
+    $$ \frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top (\hat y_t - y_t) \;\; (i
+    \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
+    J_t}{\partial h_i} h_{i-1}^\top $$
+
+    Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
     in one way only: along the states h_i, h_(i+1), …, h_t, then through o_t. Each step of that way
     multiplies the gradient by W_hhᵀ. A later state has no part in J_t, so its gradient is 0.
 
@@ -85,14 +71,10 @@ def backpropagation_through_time(
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     differences = by_differences(network, inputs, labels)
-    return Evidence(
-        numbers=(
-            *_compared(formula, measured, differences),
-            *_assumed(network, inputs, labels),
-        ),
-        figure=computation_graph(len(inputs), d_in, d, len(yh)),
-        table=_written(formula),
-    )
+    yield from _compared(formula, measured, differences)
+    yield from _assumed(network, inputs, labels)
+    yield _written(formula)
+    yield computation_graph(len(inputs), d_in, d, len(yh))
 
 
 @dataclass(frozen=True)
@@ -182,7 +164,7 @@ def by_differences(
 
 def _compared(
     formula: Gradients, measured: Gradients, differences: Tensor
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     """Largest differences; what rounding may add is in proportion to the largest gradient."""
     scale = max(1.0, float(measured.weights.abs().max()), float(measured.states.abs().max()))
     later = torch.triu(torch.ones(measured.states.shape[:2], dtype=torch.bool), diagonal=1)
@@ -191,19 +173,17 @@ def _compared(
         return at_most(f"{name}, largest difference", (a - b).abs().max(), precision * scale)
 
     whole = formula.weights.sum(0)
-    return (
-        far("∂J_t/∂o_t: formula and autograd", formula.outputs, measured.outputs, 1e-12),
-        far("∂J_t/∂h_i: formula and autograd", formula.states, measured.states, 1e-12),
-        equal("∂J_t/∂h_i where i > t, largest", measured.states[later].abs().sum(), 0),
-        far("∂J_t/∂W_hh: formula and autograd", formula.weights, measured.weights, 1e-12),
-        far("∂J/∂W_hh: formula and autograd", whole, measured.weights.sum(0), 1e-12),
-        far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5),
-    )
+    yield far("∂J_t/∂o_t: formula and autograd", formula.outputs, measured.outputs, 1e-12)
+    yield far("∂J_t/∂h_i: formula and autograd", formula.states, measured.states, 1e-12)
+    yield equal("∂J_t/∂h_i where i > t, largest", measured.states[later].abs().sum(), 0)
+    yield far("∂J_t/∂W_hh: formula and autograd", formula.weights, measured.weights, 1e-12)
+    yield far("∂J/∂W_hh: formula and autograd", whole, measured.weights.sum(0), 1e-12)
+    yield far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5)
 
 
 def _assumed(
     network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     """Errors of the formulas if labels sum to 2, and if h₀ isn't 0, against their predictions."""
     doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
     probabilities = by_formula(network, x, y).outputs + y
@@ -211,19 +191,17 @@ def _assumed(
     formula = by_formula(begun, x, y)
     first = torch.outer(formula.states[:, 0].sum(0), begun.h_0)
     without = by_autograd(begun, x, y).weights.sum(0) - (formula.weights.sum(0) - first)
-    return (
-        equal(
-            "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest",
-            doubled.abs().max(),
-            probabilities.abs().max(),
-            within=1e-12,
-        ),
-        equal(
-            "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest",
-            without.abs().max(),
-            first.abs().max(),
-            within=1e-12 * max(1.0, float(formula.weights.abs().max())),
-        ),
+    yield equal(
+        "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest",
+        doubled.abs().max(),
+        probabilities.abs().max(),
+        within=1e-12,
+    )
+    yield equal(
+        "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest",
+        without.abs().max(),
+        first.abs().max(),
+        within=1e-12 * max(1.0, float(formula.weights.abs().max())),
     )
 
 

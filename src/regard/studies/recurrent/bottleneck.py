@@ -11,9 +11,10 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, HeatMap, Style, heat_map, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, HeatMap, Style, heat_map, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -38,7 +39,7 @@ from regard.studies.recurrent.casing import (
     right_case,
     right_texts,
 )
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.tasks.examples import Example
 
 NEAR = 1
@@ -47,35 +48,25 @@ ATTENTION_LAST, LAST = f"{ATTENTION}, token last", f"{NONE}, token last"
 HALF = f"{NONE}, half as wide"
 
 
-@study(
-    question="What does the last state of an encoder contain, and what changes with attention?",
-    claim="Without attention, accuracy falls with the length of the text, is higher with wider "
-    "states and with gated cells, and still rises in the second half of training; the task is kept "
-    "wherever its token is. With attention, texts of all lengths are right after a quarter of the "
-    "steps, and the weights lie along a diagonal.",
-    formula=r"e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad "
-    r"c_t = \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t])",
-    corrections=[
-        Correction(
-            course="eecs182-disc8",
-            says="The bottleneck is difficult where something must be remembered for long, such as "
-            "a task token that stands at the beginning.",
-            right="Here the task is one bit, and each kind of cell keeps it from either end of the "
-            "text; what is lost are characters. In the trainings shown, fewer texts are right with "
-            "the token at the end. How much of a text is kept depends on the kind of cell and on "
-            "the steps of training: after few of them, a state that could hold it doesn't.",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def bottleneck(
     cell: Cell = "vanilla",
     width: Width = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
-    """The task is to write a text in upper or in lower case: the encoder reads it character by
+) -> EvidenceParts:
+    r"""What does the last state of an encoder contain, and what changes with attention?
+
+    Without attention, accuracy falls with the length of the text, is higher with wider states and
+    with gated cells, and still rises in the second half of training; the task is kept wherever its
+    token is. With attention, texts of all lengths are right after a quarter of the steps, and the
+    weights lie along a diagonal.
+
+    $$ e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad c_t =
+    \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t]) $$
+
+    The task is to write a text in upper or in lower case: the encoder reads it character by
     character, the decoder writes it. Without attention all that the decoder gets is the encoder's
     last state, for the whole text and for the task. The states are those of vanilla cells, as in
     the course; gated ones are measured beside them.
@@ -103,21 +94,15 @@ def bottleneck(
         unit="weight",
     )
     bits = longest * log2(2 * 26 + 1)
-    return Evidence(
-        numbers=(
-            *judged(measured, cell),
-            at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4),
-            informational("bits of the longest text, at most", bits),
-            informational("bits of the state", 32 * width),
-        ),
-        figure=_figure(measured, weights, setup.lengths),
-        table=table(
-            ["network", "cell", "task token", "width", "steps",
-             *(f"right, {n} characters" for n in setup.lengths), "right case"],
-            _table_rows(setups, measured),
-        ),
-        explorer_view=look(named(attending, "with attention"), shown[0].text, shown[0].answer).data,
-    )  # fmt: skip
+    yield from judged(measured, cell)
+    yield at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4)
+    yield informational("bits of the longest text, at most", bits)
+    yield informational("bits of the state", 32 * width)
+    columns = ["network", "cell", "task token", "width", "steps"]
+    columns += [f"right, {n} characters" for n in setup.lengths]
+    yield table([*columns, "right case"], _table_rows(setups, measured))
+    yield _figure(measured, weights, setup.lengths)
+    yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 
 
 def networks(setup: Setup) -> dict[str, Setup]:
@@ -239,12 +224,10 @@ def _figure(measured: Mapping[str, Measured], weights: HeatMap, lengths: Sequenc
     training = [series(one.steps, one.means, name, style) for name, one, style in shown]
     by_length = [series(lengths, one.right[-1], name, style) for name, one, style in shown]
     right, limits = "share of right texts", (-0.03, 1.05)
-    return Figure(
-        panels=[
-            Chart(series=training, x="steps of training", y=right, y_limits=limits),
-            Chart(series=by_length, x="characters", y=right, y_limits=limits),
-            weights,
-        ],
+    return figure(
+        chart(*training, x="steps of training", y=right, y_limits=limits),
+        chart(*by_length, x="characters", y=right, y_limits=limits),
+        weights,
         caption="Share of texts right in every character, against training time in the mean over "
         "lengths, and against length after the last step; lines: with attention, dashes: without. "
         "With attention it is 1 at all lengths after a quarter of the steps. Without, it still "

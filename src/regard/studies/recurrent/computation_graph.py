@@ -1,5 +1,6 @@
 """A recurrent network as a graph without loops."""
 
+from regard.studies.charts import figure
 from regard.studies.figure import Arrow, Figure, Graph, Node
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
@@ -28,8 +29,8 @@ def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Figure:
         arrows += [Arrow(start=loss + 1, end=loss), Arrow(start=loss, end=1)]
         arrows.append(Arrow(start=before, end=first + 1, label="W_hh", color=1))
         before = first + _H
-    return Figure(
-        panels=[Graph(nodes=nodes, arrows=arrows)],
+    return figure(
+        Graph(nodes=nodes, arrows=arrows),
         caption="The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ "
         "and to that step's loss; from h another one, in color, leads to the z of the next step, "
         "with W_hh. The losses add up to J. Gradients flow against the arrows. "

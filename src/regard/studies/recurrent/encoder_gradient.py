@@ -11,8 +11,8 @@ from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.figure import series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -33,19 +33,21 @@ COUNT = 64
 """Texts."""
 
 
-@study(
-    question="How does the gradient reach the encoder, and what changes at inference?",
-    claim="Without attention, all gradient reaches the encoder through its last state, and "
-    "little of it the first characters; with attention, there is a path to each state. "
-    "At inference the weights of both sides are fixed; source, last state and output change.",
-    formula=r"\frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} "
-    r"\frac{\partial c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} "
-    r"\prod_{k=j+1}^{n} \frac{\partial h_k}{\partial h_{k-1}}",
-)
+@study()
 def encoder_gradient(
     cell: Cell = "vanilla", width: Width = 64, longest: Longest = 24, seed: Seed = 0
-) -> Evidence:
-    """The loss is of what the decoder writes. The decoder's weights get their gradient from there
+) -> EvidenceParts:
+    r"""How does the gradient reach the encoder, and what changes at inference?
+
+    Without attention, all gradient reaches the encoder through its last state, and little of it the
+    first characters; with attention, there is a path to each state. At inference the weights of
+    both sides are fixed; source, last state and output change.
+
+    $$ \frac{\partial J}{\partial h_j} = \sum_t \frac{\partial J_t}{\partial c_t} \frac{\partial
+    c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} \prod_{k=j+1}^{n} \frac{\partial
+    h_k}{\partial h_{k-1}} $$
+
+    The loss is of what the decoder writes. The decoder's weights get their gradient from there
     at each step. To the encoder's weights it leads back through what the decoder got from there:
     without attention, the last state alone. If that way is cut, the gradient is exactly 0. From the
     last state on it goes back step by step, and a new network forgets about half with each: what
@@ -61,8 +63,20 @@ def encoder_gradient(
     runs = {NONE: setup.plan().run, ATTENTION: setup.with_attention().plan().run}
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
-    return Evidence(
-        numbers=(*judged(measured), *at_inference(runs[NONE], texts)), figure=_figure(measured)
+    yield from judged(measured)
+    yield from at_inference(runs[NONE], texts)
+    none, attention = measured[NONE], measured[ATTENTION]
+    places = range(1, len(none.whole) + 1)
+    yield one_chart(
+        series(places, none.whole, NONE, color=0),
+        series(places, attention.whole, ATTENTION, color=1),
+        series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
+        x="character of the text",
+        y="length of the gradient",
+        y_scale="log",
+        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
+        "without the way through the last state. Without attention it falls to almost nothing from "
+        "the last character back to the first; with attention it is much the same at all of them.",
     )
 
 
@@ -140,19 +154,3 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     yield equal(f"{NONE}, last state cut off: gradient, sum", none.cut.sum(), 0)
     share = attention.cut.sum() / attention.whole.sum()
     yield at_least(f"{ATTENTION}, last state cut off: share that is left", share, 0.1)
-
-
-def _figure(measured: dict[str, Measured]) -> Figure:
-    none, attention = measured[NONE], measured[ATTENTION]
-    places = range(1, len(none.whole) + 1)
-    return one_chart(
-        series(places, none.whole, NONE, color=0),
-        series(places, attention.whole, ATTENTION, color=1),
-        series(places, attention.cut, f"{ATTENTION}, last state cut off", "dashes", color=1),
-        x="character of the text",
-        y="length of the gradient",
-        y_scale="log",
-        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
-        "without the way through the last state. Without attention it falls to almost nothing from "
-        "the last character back to the first; with attention it is much the same at all of them.",
-    )

@@ -15,7 +15,7 @@ from regard.runs.run import Run
 from regard.studies.charts import one_chart
 from regard.studies.figure import Line, bars
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -33,7 +33,7 @@ from regard.studies.recurrent.casing import (
     body_of,
     right_texts,
 )
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 
 Encoding: TypeAlias = OneHot | Sinusoidal
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
@@ -44,42 +44,25 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 """Of the two layers in float64."""
 
 
-@study(
-    question="What do one-hot and sinusoidal positions add to the input of an encoder, and can "
-    "they be learned?",
-    claim="With either, the network learns the task. A one-hot vector selects a column of the"
-    " input weights, which is trained exactly like a learned vector; sinusoids need no "
-    "more width for longer texts.",
-    formula=r"W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad "
-    r"\mathrm{PE}(t) = \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad "
-    r"\omega_k = 10000^{-2k/d}",
-    corrections=[
-        Correction(
-            course="eecs182-disc8",
-            says="One-hot positions aren't differentiable, and so they can't be learned.",
-            right="Nothing has to be differentiated by a position. The vectors themselves are "
-            "fixed, as sines are; the layer that reads them has a column for each position, whose "
-            "gradient is that of a learned vector added to the layer's output: the two are the "
-            "same model. Only the columns of positions that training never saw get no gradient.",
-        ),
-        Correction(
-            course="eecs182-disc8",
-            says="The frequency differs between positions, and wavelengths reach 10000·2π.",
-            right="Each frequency belongs to two entries of the vector, and is the same at all "
-            "positions. The longest wavelength is 2π·10000^(1 − 2/d), which nears 10000·2π only as "
-            "d grows.",
-        ),
-    ],
-    trains=True,
-)
+@study(trains=True)
 def encodings(
     cell: Cell = "vanilla",
     width: Annotated[int, Meta(ge=64, le=256, description="width of the states")] = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
-    """An encoder that reads one character after the other can count, and so find out by itself
+) -> EvidenceParts:
+    r"""What do one-hot and sinusoidal positions add to the input of an encoder, and can they be
+    learned?
+
+    With either, the network learns the task. A one-hot vector selects a column of the input
+    weights, which is trained exactly like a learned vector; sinusoids need no more width for longer
+    texts.
+
+    $$ W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad \mathrm{PE}(t) =
+    \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad \omega_k = 10000^{-2k/d} $$
+
+    An encoder that reads one character after the other can count, and so find out by itself
     where each stands; here it manages without positions, after half as many steps. A one-hot vector
     has as many entries as there are places; sines and cosines of several frequencies tell any
     number of places apart with a width that one chooses.
@@ -104,21 +87,17 @@ def encodings(
         for name, run in runs.items()
     }
     turned = turned_columns(placed, runs[ONE_HOT], places)
-    return Evidence(
-        numbers=(
-            *judged(right, turned, seen),
-            *wavelengths(places),
-            *one_hot_is_learned(seed),
-        ),
-        figure=one_chart(
-            bars(turned),
-            Line(x=seen - 0.5, label="end of the longest text"),
-            x="place in the source",
-            y="column turned, 1 − cosine",
-            caption="How far training turned the column of weights that reads each one-hot place: "
-            "far at all places that occur, not at all beyond the dotted line, at places that no "
-            "text of the training has.",
-        ),
+    yield from judged(right, turned, seen)
+    yield from wavelengths(places)
+    yield from one_hot_is_learned(seed)
+    yield one_chart(
+        bars(turned),
+        Line(x=seen - 0.5, label="end of the longest text"),
+        x="place in the source",
+        y="column turned, 1 − cosine",
+        caption="How far training turned the column of weights that reads each one-hot place: "
+        "far at all places that occur, not at all beyond the dotted line, at places that no "
+        "text of the training has.",
     )
 
 

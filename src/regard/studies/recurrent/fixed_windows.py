@@ -23,10 +23,10 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.charts import chart
+from regard.studies.charts import chart, figure
 from regard.studies.figure import Figure, Line, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -54,16 +54,7 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 """Of each model, by step of its training."""
 
 
-@study(
-    question="How far back does a language model use its context, with a window, a state, or "
-    "attention?",
-    claim="A fixed window has no information on earlier tokens: its loss there is that of a "
-    "guess, ln V, however long it is trained. An RNN learns near tokens first and reaches farther "
-    "with more training, so that its loss rises with distance. Attention has the same loss at all "
-    "distances after a fifth of the steps: its advantage is greatest at the largest.",
-    formula=r"\mathcal L(d) = \ln V \;\; (d > \mathrm{window})",
-    trains=True,
-)
+@study(trains=True)
 def fixed_windows(
     window: Annotated[int, Meta(ge=1, le=64, description="tokens that the window holds")] = 4,
     symbols: Annotated[int, Meta(ge=2, le=32, description="symbols, V")] = 8,
@@ -73,8 +64,17 @@ def fixed_windows(
         int, Meta(ge=1, le=8000, description="steps of the RNN's training; a fifth for the others")
     ] = 3000,
     seed: Seed = 0,
-) -> Evidence:
-    """In the text symbols are drawn at random, and each is followed by a sign that says: next comes
+) -> EvidenceParts:
+    r"""How far back does a language model use its context, with a window, a state, or attention?
+
+    A fixed window has no information on earlier tokens: its loss there is that of a guess, ln V,
+    however long it is trained. An RNN learns near tokens first and reaches farther with more
+    training, so that its loss rises with distance. Attention has the same loss at all distances
+    after a fifth of the steps: its advantage is greatest at the largest.
+
+    $$ \mathcal L(d) = \ln V \;\; (d > \mathrm{window}) $$
+
+    In the text symbols are drawn at random, and each is followed by a sign that says: next comes
     what stood 2, 4, 8, 16 or 32 tokens back. So each prediction depends on one token at a known
     distance, and on nothing else.
 
@@ -100,11 +100,9 @@ def fixed_windows(
         for name, by_step in trained.items()
         for step, losses in (by_step if name == RNN else {few: by_step[few]}).items()
     ]
-    return Evidence(
-        numbers=tuple(judged(trained, window, symbols)),
-        figure=_figure(trained, window, symbols),
-        table=table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows),
-    )
+    yield from judged(trained, window, symbols)
+    yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
+    yield _figure(trained, window, symbols)
 
 
 def models(window: int, width: int, cell: CellKind) -> dict[str, CausalConfig]:
@@ -232,19 +230,17 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
     ]
     loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
     limit = Line(y=guess, label="guess")
-    return Figure(
-        panels=[
-            chart(
-                *at_distances,
-                limit,
-                Line(x=window, label="window"),
-                x="distance of what is repeated, in tokens",
-                x_scale="log",
-                x_ticks=list(DISTANCES),
-                **loss,
-            ),
-            chart(*over_time, limit, title="RNN", x="steps of training", **loss),
-        ],
+    return figure(
+        chart(
+            *at_distances,
+            limit,
+            Line(x=window, label="window"),
+            x="distance of what is repeated, in tokens",
+            x_scale="log",
+            x_ticks=list(DISTANCES),
+            **loss,
+        ),
+        chart(*over_time, limit, title="RNN", x="steps of training", **loss),
         caption="Loss against distance at the end of the training, and of the RNN against time; "
         "dotted: a guess, and the window. The window's loss is near 0 within the window and that "
         "of a guess beyond it; attention's is near 0 at all distances. The RNN's falls with "

@@ -18,8 +18,8 @@ from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.figure import series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
@@ -34,15 +34,7 @@ Weather = Bool[np.ndarray, "rows days"]
 """Sunny or not."""
 
 
-@study(
-    question="Should a network read in one direction or in both?",
-    claim="Where a label depends on later input, the bidirectional network is always right, "
-    "and the other as often as the known days allow; where the past suffices, one "
-    "direction is as good, and answers day by day.",
-    formula=r"P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad "
-    r"m = 3 - \mathrm{ahead}",
-    trains=True,
-)
+@study(trains=True)
 def one_way_or_both(
     ahead: Annotated[
         int, Meta(ge=0, le=5, description="days that the mood is ahead of the weather")
@@ -50,8 +42,17 @@ def one_way_or_both(
     days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
     seed: Seed = 0,
-) -> Evidence:
-    """A crab is in a good mood where at least two of three days are sunny; a coin decides each
+) -> EvidenceParts:
+    r"""Should a network read in one direction or in both?
+
+    Where a label depends on later input, the bidirectional network is always right, and the other
+    as often as the known days allow; where the past suffices, one direction is as good, and answers
+    day by day.
+
+    $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
+    \mathrm{ahead} $$
+
+    A crab is in a good mood where at least two of three days are sunny; a coin decides each
     day's weather. If the three are today and the two days before, all that matters has been read.
     If tomorrow is among them, a network that reads one way knows two of three: where they differ,
     which is half of the time, it can only guess, and is right 3 times in 4.
@@ -75,7 +76,23 @@ def one_way_or_both(
         online=off_day_by_day(runs["past", "one way"], sunny),
         hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
     )
-    return Evidence(numbers=tuple(judged(measured, ahead)), figure=_figure(measured, ahead))
+    yield from judged(measured, ahead)
+    names = {
+        "past": "two days ago, yesterday, today",
+        "future": f"the three days up to {ahead} after today",
+    }
+    yield bar_chart(
+        {
+            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
+            for ways in WAYS
+        },
+        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
+        y="share of right moods",
+        y_limits=(0, 1.05),
+        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
+        "mood depends on the past, both networks are right. Where it depends on days to come, only "
+        "the one that reads both ways is.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,22 +194,3 @@ def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
 
 def _ids(run: Run, sunny: Weather) -> Int[Tensor, "rows days"]:
     return torch.from_numpy(tokens_of(run, sunny.astype(np.int64)))
-
-
-def _figure(measured: Measured, ahead: int) -> Figure:
-    names = {
-        "past": "two days ago, yesterday, today",
-        "future": f"the three days up to {ahead} after today",
-    }
-    return bar_chart(
-        {
-            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
-            for ways in WAYS
-        },
-        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
-        y="share of right moods",
-        y_limits=(0, 1.05),
-        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
-        "mood depends on the past, both networks are right. Where it depends on days to come, only "
-        "the one that reads both ways is.",
-    )

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_least, table
+from regard.studies.figure import Line, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -31,25 +31,28 @@ COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
 UNTRAINED = "untrained"
 ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
+READ = ("place", "task", "character")
+"""What the probes read."""
 
 
-@study(
-    question="Do the states of encoder and decoder encode position, task and text?",
-    claim="With attention, a linear map reads position and task from the states of both "
-    "sides, and the current character from those of the encoder. Without attention, the last state "
-    "holds more of the beginning of the text, which is written first, and less of its end.",
-    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} "
-    r"\sum_i \| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
-    trains=True,
-)
+@study(trains=True)
 def probing(
     cell: Cell = "vanilla",
     width: Width = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
-    """A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
+) -> EvidenceParts:
+    r"""Do the states of encoder and decoder encode position, task and text?
+
+    With attention, a linear map reads position and task from the states of both sides, and the
+    current character from those of the encoder. Without attention, the last state holds more of the
+    beginning of the text, which is written first, and less of its end.
+
+    $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i \| z_i - A h_i - b \|^2 +
+    \lambda \| A \|^2 $$
+
+    A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
     in a form that the next layer could use. It is fitted to some texts and asked about others. That
     it succeeds doesn't say that the network uses it; so the same probes are asked about a network
     that was never trained.
@@ -68,19 +71,27 @@ def probing(
     runs = {ATTENTION: attending.run(), NONE: setup.run(), UNTRAINED: attending.plan().run}
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
-    return Evidence(
-        numbers=tuple(judged(measured)),
-        figure=_figure(measured),
-        table=table(
-            ["network", "states", "place, R²", "task", "character", "it by a guess"],
-            [
-                (name, side, *(one.read[side, what] for what in ("place", "task")),
-                 one.read[side, "character"], one.guess)
-                for name, one in measured.items()
-                for side in (ENCODER, DECODER)
-            ],
-        ),
-    )  # fmt: skip
+    yield from judged(measured)
+    yield table(
+        ["network", "states", "place, R²", "task", "character", "it by a guess"],
+        [
+            (name, side, *(one.read[side, what] for what in READ), one.guess)
+            for name, one in measured.items()
+            for side in (ENCODER, DECODER)
+        ],
+    )
+    lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
+    yield one_chart(
+        *lines,
+        Line(y=measured[ATTENTION].guess, label="guess"),
+        x="character of the text",
+        y="share read from the last state",
+        y_limits=(0, 1.05),
+        caption="How well each character of a text can be read from the encoder's last state; "
+        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
+        "ones are there and the first are not; without attention more of the first ones is there, "
+        "and less of the last.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +188,3 @@ def held(one: Measured, half: str) -> float:
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]
     return sum(part) / len(part)
-
-
-def _figure(measured: Mapping[str, Measured]) -> Figure:
-    lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
-    return one_chart(
-        *lines,
-        Line(y=measured[ATTENTION].guess, label="guess"),
-        x="character of the text",
-        y="share read from the last state",
-        y_limits=(0, 1.05),
-        caption="How well each character of a text can be read from the encoder's last state; "
-        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
-        "ones are there and the first are not; without attention more of the first ones is there, "
-        "and less of the last.",
-    )

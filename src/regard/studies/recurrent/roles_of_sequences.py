@@ -10,8 +10,15 @@ from torch import Tensor, nn
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, informational
+from regard.studies.figure import series
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    informational,
+)
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -30,24 +37,25 @@ COUNT = 400
 """Texts."""
 
 
-@study(
-    question="What are the source and the target for in training, and does it matter whether the "
-    "decoder reads the target or its own output?",
-    claim="The source is what the prediction depends on; the target is what the loss compares it "
-    "with and, shifted by one, what the decoder reads. Each side's embeddings learn from its own "
-    "sequence alone. Given the target, a decoder without attention predicts more characters "
-    "correctly than when it reads its own output; with attention, the difference is near zero.",
-    formula=r"J = -\sum_t \log P(y_t \mid y_{<t}, x)",
-    trains=True,
-)
+@study(trains=True)
 def roles_of_sequences(
     cell: Cell = "vanilla",
     width: Width = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
-) -> Evidence:
-    """The loss sums over the target alone; the source's characters are never predicted. The source
+) -> EvidenceParts:
+    r"""What are the source and the target for in training, and does it matter whether the decoder
+    reads the target or its own output?
+
+    The source is what the prediction depends on; the target is what the loss compares it with and,
+    shifted by one, what the decoder reads. Each side's embeddings learn from its own sequence
+    alone. Given the target, a decoder without attention predicts more characters correctly than
+    when it reads its own output; with attention, the difference is near zero.
+
+    $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
+
+    The loss sums over the target alone; the source's characters are never predicted. The source
     decides what is right. Given that of another text, the network predicts another answer, and its
     loss on this one is several nats per character.
 
@@ -63,7 +71,21 @@ def roles_of_sequences(
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
-    return Evidence(numbers=tuple(judged(measured)), figure=_figure(measured))
+    yield from judged(measured)
+    lines = []
+    for color, (name, one) in enumerate(measured.items()):
+        places = range(1, len(one.forced) + 1)
+        lines.append(series(places, one.forced, f"{name}, target read", color=color))
+        lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
+    yield one_chart(
+        *lines,
+        x="character",
+        y="share that is right",
+        y_limits=(-0.03, 1.05),
+        caption="Right characters by their place in the answer; lines: the decoder reads the "
+        "target, dashes: its own output. With attention both are near 1. Without, they begin "
+        "together, and dashes fall below the line.",
+    )
 
 
 @dataclass(frozen=True)
@@ -159,20 +181,3 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
 def _after(right: Bool[Tensor, "b n"]) -> tuple[float, float]:
     before, now = right[:, :-1], right[:, 1:].double()
     return float(now[before].mean()), float(now[~before].mean())
-
-
-def _figure(measured: dict[str, Measured]) -> Figure:
-    lines = []
-    for color, (name, one) in enumerate(measured.items()):
-        places = range(1, len(one.forced) + 1)
-        lines.append(series(places, one.forced, f"{name}, target read", color=color))
-        lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    return one_chart(
-        *lines,
-        x="character",
-        y="share that is right",
-        y_limits=(-0.03, 1.05),
-        caption="Right characters by their place in the answer; lines: the decoder reads the "
-        "target, dashes: its own output. With attention both are near 1. Without, they begin "
-        "together, and dashes fall below the line.",
-    )

@@ -9,8 +9,9 @@ from jaxtyping import Float, Float64
 from msgspec import Meta
 from torch import Tensor
 
-from regard.studies.figure import Chart, Figure, Line, Series, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Chart, Line, Series, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
@@ -18,15 +19,7 @@ Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
-@study(
-    question="When do gradients vanish or explode, and where does NaN come from?",
-    claim="The spectral radius of W_hh decides in the long run, not its largest singular "
-    "value: below 1 the gradient vanishes, above 1 it explodes. Only exploding "
-    "gradients cause NaN, and clipping helps as long as the squared gradient is finite.",
-    formula=r"\frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le "
-    r"\left\| W_{hh}^T \right\| \le \sigma^T, \quad "
-    r"\left\| W_{hh}^T \right\|^{1/T} \to \rho",
-)
+@study()
 def vanishing_and_exploding(
     radii: Annotated[
         tuple[Radius, ...], Meta(min_length=1, max_length=6, description="spectral radii ρ")
@@ -36,8 +29,17 @@ def vanishing_and_exploding(
         Meta(min_length=1, max_length=6, description="largest singular values σ (at least ρ)"),
     ] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300, description="steps, T")] = 200,
-) -> Evidence:
-    """Going back through a step multiplies the gradient by W_hhᵀ. The largest singular value says
+) -> EvidenceParts:
+    r"""When do gradients vanish or explode, and where does NaN come from?
+
+    The spectral radius of W_hh decides in the long run, not its largest singular value: below 1 the
+    gradient vanishes, above 1 it explodes. Only exploding gradients cause NaN, and clipping helps
+    as long as the squared gradient is finite.
+
+    $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
+    \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
+
+    Going back through a step multiplies the gradient by W_hhᵀ. The largest singular value says
     how much one step can stretch a vector; the spectral radius, how much many steps stretch it, on
     average over them. A matrix may stretch what it then forgets: [[0, 10], [0, 0]] makes a vector
     ten times as long, and its square is 0. So σ < 1 is enough for vanishing, but σ > 1 doesn't make
@@ -57,14 +59,25 @@ def vanishing_and_exploding(
         for radius in radii
         for stretch in stretches
     }
-    return Evidence(
-        numbers=(
-            *_against_formula(measured, steps),
-            *_in_the_end(measured, radii),
-            *_nilpotent(),
-            *overflow(),
-        ),
-        figure=_figure(radii, stretches, steps),
+    yield from _against_formula(measured, steps)
+    yield from _in_the_end(measured, radii)
+    yield from _nilpotent()
+    yield from overflow()
+    low, high = min(stretches), max(stretches)
+    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
+    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
+    over_stretches = [
+        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
+        for radius in radii
+    ]
+    yield figure(
+        _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
+        _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
+        caption=f"Length of the gradient against steps, and after {steps} steps against the "
+        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
+        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
+        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
+        "matters: the lines are almost level.",
     )
 
 
@@ -130,34 +143,9 @@ def _nilpotent() -> Iterable[Measurement]:
     yield equal("its ‖∂h₂/∂h₀‖", length(w, 2), 0)
 
 
-def _figure(radii: tuple[float, ...], stretches: tuple[float, ...], steps: int) -> Figure:
-    low, high = min(stretches), max(stretches)
-    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
-    over_stretches = [
-        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
-        for radius in radii
-    ]
-    return Figure(
-        panels=[
-            _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
-            _chart(
-                over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)
-            ),
-        ],
-        caption=f"Length of the gradient against steps, and after {steps} steps against the "
-        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
-        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
-        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
-        "matters: the lines are almost level.",
-    )
-
-
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:
     y = "length of the gradient"
-    return Chart(
-        series=curves, lines=[Line(y=1)], title=title, x=x, y=y, y_scale="log", y_limits=limits
-    )
+    return chart(*curves, Line(y=1), title=title, x=x, y=y, y_scale="log", y_limits=limits)
 
 
 def _curve(color: int, radius: float, stretch: float, steps: int) -> tuple[Series, Series]:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
+from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Chart, Figure, Line, log_chart, series
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational
+from regard.studies.figure import Figure, Line, log_chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
 
@@ -29,15 +30,7 @@ class Part:
     """The share that may come on top."""
 
 
-@study(
-    question="What does a layer of self-attention cost, and from which length on is it quadratic?",
-    claim="3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at "
-    "n = 1.5h, and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), "
-    "O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax "
-    "O(N² max(D, E)).",
-    formula=r"3 n h^2 + 2 n^2 h, \quad "
-    r"\frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n}",
-)
+@study()
 def complexity(
     h: Annotated[
         int, Meta(ge=16, le=128, multiple_of=4, description="width of the layer, one head")
@@ -50,8 +43,16 @@ def complexity(
     start: Annotated[
         float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
     ] = 8.0,
-) -> Evidence:
-    """Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
+) -> EvidenceParts:
+    r"""What does a layer of self-attention cost, and from which length on is it quadratic?
+
+    3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at n = 1.5h,
+    and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), O(MNh) and O(N²h);
+    a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax O(N² max(D, E)).
+
+    $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
+
+    Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
     Each of n queries is multiplied with each of n keys, n²h, and each weight with a value, n²h
     again. So the layer is quadratic in n only where n is well above 1.5h; below, it is the
     projections that cost, and they are linear. At n = 1.5h itself the exponent is halfway, 1.5.
@@ -68,39 +69,28 @@ def complexity(
     three. The exponents are slopes of a line through the logarithms, at four lengths.
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
-    parts = (
-        *layer(inputs, h),
-        *families(inputs, outputs, h),
-        *kernels(outputs, d, e, features),
-    )
+    parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
     times = [measured_times(n, h) for n in lengths]
     soft, linear = zip(*times, strict=True)
     past = f"from n = {lengths[0]} to {lengths[-1]}"
-    return Evidence(
-        numbers=(
-            *map(counted, parts),
-            equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1),
-            equal(
-                f"exponent of the count from n = {around[0]} to {around[2]}",
-                exponent([around[0], around[2]], [sum(below), sum(above)]),
-                1.5,
-                within=1e-12,
-            ),
-            at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75),
-            Measurement(
-                name=f"exponent of the time {past}",
-                measured=exponent(lengths, soft),
-                low=1.2,
-                high=3.2,
-            ),
-            informational("the same, linear attention", exponent(lengths, linear)),
-            informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e)),
-        ),
-        figure=_figure(h, lengths, soft, linear),
+    yield from map(counted, parts)
+    yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
+    yield equal(
+        f"exponent of the count from n = {around[0]} to {around[2]}",
+        exponent([around[0], around[2]], [sum(below), sum(above)]),
+        1.5,
+        within=1e-12,
     )
+    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
+    yield Measurement(
+        name=f"exponent of the time {past}", measured=exponent(lengths, soft), low=1.2, high=3.2
+    )
+    yield informational("the same, linear attention", exponent(lengths, linear))
+    yield informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e))
+    yield _figure(h, lengths, soft, linear)
 
 
 def layer(n: int, h: int) -> tuple[Part, Part]:
@@ -190,22 +180,18 @@ def _figure(
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
         for name, taken in (("softmax", soft), ("linear kernel", linear))
     }
-    return Figure(
-        panels=[
-            Chart(
-                series=[
-                    series(grid, 3 * grid * h**2, "projections, 3nh²"),
-                    series(grid, 2 * grid**2 * h, "attention, 2n²h"),
-                    series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
-                ],
-                lines=[Line(x=1.5 * h, label="n = 1.5h")],
-                title="multiplications",
-                x="n",
-                x_scale="log",
-                y_scale="log",
-            ),
-            log_chart(lengths, times, title="milliseconds", x="n"),
-        ],
+    return figure(
+        chart(
+            series(grid, 3 * grid * h**2, "projections, 3nh²"),
+            series(grid, 2 * grid**2 * h, "attention, 2n²h"),
+            series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
+            Line(x=1.5 * h, label="n = 1.5h"),
+            title="multiplications",
+            x="n",
+            x_scale="log",
+            y_scale="log",
+        ),
+        log_chart(lengths, times, title="milliseconds", x="n"),
         caption="Left: multiplications against the length n. Those of the projections grow in "
         "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
         "and their sum (dashes) turns from one to the other. Right: measured times (dots), steep "

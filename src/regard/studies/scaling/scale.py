@@ -1,11 +1,10 @@
 """Why products are divided by √h."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -13,9 +12,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, Line, series
-from regard.studies.finding import Evidence, Measurement, at_most, equal
-from regard.studies.study import Correction, Seed, study
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, Line, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
+from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -59,23 +59,7 @@ class Spread:
     """Σ ∂α_i/∂s_i = 1 − Σ α_i²: what a small change of all scores still moves."""
 
 
-@study(
-    question="Why are products of queries and keys divided by √h?",
-    claim="With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². "
-    "Divided by √h, its standard deviation doesn't depend on h, and softmax keeps its "
-    "entropy and its gradient at any width; without the division it loses both.",
-    formula=r"\mathrm{E}[q \cdot k] = \|\mu\|^2, \quad "
-    r"\mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2 \|\mu\|^2",
-    corrections=[
-        Correction(
-            course="jhu-hw5",
-            says="The width is called h where keys are drawn and d where answers are wanted; the "
-            "product is said to be scaled by a factor of √h.",
-            right="d and h are one number here, and the product is divided by √h. Keys and queries "
-            "have to be independent as well, which the question leaves out.",
-        )
-    ],
-)
+@study()
 def scale(
     h: Annotated[int, Meta(ge=2, le=1024, description="width of queries and keys")] = 64,
     mean: Annotated[float, Meta(ge=-1, le=1, description="each entry of μ")] = 0.5,
@@ -86,8 +70,17 @@ def scale(
     n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
     draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
     seed: Seed = 0,
-) -> Evidence:
-    """A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
+) -> EvidenceParts:
+    r"""Why are products of queries and keys divided by √h?
+
+    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². Divided by √h,
+    its standard deviation doesn't depend on h, and softmax keeps its entropy and its gradient at
+    any width; without the division it loses both.
+
+    $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
+    \|\mu\|^2 $$
+
+    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
     σ⁴ + 2σ²μ_i², and independent terms add up in both: the spread of q·k grows as √h.
 
     Softmax looks at differences of scores. If their deviation s is small beside √(2 ln n), many
@@ -107,42 +100,34 @@ def scale(
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
     widest = WIDTHS[-1]
     among = draw.among_keys(widest) / widest
-    return Evidence(
-        numbers=(
-            *moments(products, h * mean**2, draw.variance(h)),
-            equal(
-                f"entropy with the scale, h = {widest}",
-                scaled[-1].entropy,
-                math.log(n) - among / 2,
-                within=0.1 * math.log(n),
-            ),
-            equal(
-                f"gradient with the scale, h = {widest}",
-                scaled[-1].gradient,
-                1 - math.exp(among) / n,
-                within=0.1,
-            ),
-            at_most(
-                f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1
-            ),
-            at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2),
-        ),
-        figure=_figure(draw, n, scaled, plain),
+    yield from moments(products, h * mean**2, draw.variance(h))
+    yield equal(
+        f"entropy with the scale, h = {widest}",
+        scaled[-1].entropy,
+        math.log(n) - among / 2,
+        within=0.1 * math.log(n),
     )
+    yield equal(
+        f"gradient with the scale, h = {widest}",
+        scaled[-1].gradient,
+        1 - math.exp(among) / n,
+        within=0.1,
+    )
+    yield at_most(f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1)
+    yield at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2)
+    yield _figure(draw, n, scaled, plain)
 
 
 def moments(
     products: Float[Tensor, " draws"], mean: float, variance: float
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
     """Mean and variance, each to within four of its standard errors."""
     off = products - products.mean()
     second, fourth = off.square().mean(), off.pow(4).mean()
     errors = (second.sqrt(), (fourth - second.square()).sqrt())
     mean_error, variance_error = (4 * float(x) / math.sqrt(len(products)) for x in errors)
-    return (
-        equal("mean of q·k", products.mean(), mean, within=mean_error),
-        equal("variance of q·k", products.var(), variance, within=variance_error),
-    )
+    yield equal("mean of q·k", products.mean(), mean, within=mean_error)
+    yield equal("variance of q·k", products.var(), variance, within=variance_error)
 
 
 def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
@@ -172,13 +157,11 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         for name in ("entropy", "gradient")
     )
     uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
-    panels = [
-        Chart(series=variances, title="variance", y_scale="log"),
-        Chart(series=entropies, lines=[uniform], title="entropy", y_limits=limits),
-        Chart(series=gradients, title="gradient", y_limits=(0, 1)),
-    ]
-    return Figure(
-        panels=[msgspec.structs.replace(panel, x="h", x_scale="log") for panel in panels],
+    axes: dict[str, Any] = {"x": "h", "x_scale": "log"}
+    return figure(
+        chart(*variances, title="variance", y_scale="log", **axes),
+        chart(*entropies, uniform, title="entropy", y_limits=limits, **axes),
+        chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
         caption="Against the width h: the variance of products grows in proportion, that of "
         "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
         "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "

@@ -10,8 +10,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Table, at_most, equal, informational, table
+from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import study
 
@@ -22,13 +23,7 @@ _WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
 _ROUNDING = 1e-12
 
 
-@study(
-    question="What can a head compute with queries, keys and values, but not without them?",
-    claim="With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of "
-    "outer products, c₂ = u_b and c₁ = u_b − u_c up to rounding.",
-    formula=r"V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad "
-    r"Q = \frac{u_d u_a^\top + u_c u_d^\top}{\beta^2}",
-)
+@study()
 def designing(
     beta: Annotated[float, Meta(gt=0, le=100, description="length of u_a, u_b, u_c, u_d")] = 10.0,
     x: Annotated[
@@ -43,8 +38,16 @@ def designing(
         ),
     ] = _WISHES,
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
-) -> Evidence:
-    """Without matrices an input looks for what is like itself, which is mostly itself: x₂ = u_a has
+) -> EvidenceParts:
+    r"""What can a head compute with queries, keys and values, but not without them?
+
+    With x for all three, c₂ ≈ u_a, and no query can give u_b; with matrices made of outer products,
+    c₂ = u_b and c₁ = u_b − u_c up to rounding.
+
+    $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
+    u_c u_d^\top}{\beta^2} $$
+
+    Without matrices an input looks for what is like itself, which is mostly itself: x₂ = u_a has
     the product β² with itself and 0 with the others, and gets itself back. To look elsewhere it
     could be given a part of another input; but what attention gives is an average of inputs, and
     u_b occurs only together with u_d or u_c. Every average of the three is at least √0.4·β away
@@ -69,46 +72,36 @@ def designing(
     bare = {part: _course_inputs(beta, part) for part in ("", "u_d", "u_c")}
     plain = Head(*(torch.eye(4, dtype=torch.float64),) * 3)
     without, made = plain(bare[""]), course_head(beta)(bare[""])
-    return Evidence(
-        numbers=(
-            at_most("‖c₂ − u_a‖/β, without matrices", _off(without[1], _unit(0), beta), _ROUNDING),
-            equal(
-                "the nearest that an average comes to u_b, over β",
-                _off(nearest_average(bare[""], u_b), _unit(1), beta),
-                math.sqrt(0.4),
-                within=1e-9,
-            ),
-            *(
-                equal(
-                    f"the same, {part} added to x₂",
-                    _off(nearest_average(bare[part], u_b), _unit(1), beta),
-                    math.sqrt(0.5),
-                    within=1e-9,
-                )
-                for part in ("u_d", "u_c")
-            ),
-            *(
-                informational(
-                    f"‖c₂ − u_b‖/β, without matrices, {part} added to x₂",
-                    _off(plain(bare[part])[1], _unit(1), beta),
-                )
-                for part in ("u_d", "u_c")
-            ),
-            at_most("‖c₂ − u_b‖/β, with matrices", _off(made[1], _unit(1), beta), _ROUNDING),
-            at_most(
-                "‖c₁ − (u_b − u_c)‖/β, with matrices",
-                _off(made[0], _unit(1) - _unit(2), beta),
-                _ROUNDING,
-            ),
-            at_most(
-                "your own targets: largest error, over the largest target",
-                error(head, inputs, desired) / _largest(desired),
-                0.01,
-            ),
-        ),
-        figure=_figure(without / beta, made / beta, head(inputs)),
-        table=_matrices(head),
+    yield at_most("‖c₂ − u_a‖/β, without matrices", _off(without[1], _unit(0), beta), _ROUNDING)
+    yield equal(
+        "the nearest that an average comes to u_b, over β",
+        _off(nearest_average(bare[""], u_b), _unit(1), beta),
+        math.sqrt(0.4),
+        within=1e-9,
     )
+    for part in ("u_d", "u_c"):
+        yield equal(
+            f"the same, {part} added to x₂",
+            _off(nearest_average(bare[part], u_b), _unit(1), beta),
+            math.sqrt(0.5),
+            within=1e-9,
+        )
+    for part in ("u_d", "u_c"):
+        yield informational(
+            f"‖c₂ − u_b‖/β, without matrices, {part} added to x₂",
+            _off(plain(bare[part])[1], _unit(1), beta),
+        )
+    yield at_most("‖c₂ − u_b‖/β, with matrices", _off(made[1], _unit(1), beta), _ROUNDING)
+    yield at_most(
+        "‖c₁ − (u_b − u_c)‖/β, with matrices", _off(made[0], _unit(1) - _unit(2), beta), _ROUNDING
+    )
+    yield at_most(
+        "your own targets: largest error, over the largest target",
+        error(head, inputs, desired) / _largest(desired),
+        0.01,
+    )
+    yield _matrices(head)
+    yield _figure(without / beta, made / beta, head(inputs))
 
 
 def course_head(beta: float) -> Head:
@@ -192,20 +185,18 @@ def _figure(
     most = float(own.abs().max()) or 1.0
     outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
     entries = [str(e + 1) for e in range(own.shape[1])]
-    return Figure(
-        panels=[
-            heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
-            heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
-            heat_map(
-                own,
-                title="your own targets",
-                x="entry",
-                rows=outputs[: len(own)],
-                columns=entries,
-                most=most,
-                unit="output",
-            ),
-        ],
+    return figure(
+        heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
+        heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
+        heat_map(
+            own,
+            title="your own targets",
+            x="entry",
+            rows=outputs[: len(own)],
+            columns=entries,
+            most=most,
+            unit="output",
+        ),
         caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
         "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
         "is u_b. Right: outputs of the head designed for your own targets.",

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_most, equal, informational, look_inside
+from regard.studies.finding import EvidenceParts, at_most, equal, informational, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -20,13 +21,7 @@ HEADS, D = 4, 16
 _CPU = torch.device("cpu")
 
 
-@study(
-    question="How are positions masked, and which?",
-    claim="A score of −∞ gives the same weights as a column set to zero and rows "
-    "renormalized; padding and future positions get exactly no weight.",
-    formula=r"\frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} "
-    r"= \mathrm{softmax}(s + \ln b)_j, \quad b_j \in \{0, 1\}",
-)
+@study()
 def masking(
     sources: Annotated[
         Lengths, Meta(min_length=1, max_length=12, description="lengths of the encoder's texts")
@@ -38,8 +33,16 @@ def masking(
     hidden: Annotated[int, Meta(ge=1, le=64, description="which token is hidden, from 1")] = 3,
     size: Annotated[float, Meta(gt=0, le=1000, description="size of queries and keys")] = 1.0,
     seed: Seed = 0,
-) -> Evidence:
-    """e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
+) -> EvidenceParts:
+    r"""How are positions masked, and which?
+
+    A score of −∞ gives the same weights as a column set to zero and rows renormalized; padding and
+    future positions get exactly no weight.
+
+    $$ \frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} = \mathrm{softmax}(s
+    + \ln b)_j, \quad b_j \in \{0, 1\} $$
+
+    e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
     its weight to zero after the softmax, and dividing each row by what is left, gives the same,
     because a common divisor cancels. A score of 0 doesn't hide a key: e^0 is 1. And zero without
     dividing again leaves rows that add up to less than 1.
@@ -61,31 +64,25 @@ def masking(
     barred, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
     zeroed = plain * keep
     masks, allowed = four_masks(sources, targets, row), pairs(sources, targets, row)
-    return Evidence(
-        numbers=(
-            at_most(
-                "largest difference of −∞ from zero and divide",
-                _difference(barred, zeroed / zeroed.sum(-1, keepdim=True)),
-                1e-12,
-            ),
-            equal("weight of the hidden token, score −∞", barred[..., hidden - 1].max(), 0),
-            informational(
-                "weight of the hidden token, score 0: mean", _score_zero(query, key, hidden - 1)
-            ),
-            informational("zero without dividing: least sum over keys", zeroed.sum(-1).min()),
-            *(
-                equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
-                for name, look in masks.items()
-            ),
-        ),
-        figure=_figure(masks, row),
-        explorer_view=look_inside(
-            attend,
-            *queries_and_keys(max(targets), size, seed),
-            torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
-            mask=masks["decoder self-attention"].mask,
-            title=f"the decoder's self-attention, of text {row} with its padding",
-        ),
+    yield at_most(
+        "largest difference of −∞ from zero and divide",
+        _difference(barred, zeroed / zeroed.sum(-1, keepdim=True)),
+        1e-12,
+    )
+    yield equal("weight of the hidden token, score −∞", barred[..., hidden - 1].max(), 0)
+    yield informational(
+        "weight of the hidden token, score 0: mean", _score_zero(query, key, hidden - 1)
+    )
+    yield informational("zero without dividing: least sum over keys", zeroed.sum(-1).min())
+    for name, look in masks.items():
+        yield equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
+    yield _figure(masks, row)
+    yield look_inside(
+        attend,
+        *queries_and_keys(max(targets), size, seed),
+        torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
+        mask=masks["decoder self-attention"].mask,
+        title=f"the decoder's self-attention, of text {row} with its padding",
     )
 
 
@@ -179,8 +176,8 @@ def _score_zero(
 
 
 def _figure(masks: Mapping[str, Look], row: int) -> Figure:
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(
                 look.map().double(),
                 title=name,
@@ -189,7 +186,7 @@ def _figure(masks: Mapping[str, Look], row: int) -> Figure:
                 unit="1 = attended",
             )
             for name, look in masks.items()
-        ],
+        ),
         columns=2,
         caption="Masks; a colored key is attended. Above: the real tokens of each text, without "
         f"its padding. Below, for text {row}: cross-attention, where all queries attend to all "

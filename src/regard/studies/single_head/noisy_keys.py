@@ -5,6 +5,7 @@ weights themselves.
 """
 
 import math
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -14,9 +15,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, Line, histogram, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Line, histogram, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -42,13 +44,7 @@ Stretch: TypeAlias = Annotated[
 Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of all keys")]
 
 
-@study(
-    question="Does one head still average two values if the keys are noisy?",
-    claim="Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b "
-    "with s = sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.",
-    formula=r"q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad "
-    r"s \to \frac{1}{1 + e^{-t (\gamma - 1)}}",
-)
+@study()
 def noisy_keys_one_head(
     n: Keys = 10,
     t: Length = 8.0,
@@ -56,8 +52,16 @@ def noisy_keys_one_head(
     stretch: Stretch = 0.5,
     draws: Draws = 4000,
     seed: Seed = 0,
-) -> Evidence:
-    """The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
+) -> EvidenceParts:
+    r"""Does one head still average two values if the keys are noisy?
+
+    Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
+    sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.
+
+    $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
+    - 1)}} $$
+
+    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
     Noise of variance α in every direction moves each score by t√(2α). That is little if t is far
     below 1/√α; and t must be far above ln n, so that the other keys get no weight. Small noise
     leaves room between the two.
@@ -75,35 +79,51 @@ def noisy_keys_one_head(
     s = attended(uneven[:, [A, B]], query)[:, 0]  # the other keys dropped
     limit = torch.sigmoid(t * (uneven[:, A, A] - 1))
     chosen = (s - 0.5).abs() > 0.4
-    return Evidence(
-        numbers=(
-            equal(
-                "deviation of the scores, keys alike",
-                (alike @ query - query).std(),
-                deviation,
-                within=4 * deviation / math.sqrt(2 * draws * n),
-            ),
-            at_most(
-                "weight outside of ½(v_a + v_b), keys alike, mean",
-                misplaced(attended(alike, query)).mean(),
-                0.02,
-            ),
-            at_most(
-                "weight of all other values, k_a varying, mean",
-                1 - c[:, [A, B]].sum(-1).mean(),
-                0.02,
-            ),
-            # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
-            # the slope of the sigmoid is ¼ at most.
-            at_most(
-                "largest difference of s from sigmoid(t(γ − 1))",
-                (s - limit).abs().max(),
-                6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
-            ),
-            share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch)),
-            at_least("the same, wanted for “most”", chosen.double().mean(), 0.5),
+    yield equal(
+        "deviation of the scores, keys alike",
+        (alike @ query - query).std(),
+        deviation,
+        within=4 * deviation / math.sqrt(2 * draws * n),
+    )
+    yield at_most(
+        "weight outside of ½(v_a + v_b), keys alike, mean",
+        misplaced(attended(alike, query)).mean(),
+        0.02,
+    )
+    yield at_most(
+        "weight of all other values, k_a varying, mean", 1 - c[:, [A, B]].sum(-1).mean(), 0.02
+    )
+    # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
+    # the slope of the sigmoid is ¼ at most.
+    yield at_most(
+        "largest difference of s from sigmoid(t(γ − 1))",
+        (s - limit).abs().max(),
+        6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
+    )
+    yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
+    yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
+    lengths = np.geomspace(0.5, 10_000, 30)
+    errors = [misplaced(attended(alike[:500], toward(n, x, A, B))).mean() for x in lengths]
+    yield figure(
+        chart(
+            series(lengths, errors, style="line with dots"),
+            Line(x=math.log(n), label="ln n"),
+            Line(x=1 / math.sqrt(alpha), label="1/√α"),
+            title="keys alike",
+            x="t",
+            y="weight outside of the average",
+            x_scale="log",
+            y_scale="log",
         ),
-        figure=_figure_of_one(alike[:500], t, alpha, s),
+        chart(
+            histogram(s, [i / 20 for i in range(21)], color=1),
+            title="the norm of k_a varies",
+            x="s, the share of v_a",
+            y="draws",
+        ),
+        caption="Left: if all keys have the same noise, the average is right for queries between "
+        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
+        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
     )
 
 
@@ -115,13 +135,7 @@ def chosen_share(t: float, alpha: float, stretch: float) -> float:
     return 2 * normal(-math.log(9) / (t * math.sqrt(stretch + 4 * alpha)))
 
 
-@study(
-    question="What do two heads gain over one if the norm of a key varies?",
-    claim="With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, "
-    "and its variance is at most a quarter of that of one head.",
-    formula=r"P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} "
-    r"\left(1 - \frac{\ln(n - 1)}{t}\right)\right)",
-)
+@study()
 def noisy_keys_two_heads(
     n: Keys = 10,
     t: Length = 8.0,
@@ -129,8 +143,16 @@ def noisy_keys_two_heads(
     stretch: Stretch = 0.5,
     draws: Draws = 4000,
     seed: Seed = 0,
-) -> Evidence:
-    """Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
+) -> EvidenceParts:
+    r"""What do two heads gain over one if the norm of a key varies?
+
+    With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, and its
+    variance is at most a quarter of that of one head.
+
+    $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
+    $$
+
+    Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
     longer compete in one softmax. However long k_a is, the first head gives v_a as long as tγ
     exceeds ln(n − 1); and the second head never sees k_a, which is orthogonal to its query.
 
@@ -146,33 +168,54 @@ def noisy_keys_two_heads(
     gamma, even = uneven[:, A, A], evenly_drawn(stretch)
     of_one = without_noise(even, toward(n, t, A, B))
     of_two = (without_noise(even, toward(n, t, A)) + without_noise(even, toward(n, t, B))) / 2
-    return Evidence(
-        numbers=(
-            at_most(
-                "weight outside of ½(v_a + v_b), keys alike, mean",
-                misplaced(two_heads(alike, t)).mean(),
-                0.02,
-            ),
-            share("draws in which α_a > ½", finds, found_share(n, t, stretch)),
-            share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch))),
-            informational(
-                "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
-            ),
-            at_least(
-                "draws with at most a quarter of the weight outside, two heads",
-                (misplaced(two) < 0.25).double().mean(),
-                0.8,
-            ),
-            informational("the same, one head", (misplaced(one) < 0.25).double().mean()),
-            variance_number("variance of c, one head", one, of_one),
-            variance_number("variance of c, two heads", two, of_two),
-            at_most(
-                "variance of two heads over that of one",
-                distances(two).mean() / distances(one).mean(),
-                0.25,
-            ),
+    yield at_most(
+        "weight outside of ½(v_a + v_b), keys alike, mean",
+        misplaced(two_heads(alike, t)).mean(),
+        0.02,
+    )
+    yield share("draws in which α_a > ½", finds, found_share(n, t, stretch))
+    yield share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch)))
+    yield informational(
+        "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
+    )
+    yield at_least(
+        "draws with at most a quarter of the weight outside, two heads",
+        (misplaced(two) < 0.25).double().mean(),
+        0.8,
+    )
+    yield informational("the same, one head", (misplaced(one) < 0.25).double().mean())
+    yield variance_number("variance of c, one head", one, of_one)
+    yield variance_number("variance of c, two heads", two, of_two)
+    yield at_most(
+        "variance of two heads over that of one",
+        distances(two).mean() / distances(one).mean(),
+        0.25,
+    )
+    lengths, bins = np.geomspace(1, 100, 60).tolist(), [i / 20 for i in range(13)]
+    measured = {
+        x: (attended(uneven[:1000], toward(n, x, A))[:, A] > 0.5).double().mean()
+        for x in lengths[::6]
+    }
+    yield figure(
+        chart(
+            histogram(misplaced(one), bins, "one head"),
+            histogram(misplaced(two), bins, "two heads"),
+            x="weight outside of the average",
+            y="draws",
         ),
-        figure=_figure_of_two(uneven, t, stretch, one, two),
+        chart(
+            *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
+            Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
+            Line(x=t, label=f"t = {t:g}"),
+            x="t",
+            y="draws in which α_a > ½",
+            x_scale="log",
+            y_limits=(0, 1),
+        ),
+        caption="Left: histograms of the weight outside of the average; with one head most draws "
+        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
+        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
+        "keys; dotted: the limit, and t.",
     )
 
 
@@ -262,71 +305,3 @@ def share(name: str, happened: Bool[Tensor, " draws"], p: float) -> Measurement:
 def normal(x: float) -> float:
     """Φ, the distribution function of the normal distribution."""
     return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def _figure_of_one(
-    alike: Float[Tensor, "draws n n"], t: float, alpha: float, s: Float[Tensor, " draws"]
-) -> Figure:
-    n, lengths = alike.shape[-1], np.geomspace(0.5, 10_000, 30)
-    errors = [misplaced(attended(alike, toward(n, x, A, B))).mean() for x in lengths]
-    window = [Line(x=math.log(n), label="ln n"), Line(x=1 / math.sqrt(alpha), label="1/√α")]
-    shares = [histogram(s, [i / 20 for i in range(21)], color=1)]
-    return Figure(
-        panels=[
-            Chart(
-                series=[series(lengths, errors, style="line with dots")],
-                lines=window,
-                title="keys alike",
-                x="t",
-                y="weight outside of the average",
-                x_scale="log",
-                y_scale="log",
-            ),
-            Chart(
-                series=shares, title="the norm of k_a varies", x="s, the share of v_a", y="draws"
-            ),
-        ],
-        caption="Left: if all keys have the same noise, the average is right for queries between "
-        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
-        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
-    )
-
-
-def _figure_of_two(
-    keys: Float[Tensor, "draws n n"],
-    t: float,
-    stretch: float,
-    one: Float[Tensor, "draws n"],
-    two: Float[Tensor, "draws n"],
-) -> Figure:
-    n, lengths, bins = (
-        keys.shape[-1],
-        np.geomspace(1, 100, 60).tolist(),
-        [i / 20 for i in range(13)],
-    )
-    finds = {x: attended(keys[:1000], toward(n, x, A))[:, A] > 0.5 for x in lengths[::6]}
-    measured = {x: each.double().mean() for x, each in finds.items()}
-    curves = by_keys(
-        lengths, {4, n, 100}, lambda count, x: found_share(count, x, stretch), {n: measured}
-    )
-    errors = [
-        histogram(misplaced(c), bins, name) for c, name in ((one, "one head"), (two, "two heads"))
-    ]
-    limit = Line(y=normal(1 / math.sqrt(stretch)), label="limit")
-    return Figure(
-        panels=[
-            Chart(series=errors, x="weight outside of the average", y="draws"),
-            Chart(
-                series=curves,
-                lines=[limit, Line(x=t, label=f"t = {t:g}")],
-                x="t",
-                y="draws in which α_a > ½",
-                x_scale="log",
-                y_limits=(0, 1),
-            ),
-        ],
-        caption="Left: histograms of the weight outside of the average; with one head most draws "
-        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
-        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
-        "keys; dotted: the limit, and t.",
-    )

@@ -10,8 +10,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, Line, Series, series
-from regard.studies.finding import Evidence, at_least, at_most, equal, look_inside
+from regard.studies.charts import one_chart
+from regard.studies.figure import Figure, Line, Series, series
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -24,20 +25,22 @@ GRID = [i / 4 for i in range(61)]
 ATTEND = Softmax(scaled=False)
 
 
-@study(
-    question="When does attention copy one of its values?",
-    claim="When q·k_j exceeds all other products by enough that the n − 1 other keys together"
-    " get at most a hundredth of the weight: c ≈ v_j.",
-    formula=r"\alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad "
-    r"m = k_j^\top q - \max_{i \ne j} k_i^\top q",
-)
+@study()
 def copying(
     n: Annotated[int, Meta(ge=2, le=1024, description="keys")] = 10,
     m: Annotated[float, Meta(ge=0, le=50, description="margin of k_j·q over the others")] = 8.0,
     d: Annotated[int, Meta(ge=8, le=64, description="length of keys and values")] = 16,
     seed: Seed = 0,
-) -> Evidence:
-    """Each other key has a weight at least e^m times smaller than that of k_j, because softmax
+) -> EvidenceParts:
+    r"""When does attention copy one of its values?
+
+    When q·k_j exceeds all other products by enough that the n − 1 other keys together get at most a
+    hundredth of the weight: c ≈ v_j.
+
+    $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
+    $$
+
+    Each other key has a weight at least e^m times smaller than that of k_j, because softmax
     turns differences of scores into ratios of weights. How large the products are doesn't matter,
     only by how much the best one leads; and it doesn't matter which values there are.
 
@@ -48,31 +51,27 @@ def copying(
     bound, alike = least_weight(n, m), weight_among_equals(n, m)
     drawn = draw_heads(n, d, seed)
     weights, errors = copied(drawn, m)
-    return Evidence(
-        numbers=(
-            equal("weight of v_j, the others alike", alike, bound, within=1e-12),
-            at_most("weight of all others, the others alike", 1 - alike, 0.01),
-            at_least("least weight of v_j, random keys", weights.min(), bound - 1e-8),
-            at_most(
-                "largest ‖c − v_j‖, random keys, over the distance of the farthest value",
-                errors.max(),
-                0.01,
-            ),
-        ),
-        figure=_figure(
-            {*KEYS, n},
-            lambda count, s: 1 - least_weight(count, s),
-            {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
-            Line(x=m, label=f"margin {m:g}"),
-            ("margin", "error of the copy"),
-            "The error of the copy falls exponentially with the margin; the more keys, the "
-            f"later. Lines: bound of the formula; dots, all below their line: largest error of "
-            f"{DRAWS} draws of {n} random keys; dotted: a hundredth, and the margin.",
-        ),
-        explorer_view=_look_inside(
-            (m * drawn.query[:1], drawn.key[:1], drawn.value[:1]),
-            f"a query that leads to one of {n} random keys by {m:g}",
-        ),
+    yield equal("weight of v_j, the others alike", alike, bound, within=1e-12)
+    yield at_most("weight of all others, the others alike", 1 - alike, 0.01)
+    yield at_least("least weight of v_j, random keys", weights.min(), bound - 1e-8)
+    yield at_most(
+        "largest ‖c − v_j‖, random keys, over the distance of the farthest value",
+        errors.max(),
+        0.01,
+    )
+    yield _figure(
+        {*KEYS, n},
+        lambda count, s: 1 - least_weight(count, s),
+        {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
+        Line(x=m, label=f"margin {m:g}"),
+        ("margin", "error of the copy"),
+        "The error of the copy falls exponentially with the margin; the more keys, the "
+        f"later. Lines: bound of the formula; dots, all below their line: largest error of "
+        f"{DRAWS} draws of {n} random keys; dotted: a hundredth, and the margin.",
+    )
+    yield _look_inside(
+        (m * drawn.query[:1], drawn.key[:1], drawn.value[:1]),
+        f"a query that leads to one of {n} random keys by {m:g}",
     )
 
 
@@ -115,17 +114,19 @@ def least_weight(n: int, m: float) -> float:
     return 1 / (1 + (n - 1) * math.exp(-m))
 
 
-@study(
-    question="Which query makes attention return the average of two of its values?",
-    claim="With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the "
-    "weight, half each: c ≈ ½(v_a + v_b).",
-    formula=r"\alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2}",
-)
+@study()
 def averaging(
     n: Annotated[int, Meta(ge=3, le=2048, description="keys")] = 10,
     t: Annotated[float, Meta(ge=0, le=50, description="length of the query along each key")] = 8.0,
-) -> Evidence:
-    """The query has the same product t with both keys and 0 with all others, so that both get the
+) -> EvidenceParts:
+    r"""Which query makes attention return the average of two of its values?
+
+    With orthonormal keys, q = t(k_a + k_b) gives v_a and v_b at least 0.99 of the weight, half
+    each: c ≈ ½(v_a + v_b).
+
+    $$ \alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2} $$
+
+    The query has the same product t with both keys and 0 with all others, so that both get the
     same weight, and each of the others e^t times less.
 
     It is not enough that t is more than 0: the others are n − 2, and together they take
@@ -135,23 +136,19 @@ def averaging(
     weights = pair_weights(n, t)
     predicted, counts = pair_weight(n, t), {*KEYS, n}
     query, key = pair(n, t)
-    return Evidence(
-        numbers=(
-            equal("weight of v_a", weights[0], predicted, within=1e-12),
-            equal("weight of v_b", weights[1], predicted, within=1e-12),
-            at_most("weight of all others", weights[2:].sum(), 0.01),
-        ),
-        figure=_figure(
-            counts,
-            lambda count, s: 1 - 2 * pair_weight(count, s),
-            {count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]} for count in counts},
-            Line(x=t, label=f"t = {t:g}"),
-            ("t", "weight of all other values"),
-            "The weight of all values other than the two falls exponentially with t; the more "
-            "keys, the later. Lines: formula; dots: measured; dotted: a hundredth, and t.",
-        ),
-        explorer_view=_look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys"),
+    yield equal("weight of v_a", weights[0], predicted, within=1e-12)
+    yield equal("weight of v_b", weights[1], predicted, within=1e-12)
+    yield at_most("weight of all others", weights[2:].sum(), 0.01)
+    yield _figure(
+        counts,
+        lambda count, s: 1 - 2 * pair_weight(count, s),
+        {count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]} for count in counts},
+        Line(x=t, label=f"t = {t:g}"),
+        ("t", "weight of all other values"),
+        "The weight of all values other than the two falls exponentially with t; the more "
+        "keys, the later. Lines: formula; dots: measured; dotted: a hundredth, and t.",
     )
+    yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")
 
 
 def pair(n: int, t: float) -> tuple[Float[Tensor, "1 1 1 n"], Float[Tensor, "1 1 n n"]]:
@@ -196,15 +193,16 @@ def _figure(
     axes: tuple[str, str],
     caption: str,
 ) -> Figure:
-    chart = Chart(
-        series=by_keys(GRID, counts, predicted, measured),
-        lines=[Line(y=0.01, label="a hundredth"), chosen],
+    return one_chart(
+        *by_keys(GRID, counts, predicted, measured),
+        Line(y=0.01, label="a hundredth"),
+        chosen,
         x=axes[0],
         y=axes[1],
         y_scale="log",
         y_limits=(1e-6, 1.5),
+        caption=caption,
     )
-    return Figure(panels=[chart], caption=caption)
 
 
 def _look_inside(

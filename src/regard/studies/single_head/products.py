@@ -8,8 +8,9 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Chart, Figure, bars
-from regard.studies.finding import Evidence, at_least, equal, look_inside, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Figure, bars
+from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -19,21 +20,23 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 """The numbers of the course."""
 
 
-@study(
-    question="What does a head compute for the second of three states, step by step?",
-    claim="Softmax over these scores equals argmax: the largest score gets all the weight "
-    "except a billionth, and the output is its value.",
-    formula=r"h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j "
-    r"\left((W_q h_2)^\top W_k h_j\right)",
-)
+@study()
 def products(
     h: Annotated[Rows, Meta(min_length=1, description="states, in brackets each")] = _STATES,
     w_q: Annotated[Rows, Meta(min_length=1, description=f"W_q, {_MATRIX}")] = _QUERY,
     w_k: Annotated[Rows, Meta(min_length=1, description=f"W_k, {_MATRIX}")] = _KEY,
     w_v: Annotated[Rows, Meta(min_length=1, description=f"W_v, {_MATRIX}")] = _VALUE,
     i: Annotated[int, Meta(ge=1, description="which state asks, from 1")] = 2,
-) -> Evidence:
-    """Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
+) -> EvidenceParts:
+    r"""What does a head compute for the second of three states, step by step?
+
+    Softmax over these scores equals argmax: the largest score gets all the weight except a
+    billionth, and the output is its value.
+
+    $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
+    h_j\right) $$
+
+    Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
     W_q h_i. The score of j is the product of query and key; softmax turns scores into weights, and
     the output is the values' average by these weights.
 
@@ -50,37 +53,32 @@ def products(
         sum(q * k for q, k in zip(_times(w_q, h[i - 1]), _times(w_k, x), strict=True)) for x in h
     ]
     best = max(range(len(h)), key=expected.__getitem__)
-    return Evidence(
-        numbers=(
-            *(equal(f"score of state {j + 1}", scores[j], expected[j]) for j in range(len(h))),
-            *(
-                equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
-                for e, entry in enumerate(_times(w_v, h[best]))
-            ),
-            at_least("largest weight by softmax", weights.max(), 1 - 1e-9),
-        ),
-        figure=_figure(scores, weights),
-        table=table(
-            ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
-            [
-                (
-                    j + 1,
-                    *(_vector(x[j]) for x in (states, queries, keys, values)),
-                    float(scores[j]),
-                    float(weights[j]),
-                    _vector(weights[j] * values[j]),
-                )
-                for j in range(len(h))
-            ]
-            + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
-        ),
-        explorer_view=look_inside(
-            Softmax(scaled=False),
-            *(x[None, None] for x in (queries, keys, values)),
-            queries=[f"h{j}" for j in range(1, len(h) + 1)],
-            keys=[f"h{j}" for j in range(1, len(h) + 1)],
-            title="each state asks all others",
-        ),
+    for j in range(len(h)):
+        yield equal(f"score of state {j + 1}", scores[j], expected[j])
+    for e, entry in enumerate(_times(w_v, h[best])):
+        yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
+    yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
+    yield table(
+        ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
+        [
+            (
+                j + 1,
+                *(_vector(x[j]) for x in (states, queries, keys, values)),
+                float(scores[j]),
+                float(weights[j]),
+                _vector(weights[j] * values[j]),
+            )
+            for j in range(len(h))
+        ]
+        + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
+    )
+    yield _figure(scores, weights)
+    yield look_inside(
+        Softmax(scaled=False),
+        *(x[None, None] for x in (queries, keys, values)),
+        queries=[f"h{j}" for j in range(1, len(h) + 1)],
+        keys=[f"h{j}" for j in range(1, len(h) + 1)],
+        title="each state asks all others",
     )
 
 
@@ -124,10 +122,8 @@ def _vector(x: Tensor) -> str:
 def _figure(scores: Tensor, weights: Tensor) -> Figure:
     names = [f"state {j + 1}" for j in range(len(scores))]
     shown = ", ".join(f"{score:g}" for score in scores.tolist())
-    return Figure(
-        panels=[
-            Chart(bars=[bars(scores)], names=names, title="scores"),
-            Chart(bars=[bars(weights, color=1)], names=names, title="weights", y_limits=(0, 1.05)),
-        ],
+    return figure(
+        chart(bars(scores), names=names, title="scores"),
+        chart(bars(weights, color=1), names=names, title="weights", y_limits=(0, 1.05)),
         caption=f"Left: the scores {shown}. Right: the weights, softmax of these scores.",
     )

@@ -1,7 +1,7 @@
 """Attention maps of random queries and keys."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,16 +12,18 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Figure, heat_map, series
+from regard.studies.charts import chart, figure
+from regard.studies.figure import Chart, heat_map, series
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
+    Outside,
     at_least,
     at_most,
     equal,
     look_inside,
 )
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 DRAWS = 50
@@ -32,25 +34,7 @@ NEAR = 0.011
 """Largest error of the formula for 18 pairs of h, from 8 to 256, and n, from 20 to 512."""
 
 
-@study(
-    question="What do the attention maps of random Q and K look like, and what if Q = K?",
-    claim="Weights add up to 1 over the keys, not over the queries. If Q = K, each query "
-    "gives nearly all of its weight to its own key, and the map is close to the "
-    "identity.",
-    formula=r"E[\alpha_{ii}] \approx \sigma\left(\frac{m}"
-    r"{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2 \sqrt{h}}\right)^2}}\right), \quad "
-    r"m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1)",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="With equal random Q and K the map is close to the identity, since a query is "
-            "orthogonal, or nearly, to all keys but its own.",
-            right="Only where e^√h ≫ n√e. The score of the own key is near √h, but those of the "
-            "n − 1 others deviate by 1 from 0, and each weighs √e on average: together they can "
-            "outweigh it. With h = 8 and n = 128 the own key gets 0.12.",
-        )
-    ],
-)
+@study()
 def random_heads(
     h: Annotated[int, Meta(ge=2, le=512, description="length of queries and keys")] = 64,
     n: Annotated[int, Meta(ge=2, le=512, description="tokens")] = 20,
@@ -61,8 +45,16 @@ def random_heads(
         int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
     ] = 128,
     seed: Seed = 0,
-) -> Evidence:
-    """Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
+) -> EvidenceParts:
+    r"""What do the attention maps of random Q and K look like, and what if Q = K?
+
+    Weights add up to 1 over the keys, not over the queries. If Q = K, each query gives nearly all
+    of its weight to its own key, and the map is close to the identity.
+
+    $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
+    \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
+
+    Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
     sees to it that each key receives as much.
 
     If Q = K, a query's product with its own key is ‖q‖², about h, and so its score is about √h. Its
@@ -79,26 +71,47 @@ def random_heads(
     """
     apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
-    return Evidence(
-        numbers=(
-            at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12),
-            at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1),
-            *diagonal_numbers(same, h),
-            *diagonal_numbers(beyond, h_beyond),
-            at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9),
-            at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1),
-        ),
+    yield at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12)
+    yield at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1)
+    yield from diagonal_numbers(same, h)
+    yield from diagonal_numbers(beyond, h_beyond)
+    yield at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9)
+    yield at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1)
+    yield Outside(
         condition="e^√h ≫ n√e",
-        outside_condition=(
+        numbers=(
             at_least(
                 f"required diagonal weight of a near identity: {_size(h_beyond, n_beyond)}",
                 own(beyond),
                 0.9,
             ),
         ),
-        figure=_figure(apart, same, beyond, h, h_beyond, seed),
-        explorer_view=_explorer_view(h, n, seed),
     )
+    shown = {
+        f"Q, K random, {_size(h, n)}": apart,
+        f"Q = K, {_size(h, n)}": same,
+        f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
+    }
+    yield figure(
+        *(
+            heat_map(
+                maps[0, :SHOWN, :SHOWN],
+                title=title,
+                x=f"keys 1 to {min(maps.shape[-1], SHOWN)}",
+                y="queries",
+                unit="weight",
+            )
+            for title, maps in shown.items()
+        ),
+        _curves(sorted({n, n_beyond}), seed),
+        columns=2,
+        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
+        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
+        f"{_size(h, n)}, and less so for {_size(h_beyond, n_beyond)}. The curves of the own weight "
+        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
+        "‖q‖²; dots: measured.",
+    )
+    yield _explorer_view(h, n, seed)
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -154,21 +167,19 @@ def _remainder(h: int, n: int) -> float:
     return float((weight * (1 - weight) ** 2 * variance).mean())
 
 
-def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> tuple[Measurement, Measurement]:
+def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measurement]:
     """The own weight and both predictions, each to within four standard errors."""
     n = maps.shape[-1]
     each = maps.diagonal(dim1=-2, dim2=-1).mean(-1)
     error = float(each.std()) / math.sqrt(len(each))
     rest = _remainder(h, n)
     name = f"own weight by the {{}}: {_size(h, n)}"
-    return (
-        equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error),
-        equal(
-            name.format("average over ‖q‖²"),
-            own(maps),
-            averaged_weight(h, n) + rest / 2,
-            within=4 * error + rest,
-        ),
+    yield equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error)
+    yield equal(
+        name.format("average over ‖q‖²"),
+        own(maps),
+        averaged_weight(h, n) + rest / 2,
+        within=4 * error + rest,
     )
 
 
@@ -186,40 +197,6 @@ def _size(h: int, n: int) -> str:
     return f"h = {h}, n = {n}"
 
 
-def _figure(
-    apart: Float[Tensor, "draws n n"],
-    same: Float[Tensor, "draws n n"],
-    beyond: Float[Tensor, "draws m m"],
-    h: int,
-    h_beyond: int,
-    seed: int,
-) -> Figure:
-    n, m = same.shape[-1], beyond.shape[-1]
-    maps = [
-        heat_map(
-            weights[0, :SHOWN, :SHOWN],
-            title=title,
-            x=f"keys 1 to {min(weights.shape[-1], SHOWN)}",
-            y="queries",
-            unit="weight",
-        )
-        for weights, title in (
-            (apart, f"Q, K random, {_size(h, n)}"),
-            (same, f"Q = K, {_size(h, n)}"),
-            (beyond, f"Q = K, {_size(h_beyond, m)}"),
-        )
-    ]
-    return Figure(
-        panels=[*maps, _curves(sorted({n, m}), seed)],
-        columns=2,
-        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
-        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
-        f"{_size(h, n)}, and less so for {_size(h_beyond, m)}. The curves of the own weight "
-        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
-        "‖q‖²; dots: measured.",
-    )
-
-
 def _curves(counts: Sequence[int], seed: int) -> Chart:
     """The weight of a token on itself against h."""
     lengths, measured = range(2, 145), (4, 16, 36, 64, 100, 144)
@@ -233,4 +210,4 @@ def _curves(counts: Sequence[int], seed: int) -> Chart:
             series(lengths[::6], closer, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
-    return Chart(series=curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03))
+    return chart(*curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03))

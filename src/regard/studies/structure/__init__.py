@@ -7,8 +7,4 @@ from regard.studies.structure.masked_autoencoder import masked_autoencoder
 from regard.studies.structure.receptive_field import receptive_field
 from regard.studies.study import Study
 
-STUDIES: tuple[Study[Any], ...] = (
-    receptive_field,
-    masked_autoencoder,
-    free_labels,
-)
+STUDIES: tuple[Study[Any], ...] = (receptive_field, masked_autoencoder, free_labels)

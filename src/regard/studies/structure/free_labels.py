@@ -13,7 +13,7 @@ from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
-from regard.studies.finding import Evidence, at_most, equal, table
+from regard.studies.finding import EvidenceParts, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -31,20 +31,22 @@ MASK, FIRST = 1, 2
 """Ids of the mask and of the first character."""
 
 
-@study(
-    question="Are novels useful for pretraining, though they have no labels?",
-    claim="Yes: the text is its own labels. Each token except the first is a label for those "
-    "before it; each masked token is one for those around it. A model trained on these "
-    "predicts held-out text better than a guess.",
-    formula=r"\text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad "
-    r"\text{masked token: } \tilde{x} \to x_i",
-)
+@study()
 def free_labels(
     text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
     masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
     seed: Seed = 0,
-) -> Evidence:
-    """A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
+) -> EvidenceParts:
+    r"""Are novels useful for pretraining, though they have no labels?
+
+    Yes: the text is its own labels. Each token except the first is a label for those before it;
+    each masked token is one for those around it. A model trained on these predicts held-out text
+    better than a guess.
+
+    $$ \text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad \text{masked token: } \tilde{x} \to
+    x_i $$
+
+    A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
     text is the list of right answers for a model that reads from the left: n tokens give n − 1
     labels. For a model that reads from both sides, some tokens are chosen. Of these, four fifths
     become ⁇, a tenth becomes a random token (which may happen to be the right one), and a tenth
@@ -68,31 +70,25 @@ def free_labels(
     )
     labels = np.array(masked[1])
     losses = unseen_losses(document, len(tokenizer.regular_ids))
-    return Evidence(
-        numbers=(
-            equal("next-token labels", examples.n_targets, len(document) - 1),
-            equal(
-                "share of them that is the next token of the text",
-                np.mean(examples.labels[0].numpy() == document[1:]),
-                1,
-            ),
-            equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen),
-            equal(
-                "share of them that is the masked token",
-                np.mean((labels == document)[labels != IGNORE]),
-                1,
-            ),
-            at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"]),
-        ),
-        figure=bar_chart(
-            {"": losses},
-            Line(y=losses["guess"]),
-            y="loss a character, in nats",
-            caption="Loss on the last quarter of the text, which is held out, of predicting by the "
-            "frequency of each character before it (single tokens) and by what follows what "
-            "(pairs). Dotted: all characters equally likely.",
-        ),
-        table=table(["objective", "input", "labels"], _shown(tokenizer, document, masked)),
+    yield equal("next-token labels", examples.n_targets, len(document) - 1)
+    yield equal(
+        "share of them that is the next token of the text",
+        np.mean(examples.labels[0].numpy() == document[1:]),
+        1,
+    )
+    yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
+    yield equal(
+        "share of them that is the masked token", np.mean((labels == document)[labels != IGNORE]), 1
+    )
+    yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
+    yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
+    yield bar_chart(
+        {"": losses},
+        Line(y=losses["guess"]),
+        y="loss a character, in nats",
+        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
+        "frequency of each character before it (single tokens) and by what follows what "
+        "(pairs). Dotted: all characters equally likely.",
     )
 
 

@@ -17,8 +17,9 @@ from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.studies.charts import figure
 from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, at_least, at_most, informational
+from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
@@ -36,14 +37,7 @@ DRAWN = 12
 """Most masks in the figure."""
 
 
-@study(
-    question="Does a mask replace the position of a token too?",
-    claim="No. If it did, all masks of a text would get the same output, whatever the weights"
-    " and the hidden tokens. With positions each mask has its own output, which depends"
-    " on both sides.",
-    formula=r"z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad "
-    r"z_i = e_{mask} + p_i \ne z_j",
-)
+@study()
 def masked_autoencoder(
     text: Annotated[str, Meta(min_length=1, max_length=1000, description="input text")] = (
         "the man chased the dog and the dog chased the cat"
@@ -52,8 +46,15 @@ def masked_autoencoder(
     positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
     layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
     seed: Seed = 0,
-) -> Evidence:
-    """A masked autoencoder predicts the token of each mask from both sides. All masks have the same
+) -> EvidenceParts:
+    r"""Does a mask replace the position of a token too?
+
+    No. If it did, all masks of a text would get the same output, whatever the weights and the
+    hidden tokens. With positions each mask has its own output, which depends on both sides.
+
+    $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
+
+    A masked autoencoder predicts the token of each mask from both sides. All masks have the same
     embedding, so that only their position distinguishes them. Without it, all masks have the same
     query, gather the same from all other tokens, and end as the same vector.
 
@@ -70,15 +71,11 @@ def masked_autoencoder(
     with no_places(model, hidden):
         dropped = model(row)[0, hidden]
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
-    return Evidence(
-        numbers=(
-            at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING),
-            at_least("gap between masks, positions kept", gap(kept), SEEN),
-            at_least("first output, after the last word changed", sees_the_end(model, row), SEEN),
-            informational("least loss a mask, positions dropped too, in nats", entropy(behind)),
-        ),
-        figure=_figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN]),
-    )
+    yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
+    yield at_least("gap between masks, positions kept", gap(kept), SEEN)
+    yield at_least("first output, after the last word changed", sees_the_end(model, row), SEEN)
+    yield informational("least loss a mask, positions dropped too, in nats", entropy(behind))
+    yield _figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN])
 
 
 @contextmanager
@@ -155,8 +152,8 @@ def _figure(
     behind: list[str],
 ) -> Figure:
     same = "the same" if gap(dropped) < ROUNDING else "not the same"
-    return Figure(
-        panels=[
+    return figure(
+        *(
             heat_map(
                 scores.softmax(-1),
                 title=title,
@@ -167,7 +164,7 @@ def _figure(
                 unit="probability",
             )
             for scores, title in ((kept, "positions kept"), (dropped, "positions dropped too"))
-        ],
+        ),
         caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
         f"the positions dropped too they are {same}.",
     )

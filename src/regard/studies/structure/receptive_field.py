@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.studies.charts import one_chart
 from regard.studies.figure import Figure, Line, series
-from regard.studies.finding import Evidence, at_most, equal
-from regard.studies.study import Correction, Seed, study
+from regard.studies.finding import EvidenceParts, at_most, equal
+from regard.studies.study import Seed, study
 
 TRIALS = 20
 """Draws of random pointers."""
@@ -27,24 +27,7 @@ class Size(NamedTuple):
     deviation: float
 
 
-@study(
-    question="How many inputs can the state of a node depend on after n layers of argmax "
-    "attention with k heads?",
-    claim="With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ "
-    "inputs. Well-chosen keys reach all of them, if there are as many; random ones "
-    "coincide, and reach fewer.",
-    formula=r"|R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup "
-    r"\bigcup_{h=1}^k R_{n-1}(a_h(i))",
-    corrections=[
-        Correction(
-            course="eecs182-transformers",
-            says="After n layers the receptive field has size 2ⁿ with one head, (k + 1)ⁿ with k.",
-            right="This is the number of paths that end in a node. They begin at no more inputs, "
-            "and at fewer where paths meet. These are the inputs whose content arrives; which key "
-            "wins depends on all keys, so that any input can change a node's pointer.",
-        )
-    ],
-)
+@study()
 def receptive_field(
     heads: Annotated[int, Meta(ge=1, le=3, description="k, heads")] = 2,
     layers: Annotated[int, Meta(ge=1, le=4, description="n, layers")] = 4,
@@ -55,8 +38,16 @@ def receptive_field(
         Literal["argmax", "softmax"], Meta(description="how a head attends to keys")
     ] = "argmax",
     seed: Seed = 0,
-) -> Evidence:
-    """A head with argmax passes on the value of one key. With the residual, a node then depends on
+) -> EvidenceParts:
+    r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
+    heads?
+
+    With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ inputs.
+    Well-chosen keys reach all of them, if there are as many; random ones coincide, and reach fewer.
+
+    $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
+
+    A head with argmax passes on the value of one key. With the residual, a node then depends on
     its own inputs and on those of k others: at most k + 1 times as many as before. Here each input
     is marked by its own coordinate, so that the last state counts the paths from each input.
 
@@ -76,22 +67,18 @@ def receptive_field(
         for _ in range(TRIALS)
     ]
     expected = random_sizes(heads, layers, inputs)[-1]
-    return Evidence(
-        numbers=(
-            equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound),
-            equal("inputs of a node, planted pointers", field(planted).max(), bound),
-            at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound),
-            equal(
-                "mean inputs of a node, random pointers",
-                np.mean([x.mean() for x in random]),
-                expected.mean,
-                # The mean over nodes, which share pointers, varies less than a single node.
-                within=4 * expected.deviation / math.sqrt(TRIALS),
-            ),
-            equal("inputs whose key can change a pointer", turners(inputs), inputs),
-        ),
-        figure=_figure(layers, inputs),
+    yield equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound)
+    yield equal("inputs of a node, planted pointers", field(planted).max(), bound)
+    yield at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound)
+    yield equal(
+        "mean inputs of a node, random pointers",
+        np.mean([x.mean() for x in random]),
+        expected.mean,
+        # The mean over nodes, which share pointers, varies less than a single node.
+        within=4 * expected.deviation / math.sqrt(TRIALS),
     )
+    yield equal("inputs whose key can change a pointer", turners(inputs), inputs)
+    yield _figure(layers, inputs)
 
 
 def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers heads n"]:

@@ -1,7 +1,7 @@
 """Which architecture for which task, measured."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,9 +11,10 @@ from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.studies.charts import bar_panel
-from regard.studies.figure import Figure, Line
-from regard.studies.finding import Evidence, Measurement, at_least, equal
+from regard.studies.charts import bar_panel, figure
+from regard.studies.figure import Line
+from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
     DECODER,
@@ -22,7 +23,6 @@ from regard.studies.trained_models.task_models import (
     Steps,
     Width,
     recipe_for,
-    trained,
 )
 from regard.tasks.split import Scores as TaskScores
 from regard.training.plan_task import plan_task
@@ -48,16 +48,17 @@ Scores = Mapping[str, Mapping[str, Interval]]
 """By task, and by family or by baseline."""
 
 
-@study(
-    question="Which architecture for which task: summarize, classify, retrieve, translate?",
-    claim="Encoder–decoders to generate one text from another, encoders to classify or "
-    "retrieve: on these tasks no other family is better.",
-    formula=r"\text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad "
-    r"\text{both}: P(y_t \mid y_{<t}, x)",
-    trains=True,
-)
-def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evidence:
-    """Each family is trained for each task that it supports, with the same number of steps, and
+@study(trains=True)
+def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> EvidenceParts:
+    r"""Which architecture for which task: summarize, classify, retrieve, translate?
+
+    Encoder–decoders to generate one text from another, encoders to classify or retrieve: on these
+    tasks no other family is better.
+
+    $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
+    \text{both}: P(y_t \mid y_{<t}, x) $$
+
+    Each family is trained for each task that it supports, with the same number of steps, and
     answers 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
     generating the label. A decoder that summarizes or translates reads the text first and continues
     with the answer.
@@ -91,29 +92,39 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         ENCODER: sum(_refused(task, ENCODER, width) for task in GENERATION),
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
-    return Evidence(
+    yield from judged(scores, baselines, refused)
+    yield Outside(
         condition="the choice is between encoders and encoder–decoders, as in the course",
-        outside_condition=judged_beyond(scores),
-        numbers=judged(scores, baselines, refused),
-        figure=_figure(scores, baselines),
+        numbers=judged_beyond(scores),
+    )
+    yield figure(
+        *(
+            bar_panel(
+                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
+                Line(y=baselines[task]),
+                title=task,
+                y=SCORES[task],
+                y_limits=(0, 1.08),
+            )
+            for task, by_family in scores.items()
+        ),
+        columns=2,
+        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
+        "the best baseline without a trained model.",
     )
 
 
 def judged(
     scores: Scores, baselines: Mapping[str, float], refused: Mapping[str, int]
-) -> tuple[Measurement, ...]:
-    """Return the measurements of encoders and encoder–decoders."""
-    return (
-        equal("tasks of generation refused to an encoder", refused[ENCODER], len(GENERATION)),
-        equal("retrieval refused to an encoder–decoder", refused[PAIR], 1),
-        _not_worse(scores, "classification", PAIR),
-        *(
-            at_least(
-                f"{task}: above the best baseline", by[RECOMMENDED[task]].value - baselines[task], 0
-            )
-            for task, by in scores.items()
-        ),
-    )
+) -> Iterator[Measurement]:
+    """Yield the measurements of encoders and encoder–decoders."""
+    yield equal("tasks of generation refused to an encoder", refused[ENCODER], len(GENERATION))
+    yield equal("retrieval refused to an encoder–decoder", refused[PAIR], 1)
+    yield _not_worse(scores, "classification", PAIR)
+    for task, by in scores.items():
+        yield at_least(
+            f"{task}: above the best baseline", by[RECOMMENDED[task]].value - baselines[task], 0
+        )
 
 
 def judged_beyond(scores: Scores) -> tuple[Measurement, ...]:
@@ -149,21 +160,3 @@ def _share(scores: TaskScores, task: str) -> Interval:
 def _error(score: Interval) -> float:
     """Standard error of a score with this 95 % interval."""
     return (score.high - score.low) / (2 * Z95)
-
-
-def _figure(scores: Scores, baselines: Mapping[str, float]) -> Figure:
-    return Figure(
-        panels=[
-            bar_panel(
-                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
-                Line(y=baselines[task]),
-                title=task,
-                y=SCORES[task],
-                y_limits=(0, 1.08),
-            )
-            for task, by_family in scores.items()
-        ],
-        columns=2,
-        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
-        "the best baseline without a trained model.",
-    )

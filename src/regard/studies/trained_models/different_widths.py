@@ -1,6 +1,6 @@
 """An encoder and a decoder of different widths."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -11,9 +11,10 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 
 TASK, SCORE, BASELINE = "summaries", "ROUGE-L", "lead-2"
 LAYERS = 2
@@ -23,18 +24,18 @@ Widths = tuple[int, int]
 """Of an encoder and a decoder."""
 
 
-@study(
-    question="Must encoder and decoder have the same width?",
-    claim="No. Only the key and value projections of the cross-attention read the encoder's "
-    "states, and they map any width to the decoder's heads. Models with a narrower encoder or a "
-    "narrower decoder learn the task too.",
-    formula=r"K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in "
-    r"\mathbb{R}^{d_{enc} \times h d_{head}},\quad Q = H_{dec} W_Q,\quad "
-    r"W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}}",
-    trains=True,
-)
-def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evidence:
-    """Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
+@study(trains=True)
+def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> EvidenceParts:
+    r"""Must encoder and decoder have the same width?
+
+    No. Only the key and value projections of the cross-attention read the encoder's states, and
+    they map any width to the decoder's heads. Models with a narrower encoder or a narrower decoder
+    learn the task too.
+
+    $$ K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in \mathbb{R}^{d_{enc} \times h
+    d_{head}},\quad Q = H_{dec} W_Q,\quad W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}} $$
+
+    Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
     half as wide, and one whose decoder is. All are scored on 200 new articles. With as many steps,
     the smaller models may be a little worse; that is a matter of their size.
 
@@ -57,34 +58,28 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     baseline = found[width, width].baselines[BASELINE][SCORE].value
     changed = changed_shapes(runs[width, width], runs[narrow, width])
     refused = not accepts(runs[width, narrow], narrow)
-    return Evidence(
-        numbers=judged(scores, baseline, changed, refused),
-        figure=bar_chart(
-            {"": {f"encoder {s}, decoder {t}": one for (s, t), one in scores.items()}},
-            Line(y=baseline, label=f"baseline {BASELINE}"),
-            y=SCORE,
-            y_limits=(0, 1.08),
-            caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, "
-            "with 95 % intervals. Dotted: the first two sentences of the article.",
-        ),
+    yield from judged(scores, baseline, changed, refused)
+    yield bar_chart(
+        {"": {f"encoder {s}, decoder {t}": one for (s, t), one in scores.items()}},
+        Line(y=baseline, label=f"baseline {BASELINE}"),
+        y=SCORE,
+        y_limits=(0, 1.08),
+        caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, "
+        "with 95 % intervals. Dotted: the first two sentences of the article.",
     )
 
 
 def judged(
     scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refused: bool
-) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
-    return (
-        *(
-            at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
-            for (source, target), one in scores.items()
-        ),
-        informational(f"baseline {BASELINE}: {SCORE}", baseline),
-        equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS),
-        equal("key and value projections of cross-attention among them", projections, LAYERS),
-        equal("a trained decoder refuses states of another width", refused, 1),
-    )
+    for (source, target), one in scores.items():
+        yield at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
+    yield informational(f"baseline {BASELINE}: {SCORE}", baseline)
+    yield equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS)
+    yield equal("key and value projections of cross-attention among them", projections, LAYERS)
+    yield equal("a trained decoder refuses states of another width", refused, 1)
 
 
 def changed_shapes(one: Run, other: Run) -> list[str]:

@@ -1,15 +1,16 @@
 """Patterns of the heads of a small decoder and a small encoder, layer by layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.explorer.head_scores import Head, head_scores, mean_entropy
 from regard.explorer.look import adapter_of
 from regard.runs.run import Run
-from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, equal, informational, table
+from regard.studies.charts import figure
+from regard.studies.figure import heat_map
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -45,26 +46,17 @@ class Scored:
         return Scored(self.heads[index * HEADS : (index + 1) * HEADS])
 
 
-@study(
-    question="What do the heads of a decoder and of an encoder attend to, layer by layer?",
-    claim="A decoder gives no weight to later tokens, an encoder at least a third. Training makes "
-    "the heads of both less uniform. One head of the encoder favors the next token, with 0.3 to "
-    "0.7 of its weight, depending on the seed.",
-    formula=r"\mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij}",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="BERT's two-way reading shows in attention to earlier tokens, such as that of "
-            "[SEP] to [CLS].",
-            right="Every model attends to earlier tokens, a causal one to no others. Two-way "
-            "reading shows in the weight on later tokens: about half in an encoder, 0 in a "
-            "decoder.",
-        )
-    ],
-    trains=True,
-)
-def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
-    """A decoder learns to predict the next word of generated texts, an encoder of the same size to
+@study(trains=True)
+def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
+    r"""What do the heads of a decoder and of an encoder attend to, layer by layer?
+
+    A decoder gives no weight to later tokens, an encoder at least a third. Training makes the heads
+    of both less uniform. One head of the encoder favors the next token, with 0.3 to 0.7 of its
+    weight, depending on the seed.
+
+    $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
+
+    A decoder learns to predict the next word of generated texts, an encoder of the same size to
     predict masked words. On new texts, each head is scored by where its weight goes: to the
     previous or the next token, to itself, to the first token, to punctuation, to other occurrences
     of the same token. Entropy is a share of that of uniform weights over the keys that a query
@@ -86,65 +78,22 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> Evidence:
         "decoder": score(plan_decoder(1, seed).run, texts),
         "encoder": score(plan_reader(1, seed).run, texts),
     }
-    return Evidence(
-        numbers=(*_judged(before, after), *_by_layer(after)),
-        figure=_figure(after),
-        table=table(
-            ["model", "head", *PATTERNS, "entropy", "distance"],
-            [
-                (
-                    name,
-                    f"{head.layer}.{head.head}",
-                    *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
-                )
-                for name, scored in after.items()
-                for head in scored.heads
-            ],
-        ),
-    )
-
-
-def score(run: Run, texts: Sequence[str]) -> Scored:
-    """Score all heads of a run on texts."""
-    run.model.eval()
-    adapter = adapter_of(run)
-    return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
-
-
-def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> list[Measurement]:
-    """Return the measurements that the claim depends on."""
-    forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
-    return [
-        equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6),
-        at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3),
-        informational(
-            "encoder: weight on earlier tokens",
-            1 - forward["encoder"] - after["encoder"].mean("self"),
-        ),
-        *(
-            at_least(
-                f"{name}: mean entropy before training, less after",
-                mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
-                0.05,
+    yield from _judged(before, after)
+    yield from _by_layer(after)
+    yield table(
+        ["model", "head", *PATTERNS, "entropy", "distance"],
+        [
+            (
+                name,
+                f"{head.layer}.{head.head}",
+                *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
             )
-            for name in after
-        ),
-        at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3),
-    ]
-
-
-def _by_layer(after: Mapping[str, Scored]) -> list[Measurement]:
-    return [
-        informational(f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score))
-        for name, scored in after.items()
-        for layer in range(LAYERS)
-        for score in BY_LAYER
-    ]
-
-
-def _figure(after: Mapping[str, Scored]) -> Figure:
-    return Figure(
-        panels=[
+            for name, scored in after.items()
+            for head in scored.heads
+        ],
+    )
+    yield figure(
+        *(
             heat_map(
                 [[head.scores[pattern] for pattern in PATTERNS] for head in scored.heads],
                 title=name,
@@ -155,8 +104,41 @@ def _figure(after: Mapping[str, Scored]) -> Figure:
                 written=True,
             )
             for name, scored in after.items()
-        ],
+        ),
         caption="The share of each head's weight by pattern, of a trained decoder and a trained "
         "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
         columns=1,
     )
+
+
+def score(run: Run, texts: Sequence[str]) -> Scored:
+    """Score all heads of a run on texts."""
+    run.model.eval()
+    adapter = adapter_of(run)
+    return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
+
+
+def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
+    forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
+    yield equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6)
+    yield at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3)
+    yield informational(
+        "encoder: weight on earlier tokens", 1 - forward["encoder"] - after["encoder"].mean("self")
+    )
+    for name in after:
+        yield at_least(
+            f"{name}: mean entropy before training, less after",
+            mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
+            0.05,
+        )
+    yield at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3)
+
+
+def _by_layer(after: Mapping[str, Scored]) -> Iterator[Measurement]:
+    for name, scored in after.items():
+        for layer in range(LAYERS):
+            for score in BY_LAYER:
+                yield informational(
+                    f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score)
+                )

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import RelativeBias
-from regard.studies.charts import chart
-from regard.studies.figure import Figure, series
-from regard.studies.finding import Evidence, at_least, at_most, equal
+from regard.studies.charts import chart, figure
+from regard.studies.figure import series
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 
 SHARP = 60.0
@@ -23,25 +23,26 @@ DRAWS = 2000
 """Permutations on which the task of lookup is fitted and tested."""
 
 
-@study(
-    question="Why several heads, and how far does the analogy to the filters of a ConvNet go?",
-    claim="A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the"
-    " other; a head for each keeps both. k heads with a bias by relative position compute a"
-    " convolution with k taps exactly, and k − 1 heads can't. The analogy ends at content: a"
-    " head finds what it needs at any place, and no convolution does.",
-    formula=r"\frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad "
-    r"\sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W * x)_i, \quad "
-    r"\operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec} W_k\right] "
-    r"\le \text{heads}",
-)
+@study()
 def heads_as_filters(
     taps: Annotated[int, Meta(ge=2, le=9, description="k, taps of the convolution")] = 3,
     width: Annotated[int, Meta(ge=1, le=16, description="channels")] = 4,
     n: Annotated[int, Meta(ge=10, le=40, description="places")] = 16,
     gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
     seed: Seed = 0,
-) -> Evidence:
-    """A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
+) -> EvidenceParts:
+    r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
+
+    A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the other; a head
+    for each keeps both. k heads with a bias by relative position compute a convolution with k taps
+    exactly, and k − 1 heads can't. The analogy ends at content: a head finds what it needs at any
+    place, and no convolution does.
+
+    $$ \frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad \sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W *
+    x)_i, \quad \operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec}
+    W_k\right] \le \text{heads} $$
+
+    A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
     which turns differences of scores into ratios of weights: the larger score mutes the smaller. A
     single head could gather several features only if their scores agreed within about 1. Heads have
     separate queries and keys, so that each feature has a softmax of its own.
@@ -63,18 +64,37 @@ def heads_as_filters(
     shared, separate = feature_weights(gap)
     weights, x = _random_filter(taps, width, n, draw)
     found = lookup(n, draw)
-    return Evidence(
-        numbers=(
-            equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12),
-            at_least("two heads: weight of each feature, the least", separate, 0.99),
-            at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10),
-            at_least(
-                "k − 1 heads: least relative error that the SVD allows", least_error(weights), 0.01
-            ),
-            at_least("lookup: variance explained by a head", found.head, 0.999),
-            equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02),
-        ),
-        figure=_figure(weights, x),
+    yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
+    yield at_least("two heads: weight of each feature, the least", separate, 0.99)
+    yield at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10)
+    yield at_least(
+        "k − 1 heads: least relative error that the SVD allows", least_error(weights), 0.01
+    )
+    yield at_least("lookup: variance explained by a head", found.head, 0.999)
+    yield equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02)
+    gaps = np.linspace(0, 8, 33)
+    one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
+    muted = chart(
+        series(gaps, one, "one head"),
+        series(gaps, two, "a head for each"),
+        title="two features",
+        x="Δ, difference of scores",
+        y="weight of the weaker feature",
+        y_limits=(0, 1.05),
+    )
+    sharpness = np.arange(0, 37, 2.0)
+    exact = chart(
+        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
+        title=f"{len(weights)} heads as a convolution",
+        x="t, bias against other places",
+        y="largest error",
+        y_scale="log",
+    )
+    yield figure(
+        muted,
+        exact,
+        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
+        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
     )
 
 
@@ -159,29 +179,3 @@ def _random_filter(
     """Return the taps of a convolution, and an input with room for both ends."""
     weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
     return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)
-
-
-def _figure(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"]) -> Figure:
-    gaps = np.linspace(0, 8, 33)
-    one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    muted = chart(
-        series(gaps, one, "one head"),
-        series(gaps, two, "a head for each"),
-        title="two features",
-        x="Δ, difference of scores",
-        y="weight of the weaker feature",
-        y_limits=(0, 1.05),
-    )
-    sharpness = np.arange(0, 37, 2.0)
-    exact = chart(
-        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
-        title=f"{len(weights)} heads as a convolution",
-        x="t, bias against other places",
-        y="largest error",
-        y_scale="log",
-    )
-    return Figure(
-        panels=[muted, exact],
-        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
-        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
-    )

@@ -1,6 +1,6 @@
 """A linear probe of word classes on trained and untrained representations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from regard.models.transformer import Encoder
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
 from regard.studies.figure import Line
-from regard.studies.finding import Evidence, Measurement, at_least, at_most
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import Steps, plan_reader, trained_reader
@@ -34,21 +34,22 @@ class Samples(NamedTuple):
     """The fold of each word; all forms and occurrences of a word are in the same."""
 
 
-@study(
-    question="Did pretraining help the representations?",
-    claim="Yes. A linear probe reads the class of words on which it was not fitted from the states"
-    " of an encoder that was trained by masked tokens, and hardly better than chance from those"
-    " of the same encoder before training. No label was used in that training.",
-    formula=r"\hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i "
-    r"\| z_i - A h_i - b \|^2 + \lambda \| A \|^2",
-    trains=True,
-)
+@study(trains=True)
 def linear_probe(
     steps: Steps = 2000,
     texts: Annotated[int, Meta(ge=50, le=1000, description="texts of the probe")] = 200,
     seed: Seed = 0,
-) -> Evidence:
-    """The encoder is that of the study `structures`: it predicts masked words of generated texts,
+) -> EvidenceParts:
+    r"""Did pretraining help the representations?
+
+    Yes. A linear probe reads the class of words on which it was not fitted from the states of an
+    encoder that was trained by masked tokens, and hardly better than chance from those of the same
+    encoder before training. No label was used in that training.
+
+    $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
+    \lambda \| A \|^2 $$
+
+    The encoder is that of the study `structures`: it predicts masked words of generated texts,
     and never sees a word class. A linear probe is then fitted to the states of its last layer, to
     tell nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a sentence.
 
@@ -70,16 +71,14 @@ def linear_probe(
         EMBEDDINGS: cross_validated(samples(run, read, embeddings=True)),
         UNTRAINED: cross_validated(samples(new, read)),
     }
-    return Evidence(
-        numbers=judged(accuracies),
-        figure=bar_chart(
-            {name: dict(zip(CLASSES, by.tolist(), strict=True)) for name, by in accuracies.items()},
-            Line(y=1 / len(CLASSES)),
-            y="accuracy on other words",
-            y_limits=(0, 1.05),
-            caption="Accuracy of a linear probe of the word class on words to which it was not "
-            "fitted, by class. Dotted: chance.",
-        ),
+    yield from judged(accuracies)
+    yield bar_chart(
+        {name: dict(zip(CLASSES, by.tolist(), strict=True)) for name, by in accuracies.items()},
+        Line(y=1 / len(CLASSES)),
+        y="accuracy on other words",
+        y_limits=(0, 1.05),
+        caption="Accuracy of a linear probe of the word class on words to which it was not "
+        "fitted, by class. Dotted: chance.",
     )
 
 
@@ -87,15 +86,13 @@ Accuracies = Mapping[str, Float[Tensor, " classes"]]
 """Accuracy per class, by the kind of states."""
 
 
-def judged(accuracies: Accuracies) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(accuracies: Accuracies) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     mean = {name: float(by.mean()) for name, by in accuracies.items()}
-    return (
-        at_least("accuracy on other words, trained", mean[TRAINED], 0.7),
-        at_most("accuracy on other words, untrained", mean[UNTRAINED], 0.3),
-        at_least("trained minus untrained", mean[TRAINED] - mean[UNTRAINED], 0.3),
-        at_least("embeddings only, minus untrained", mean[EMBEDDINGS] - mean[UNTRAINED], 0),
-    )
+    yield at_least("accuracy on other words, trained", mean[TRAINED], 0.7)
+    yield at_most("accuracy on other words, untrained", mean[UNTRAINED], 0.3)
+    yield at_least("trained minus untrained", mean[TRAINED] - mean[UNTRAINED], 0.3)
+    yield at_least("embeddings only, minus untrained", mean[EMBEDDINGS] - mean[UNTRAINED], 0)
 
 
 @torch.inference_mode()

@@ -1,6 +1,6 @@
 """Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,15 +13,18 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
-from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, informational, table
-from regard.studies.study import Seed, study
-from regard.studies.trained_models.pretrained import (
-    Bert,
-    pretrained_bert,
-    weights_of,
-    word_starts,
+from regard.studies.charts import figure
+from regard.studies.figure import heat_map
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    informational,
+    table,
 )
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.pretrained import Bert, pretrained_bert, weights_of, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
 AS_IS, REVERSED, EXCHANGED = "as they are", "words reversed", "sentences exchanged"
@@ -48,22 +51,23 @@ class Reading:
         return weights_of(self.one)[:, :, self.places[query], self.places[key]]
 
 
-@study(
-    question="Which patterns do the heads of a pretrained BERT have, and which of them survive "
-    "another order of the words?",
-    claim="A head attends to the previous token and another to the next, in any order of the "
-    "words. At least half of all heads give [CLS] a weight above 0.3, and its value adds little. "
-    "A head finds the other occurrence of a repeated token. The head that attends from a verb to "
-    "its object gives it less once the words are reversed.",
-    formula=r"\mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1}",
-    trains=True,
-)
+@study(trains=True)
 def pretrained_heads(
     bert: Bert = "",
     texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
     seed: Seed = 0,
-) -> Evidence:
-    """The model was trained by others on real English. It reads pairs of related sentences, and
+) -> EvidenceParts:
+    r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
+    order of the words?
+
+    A head attends to the previous token and another to the next, in any order of the words. At
+    least half of all heads give [CLS] a weight above 0.3, and its value adds little. A head finds
+    the other occurrence of a repeated token. The head that attends from a verb to its object gives
+    it less once the words are reversed.
+
+    $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
+
+    The model was trained by others on real English. It reads pairs of related sentences, and
     each head is scored by where its weight goes: to the previous or the next token, to [CLS],
     [SEP] or punctuation. For the same token, it reads random tokens that occur twice.
 
@@ -86,21 +90,35 @@ def pretrained_heads(
     heads = {order: head_scores([each.one for each in of]) for order, of in read.items()}
     duplicate = induction_scores(attend_repeated_sequence(model, seed=seed))["duplicate twice"]
     shares = _shares(heads[AS_IS], duplicate)
-    return Evidence(
-        numbers=(
-            *_neighbors(heads, shares),
-            *_sinks(shares, [each.one for each in read[AS_IS]]),
-            at_least("same token, best head on repeated tokens", duplicate.max(), 0.2),
-            *_objects(pairs, read),
+    yield from _neighbors(heads, shares)
+    yield from _sinks(shares, [each.one for each in read[AS_IS]])
+    yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
+    yield from _objects(pairs, read)
+    yield table(
+        ["head", *PATTERNS.values()],
+        [
+            (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
+            for i, head in enumerate(heads[AS_IS])
+        ],
+    )
+    layers = len(read[AS_IS][0].one.layers)
+    yield figure(
+        *(
+            heat_map(
+                of.view(layers, -1),
+                title=name,
+                x="head",
+                y="layer",
+                rows=[str(i) for i in range(layers)],
+                columns=[str(i) for i in range(len(of) // layers)],
+                unit="share",
+            )
+            for name, of in shares.items()
         ),
-        figure=_figure(shares, len(read[AS_IS][0].one.layers)),
-        table=table(
-            ["head", *PATTERNS.values()],
-            [
-                (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
-                for i, head in enumerate(heads[AS_IS])
-            ],
-        ),
+        columns=3,
+        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
+        "same token, on random tokens that occur twice. Most heads of the inner "
+        "layers attend to [CLS], whose value adds little.",
     )
 
 
@@ -133,34 +151,25 @@ def _shares(heads: Sequence[Head], duplicate: Float[Tensor, " heads"]) -> Shares
     return {**found, PATTERNS["duplicate"]: duplicate}
 
 
-def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> list[Measurement]:
-    """Return the shares of the best head for each neighbor, in all orders."""
-    numbers = []
+def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[Measurement]:
+    """Yield the shares of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
         name = PATTERNS[pattern]
         best = int(shares[name].argmax())
-        numbers += [
-            at_least(f"{name}, {best_of}", of[best].scores[pattern], low)
-            for best_of, of in (
-                ("best head", heads[AS_IS]),
-                (f"the same head, {REVERSED}", heads[REVERSED]),
-                (f"the same head, {EXCHANGED}", heads[EXCHANGED]),
-            )
-        ]
-    return numbers
+        for order, of in heads.items():
+            which = "best head" if order == AS_IS else f"the same head, {order}"
+            yield at_least(f"{name}, {which}", of[best].scores[pattern], low)
 
 
-def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> list[Measurement]:
-    return [
-        at_least(
-            f"[CLS]: share of heads that give it more than {SINK}",
-            (shares["[CLS]"] > SINK).double().mean(),
-            0.5,
-        ),
-        informational("[CLS], best head", shares["[CLS]"].max()),
-        informational("[SEP], best head", shares["[SEP]"].max()),
-        at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5),
-    ]
+def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+    yield at_least(
+        f"[CLS]: share of heads that give it more than {SINK}",
+        (shares["[CLS]"] > SINK).double().mean(),
+        0.5,
+    )
+    yield informational("[CLS], best head", shares["[CLS]"].max())
+    yield informational("[SEP], best head", shares["[SEP]"].max())
+    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
 
 
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
@@ -176,8 +185,8 @@ def value_ratio(maps: Sequence[AttentionMap]) -> float:
 
 def _objects(
     texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
-) -> tuple[Measurement, ...]:
-    """Return what the best head gives from a verb to its object, in all orders."""
+) -> Iterator[Measurement]:
+    """Yield what the best head gives from a verb to its object, in all orders."""
     given = {
         order: torch.stack(
             [
@@ -190,33 +199,10 @@ def _objects(
     }
     head = int(given[AS_IS][::2].mean(0).argmax())
     share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
-    return (
-        at_least("verb → object, best head", share[AS_IS], 0.25),
-        at_most(
-            f"verb → object, the same head, {REVERSED}: share of that",
-            share[REVERSED] / share[AS_IS],
-            0.5,
-        ),
-        informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED]),
+    yield at_least("verb → object, best head", share[AS_IS], 0.25)
+    yield at_most(
+        f"verb → object, the same head, {REVERSED}: share of that",
+        share[REVERSED] / share[AS_IS],
+        0.5,
     )
-
-
-def _figure(shares: Shares, layers: int) -> Figure:
-    return Figure(
-        panels=[
-            heat_map(
-                of.view(layers, -1),
-                title=name,
-                x="head",
-                y="layer",
-                rows=[str(i) for i in range(layers)],
-                columns=[str(i) for i in range(len(of) // layers)],
-                unit="share",
-            )
-            for name, of in shares.items()
-        ],
-        columns=3,
-        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
-        "same token, on random tokens that occur twice. Most heads of the inner "
-        "layers attend to [CLS], whose value adds little.",
-    )
+    yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])

@@ -27,18 +27,8 @@ _PARTICLES = {
     "leaned": "on",
     "cared": "of",
 }
-_VERBS = {
-    "dog": "bark",
-    "bird": "sing",
-    "horse": "neigh",
-    "bell": "ring",
-}
-_OBJECTS = {
-    "poured": "tea",
-    "printed": "book",
-    "opened": "door",
-    "baked": "bread",
-}
+_VERBS = {"dog": "bark", "bird": "sing", "horse": "neigh", "bell": "ring"}
+_OBJECTS = {"poured": "tea", "printed": "book", "opened": "door", "baked": "bread"}
 _PLACES = ("house", "tree", "wall", "river", "hill", "bridge")
 _PREPOSITIONS = ("near", "behind", "beside", "under")
 _ADJECTIVES = ("old", "small", "red", "quiet", "famous", "strange")

@@ -1,6 +1,6 @@
 """Several summaries of each article: beams and samples compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,9 +10,10 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.finding import Evidence, Measurement, at_least, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
+from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for, trained
+from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 from regard.tasks.examples import Example
 from regard.tasks.summaries import SummariesConfig
 
@@ -34,15 +35,7 @@ class Score:
     """Mean number of different summaries per article."""
 
 
-@study(
-    question="How can a model generate several summaries of an article, and how do they differ?",
-    claim="Beam search returns n different summaries; greedy decoding always returns the same one."
-    " Samples differ more the higher the temperature, and are worse on average. Top-k and top-p"
-    " restore quality and reduce the differences.",
-    formula=r"P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad "
-    r"\text{top-}k,\ \text{top-}p: \text{the most probable tokens only}",
-    trains=True,
-)
+@study(trains=True)
 def several_summaries(
     n: Annotated[int, Meta(ge=2, le=10, description="summaries per article")] = 5,
     temperature: Annotated[float, Meta(gt=0, le=2, description="low temperature")] = 0.5,
@@ -52,8 +45,17 @@ def several_summaries(
     steps: Steps = 300,
     width: Width = 64,
     seed: Seed = 0,
-) -> Evidence:
-    """An encoder–decoder that was trained to summarize generates n summaries of each new article
+) -> EvidenceParts:
+    r"""How can a model generate several summaries of an article, and how do they differ?
+
+    Beam search returns n different summaries; greedy decoding always returns the same one. Samples
+    differ more the higher the temperature, and are worse on average. Top-k and top-p restore
+    quality and reduce the differences.
+
+    $$ P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad \text{top-}k,\ \text{top-}p:
+    \text{the most probable tokens only} $$
+
+    An encoder–decoder that was trained to summarize generates n summaries of each new article
     by each method. The model stays the same; only the choice of the next token differs.
 
     Beam search keeps the n most probable beginnings and returns all of them. They are different by
@@ -79,47 +81,39 @@ def several_summaries(
         name: samples(run, texts, n, seed, **settings) for name, settings in samplings.items()
     }
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
-    return Evidence(
-        numbers=judged(scores, n),
-        figure=bar_chart(
-            {
-                "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
-                f"one of {n} is right": {name: score.best for name, score in scores.items()},
-                f"different, of {n}": {name: s.different / n for name, s in scores.items()},
-            },
-            y="share",
-            y_limits=(0, 1.08),
-            caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
-            f"articles of which one of the {n} is exactly the reference; share of different "
-            "summaries.",
-        ),
-        table=table(
-            ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
-            [
-                (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
-                for name, s in scores.items()
-            ],
-        ),
+    yield from judged(scores, n)
+    yield table(
+        ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
+        [
+            (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+            for name, s in scores.items()
+        ],
+    )
+    yield bar_chart(
+        {
+            "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
+            f"one of {n} is right": {name: score.best for name, score in scores.items()},
+            f"different, of {n}": {name: s.different / n for name, s in scores.items()},
+        },
+        y="share",
+        y_limits=(0, 1.08),
+        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
+        f"articles of which one of the {n} is exactly the reference; share of different "
+        "summaries.",
     )
 
 
-def judged(scores: Mapping[str, Score], n: int) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     different = {name: score.different for name, score in scores.items()}
     quality = {name: score.rouge for name, score in scores.items()}
-    return (
-        equal("different summaries, beam search", different[BEAMS], n),
-        equal("different summaries, greedy", different[GREEDY], 1),
-        *(
-            at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
-            for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P))
-        ),
-        *(
-            at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
-            for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH))
-        ),
-        at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5),
-    )
+    yield equal("different summaries, beam search", different[BEAMS], n)
+    yield equal("different summaries, greedy", different[GREEDY], 1)
+    for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P)):
+        yield at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
+    for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH)):
+        yield at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
+    yield at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5)
 
 
 def new_articles(run: Run) -> list[Example]:

@@ -1,7 +1,7 @@
 """Which structures the heads of a trained model have found."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, informational, named
+from regard.studies.charts import figure
+from regard.studies.figure import heat_map
+from regard.studies.finding import EvidenceParts, Measurement, at_least, informational, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
@@ -43,23 +44,23 @@ class Structure:
     by_head: Float[Tensor, " heads"]
 
 
-@study(
-    question="Do heads of a trained model find the previous word, the start of the sentence, the"
-    " subject, the verb of an object, and the antecedent of a pronoun?",
-    claim="In most trained models, for each of these structures the largest weight of one head is"
-    " on the right word in at least three of five new texts where the word is needed for"
-    " prediction, and more often than the right word is at any fixed distance. Before training, no"
-    " head comes close.",
-    formula=r"\mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} "
-    r"= \text{the word that } i \text{ depends on}\right)",
-    trains=True,
-)
+@study(trains=True)
 def structures(
     steps: Steps = 2000,
     wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.6,
     seed: Seed = 0,
-) -> Evidence:
-    """A small encoder learns to predict masked words in generated texts, in which the word that
+) -> EvidenceParts:
+    r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
+    the verb of an object, and the antecedent of a pronoun?
+
+    In most trained models, for each of these structures the largest weight of one head is on the
+    right word in at least three of five new texts where the word is needed for prediction, and more
+    often than the right word is at any fixed distance. Before training, no head comes close.
+
+    $$ \mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} = \text{the word that } i
+    \text{ depends on}\right) $$
+
+    A small encoder learns to predict masked words in generated texts, in which the word that
     each one depends on is known: a verb depends on its subject, an object on its verb, a particle
     on the verb before it, the mark at the end on the first word of the sentence, a pronoun on a
     name. Then one such word at a time is masked in new texts, and the largest weight of each head
@@ -84,17 +85,26 @@ def structures(
     new = plan_reader(1, seed).run
     new.model.eval()
     measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
-    return Evidence(
-        numbers=judged(measured, wanted),
-        figure=_figure(measured),
-        explorer_view=look(
-            named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text
-        ).data,
+    yield from judged(measured, wanted)
+    shares = [s.by_head.tolist() for s in measured.values()]
+    panel = heat_map(
+        shares,
+        x="layer.head",
+        rows=list(measured),
+        columns=[f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))],
+        unit="accuracy",
+        written=True,
     )
+    yield figure(
+        panel,
+        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
+        "largest weight is on the right word.",
+    )
+    yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
-def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     best = [at_least(f"{name}: best head", s.accuracy, wanted) for name, s in measured.items()]
     untrained = max(s.untrained for s in measured.values())
     beyond = [
@@ -103,12 +113,10 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> tuple[Measuremen
         if name != "previous word"
     ]
     trained = min(s.accuracy for s in measured.values())
-    return (
-        *best,
-        *beyond,
-        at_least("least of these, beyond the best before training", trained - untrained, 0.1),
-        informational("best head before training", untrained),
-    )
+    yield from best
+    yield from beyond
+    yield at_least("least of these, beyond the best before training", trained - untrained, 0.1)
+    yield informational("best head before training", untrained)
 
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
@@ -120,9 +128,7 @@ def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
 
-def best_on_second_half(
-    hits: Bool[Tensor, "rows heads"],
-) -> tuple[float, Float[Tensor, " heads"]]:
+def best_on_second_half(hits: Bool[Tensor, "rows heads"]) -> tuple[float, Float[Tensor, " heads"]]:
     """Return the share of hits on half of the rows: of the best head on the others, and of each."""
     half = len(hits) // 2
     head = hits[:half].double().mean(0).argmax()
@@ -135,20 +141,3 @@ def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
     distances = [other - dependent for _, dependent, other in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])
-
-
-def _figure(measured: Mapping[str, Structure]) -> Figure:
-    shares = [s.by_head.tolist() for s in measured.values()]
-    panel = heat_map(
-        shares,
-        x="layer.head",
-        rows=list(measured),
-        columns=[f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))],
-        unit="accuracy",
-        written=True,
-    )
-    return Figure(
-        panels=[panel],
-        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
-        "largest weight is on the right word.",
-    )

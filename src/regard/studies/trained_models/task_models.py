@@ -1,6 +1,5 @@
 """Small encoders, decoders and encoder–decoders for the tasks of `regard tasks`."""
 
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -8,9 +7,6 @@ from msgspec import Meta
 from regard.config import override
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
-from regard.studies.model_cache import cached_run
-from regard.training.plan_task import plan_task
 
 ENCODER, DECODER, PAIR = "encoder", "decoder", "encoder–decoder"
 TEST = 200
@@ -48,8 +44,3 @@ def recipe_for(
             *(f"task.test={TEST}", f"seed={seed}"),
         ],
     )
-
-
-def trained(recipe: Recipe) -> Run:
-    """Return the recipe's trained model."""
-    return cached_run(plan_task(Path("unused"), recipe))

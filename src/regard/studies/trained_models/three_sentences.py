@@ -1,6 +1,6 @@
 """What a decoder attends to: at a verb, across another noun, and before a pronoun."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Figure, bars
+from regard.studies.charts import one_chart
+from regard.studies.figure import bars
 from regard.studies.finding import (
-    Evidence,
+    EvidenceParts,
     Measurement,
     at_least,
     at_most,
@@ -21,7 +22,7 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Correction, Seed, study
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
@@ -52,27 +53,18 @@ class Found:
     """Of the word that follows."""
 
 
-@study(
-    question="What does a decoder attend to in a short sentence, across another noun, and before a "
-    "pronoun?",
-    claim="It attends to what predicts the next word. Before the verb a head attends to the "
-    "subject, across the noun that stands between and hardly to that noun; before a pronoun, to "
-    "the name that it refers to. Before training, no head does.",
-    formula=r"P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="GPT places much attention on the first word, because a model that finds no "
-            "relevant pattern looks to the start of the sentence for answers (2.a.ii).",
-            right="Nothing is found there. The mask lets the first token see itself alone, so its "
-            "keys and values are the same whatever follows. Weight on it is that of a head with "
-            "nothing to add: the weights have to sum to 1.",
-        )
-    ],
-    trains=True,
-)
-def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> Evidence:
-    """A small decoder learns to predict the next word of generated texts, such as "surely the old
+@study(trains=True)
+def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
+    r"""What does a decoder attend to in a short sentence, across another noun, and before a
+    pronoun?
+
+    It attends to what predicts the next word. Before the verb a head attends to the subject, across
+    the noun that stands between and hardly to that noun; before a pronoun, to the name that it
+    refers to. Before training, no head does.
+
+    $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t $$
+
+    A small decoder learns to predict the next word of generated texts, such as "surely the old
     dogs near the house bark with Ada . perhaps she looked …". On new texts the weight of each head
     is measured from one word to another; a head is chosen on one half of the texts and measured on
     the other.
@@ -96,25 +88,36 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> Evidence:
     texts = labeled_texts(seed, "test", TEXTS)
     places = places_of(texts)
     after, before = ({name: best(one, of) for name, of in places.items()} for one in (run, new))
-    return Evidence(
-        numbers=(
-            *judged(after, before),
-            at_most(
-                "first word: change of its keys and values by all later words, relative",
-                change_of_first(run, texts),
-                1e-5,
-            ),
-        ),
-        figure=_figure(after, before),
-        table=table(
-            ["sentence", "best head", "weight", "weight of the word itself", "before training"],
-            [
-                (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
-                for name, f in after.items()
-            ],
-        ),
-        explorer_view=look(named(run, "decoder"), places[ACROSS][0].text.text).data,
+    yield from judged(after, before)
+    yield at_most(
+        "first word: change of its keys and values by all later words, relative",
+        change_of_first(run, texts),
+        1e-5,
     )
+    yield table(
+        ["sentence", "best head", "weight", "weight of the word itself", "before training"],
+        [
+            (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
+            for name, f in after.items()
+        ],
+    )
+    yield one_chart(
+        *(
+            bars([found.share for found in of.values()], name)
+            for name, of in (("trained", after), ("before training", before))
+        ),
+        names=[
+            "verb → subject",
+            "word before the verb → subject",
+            "word before the pronoun → name",
+        ],
+        y="weight of the best head",
+        y_limits=(0, 1.05),
+        caption="Weight that the best head gives to the word in question, in new texts: at the "
+        "verb of a short sentence to its subject; before the verb, across another noun, to the "
+        "subject; before a pronoun to the name that it refers to.",
+    )
+    yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 
 
 def places_of(texts: Sequence[Labeled]) -> dict[str, list[Place]]:
@@ -165,37 +168,13 @@ def change_of_first(run: Run, texts: Sequence[Labeled]) -> float:
     return change
 
 
-def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     gain = min(after[name].share - before[name].share for name in (ACROSS, PRONOUN))
-    return (
-        informational(f"{SHORT}: verb → subject, best head", after[SHORT].share),
-        at_least(f"{ACROSS}: word before the verb → subject, best head", after[ACROSS].share, 0.5),
-        at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3),
-        at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8),
-        at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5),
-        informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability),
-        at_least("least of the last two sentences, beyond before training", gain, 0.3),
-    )
-
-
-def _figure(after: Mapping[str, Found], before: Mapping[str, Found]) -> Figure:
-    chart = Chart(
-        bars=[
-            bars([found.share for found in of.values()], name)
-            for name, of in (("trained", after), ("before training", before))
-        ],
-        names=[
-            "verb → subject",
-            "word before the verb → subject",
-            "word before the pronoun → name",
-        ],
-        y="weight of the best head",
-        y_limits=(0, 1.05),
-    )
-    return Figure(
-        panels=[chart],
-        caption="Weight that the best head gives to the word in question, in new texts: at the "
-        "verb of a short sentence to its subject; before the verb, across another noun, to the "
-        "subject; before a pronoun to the name that it refers to.",
-    )
+    yield informational(f"{SHORT}: verb → subject, best head", after[SHORT].share)
+    yield at_least(f"{ACROSS}: word before the verb → subject, best head", after[ACROSS].share, 0.5)
+    yield at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3)
+    yield at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8)
+    yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
+    yield informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability)
+    yield at_least("least of the last two sentences, beyond before training", gain, 0.3)

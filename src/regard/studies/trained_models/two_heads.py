@@ -1,7 +1,7 @@
 """What one head cannot do and two can."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import numpy as np
@@ -14,8 +14,8 @@ from regard.explorer.look import look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.charts import bar_chart
-from regard.studies.figure import Figure, Line
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, named
+from regard.studies.figure import Line
+from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
@@ -25,19 +25,20 @@ LENGTH, TRAINING, TEST = 12, 20_000, 500
 """Tokens of a row, and rows."""
 
 
-@study(
-    question="What can two heads do that one can't?",
-    claim="With argmax attention, one head can name both of two tokens, out of k, in at most 2/k "
-    "of the cases; two heads learn to name both in nearly all.",
-    formula=r"P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head}",
-    trains=True,
-)
+@study(trains=True)
 def two_heads(
     k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
     steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
     seed: Seed = 0,
-) -> Evidence:
-    """At each place of a row of random tokens, one layer has to name the two tokens before it, both
+) -> EvidenceParts:
+    r"""What can two heads do that one can't?
+
+    With argmax attention, one head can name both of two tokens, out of k, in at most 2/k of the
+    cases; two heads learn to name both in nearly all.
+
+    $$ P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head} $$
+
+    At each place of a row of random tokens, one layer has to name the two tokens before it, both
     and in their order: k² answers. By argmax attention a head takes the value of one place. So one
     head gives the layers above a place and the token there, 2k cases at most, and for each case
     they have to choose one of k answers: 2k of k² can be right. This is counting, and no training
@@ -58,25 +59,33 @@ def two_heads(
     rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
     shares = {which: _right(run, rows) for which, run in runs.items()}
     text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
-    return Evidence(
+    yield from judged("argmax", shares, k, TEST * (LENGTH - 2))
+    yield Outside(
         condition="attention takes one value: argmax",
-        numbers=judged("argmax", shares, k, TEST * (LENGTH - 2)),
-        outside_condition=judged("softmax", shares, k, TEST * (LENGTH - 2)),
-        figure=_figure(shares, k),
-        explorer_view=look(named(shown, "two heads of softmax"), text).data,
+        numbers=judged("softmax", shares, k, TEST * (LENGTH - 2)),
     )
+    yield bar_chart(
+        {
+            label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
+            for heads, label in ((1, "one head"), (2, "two heads"))
+        },
+        Line(y=2 / k, label="2/k"),
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
+        "one head of argmax attention.",
+    )
+    yield look(named(shown, "two heads of softmax"), text).data
 
 
 Shares = Mapping[tuple[str, int], float]
 """Right answers by mechanism and number of heads."""
 
 
-def judged(kind: str, shares: Shares, k: int, n: int) -> tuple[Measurement, ...]:
-    """Return the measurements of n answers by a mechanism that the claim depends on."""
-    return (
-        at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n)),
-        at_least(f"{kind}, two heads", shares[kind, 2], 0.9),
-    )
+def judged(kind: str, shares: Shares, k: int, n: int) -> Iterator[Measurement]:
+    """Yield the measurements of n answers by a mechanism that the claim depends on."""
+    yield at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n))
+    yield at_least(f"{kind}, two heads", shares[kind, 2], 0.9)
 
 
 def most_of_one(k: int, n: int) -> float:
@@ -120,17 +129,3 @@ def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
     """The share of right answers on rows."""
     ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
     return accuracy(run.language_model(ids), labels)
-
-
-def _figure(shares: Shares, k: int) -> Figure:
-    return bar_chart(
-        {
-            label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
-            for heads, label in ((1, "one head"), (2, "two heads"))
-        },
-        Line(y=2 / k, label="2/k"),
-        y="right answers",
-        y_limits=(0, 1.05),
-        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
-        "one head of argmax attention.",
-    )

@@ -1,6 +1,6 @@
 """A word of two meanings in a pretrained BERT: its queries, keys and values, layer by layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Annotated
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
-from regard.studies.figure import Chart, Figure, series
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, table
+from regard.studies.charts import chart, figure
+from regard.studies.figure import series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.pretrained import Bert, pretrained_bert
 from regard.tasks.rng import choice, generator
@@ -34,21 +35,22 @@ Vectors = Mapping[str, Float[Tensor, "layers heads d"]]
 Cosines = Mapping[str, Float[Tensor, " layers"]]
 
 
-@study(
-    question="Does a pretrained BERT represent a word differently in sentences of the same form "
-    "and different meaning?",
-    claim="Yes, from the second layer on: queries, keys and values of the word are more alike in "
-    "two sentences of one meaning than of two meanings. In the first layer they are the same, and "
-    "without pretraining both are alike in all layers.",
-    formula=r"\cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|}",
-    trains=True,
-)
+@study(trains=True)
 def two_meanings(
     bert: Bert = "",
     texts: Annotated[int, Meta(ge=2, le=200, description="sentences of each meaning")] = 12,
     seed: Seed = 0,
-) -> Evidence:
-    """The word "play" is a verb in "The children like to play in the park." and a noun in "The
+) -> EvidenceParts:
+    r"""Does a pretrained BERT represent a word differently in sentences of the same form and
+    different meaning?
+
+    Yes, from the second layer on: queries, keys and values of the word are more alike in two
+    sentences of one meaning than of two meanings. In the first layer they are the same, and without
+    pretraining both are alike in all layers.
+
+    $$ \cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|} $$
+
+    The word "play" is a verb in "The children like to play in the park." and a noun in "The
     children like the play in the theatre.", at the same position. Vectors of both are compared by
     their cosine, head by head, and averaged over the heads of a layer.
 
@@ -66,36 +68,43 @@ def two_meanings(
     same, other = compared(model, sentences)
     control_same, control_other = compared(model.untrained(), sentences)
     control = max(float((control_same[part] - control_other[part]).max()) for part in PARTS)
-    return Evidence(
-        numbers=(
-            *judged(same, other),
-            at_most("without pretraining: same minus other meaning, largest", control, 0.02),
-        ),
-        figure=_figure(same, other),
-        table=table(
-            ["layer", *(f"{part}, {which}" for part in PARTS for which in ("same", "other"))],
-            [
-                (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
-                for layer in range(len(same["query"]))
-            ],
-        ),
+    yield from judged(same, other)
+    yield at_most("without pretraining: same minus other meaning, largest", control, 0.02)
+    yield table(
+        ["layer", *(f"{part}, {which}" for part in PARTS for which in ("same", "other"))],
+        [
+            (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
+            for layer in range(len(same["query"]))
+        ],
     )
-
-
-def judged(same: Cosines, other: Cosines) -> list[Measurement]:
-    """Return the measurements that the claim depends on."""
-    least = min(float(of[part][0]) for part in PARTS for of in (same, other))
-    return [
-        equal("first layer: least cosine", least, 1, within=1e-4),
+    layers = range(len(same["query"]))
+    yield figure(
         *(
-            at_least(
-                f"{part}: same minus other meaning, least of the later layers",
-                (same[part] - other[part])[1:].min(),
-                0.03,
+            chart(
+                series(layers, same[part], "same meaning", "line with dots"),
+                series(layers, other[part], "two meanings", "line with dots"),
+                title=part,
+                x="layer",
+                y="cosine" if part == PARTS[0] else "",
+                y_limits=(0, 1.05),
             )
             for part in PARTS
         ),
-    ]
+        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
+        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
+    )
+
+
+def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
+    least = min(float(of[part][0]) for part in PARTS for of in (same, other))
+    yield equal("first layer: least cosine", least, 1, within=1e-4)
+    for part in PARTS:
+        yield at_least(
+            f"{part}: same minus other meaning, least of the later layers",
+            (same[part] - other[part])[1:].min(),
+            0.03,
+        )
 
 
 def compared(
@@ -136,24 +145,3 @@ def cosines(pairs: Sequence[tuple[Vectors, Vectors]]) -> Cosines:
 def _sentence(draw: Random, meaning: str) -> str:
     player, likes = choice(draw, _PLAYERS), choice(draw, _LIKES)
     return f"The {player} {likes} {meaning} {choice(draw, _ENDS[meaning])}."
-
-
-def _figure(same: Cosines, other: Cosines) -> Figure:
-    layers = range(len(same["query"]))
-    return Figure(
-        panels=[
-            Chart(
-                series=[
-                    series(layers, same[part], "same meaning", "line with dots"),
-                    series(layers, other[part], "two meanings", "line with dots"),
-                ],
-                title=part,
-                x="layer",
-                y="cosine" if part == PARTS[0] else "",
-                y_limits=(0, 1.05),
-            )
-            for part in PARTS
-        ],
-        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
-        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
-    )

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -16,10 +16,18 @@ from torch import Tensor, nn
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import look
 from regard.models.builders import Model
-from regard.runs.run import Run
-from regard.studies.figure import Figure, heat_map
-from regard.studies.finding import Evidence, Measurement, at_least, at_most, equal, named, table
-from regard.studies.study import Correction, Seed, study
+from regard.studies.charts import figure
+from regard.studies.figure import heat_map
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    named,
+    table,
+)
+from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -53,33 +61,24 @@ class Measured:
     """Largest difference of ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
 
 
-@study(
-    question="What do attention maps look like before training, and which gradient changes them?",
-    claim="With weights N(0, σ²), the standard deviation of scores is only dσ², so attention "
-    "is nearly uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. "
-    "Before training it is no larger at the words that heads will attend to, within a fifth.",
-    formula=r"\mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad "
-    r"\frac{\partial L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j",
-    corrections=[
-        Correction(
-            course="eecs182-hw8",
-            says="Part 2.d.ii expects larger gradients in an untrained model where a trained one "
-            "attends strongly, since these are the features that are learned",
-            right="before training |∂L/∂A_ij| at such words is about the mean of all words: values "
-            "are random and carry no information about them yet; only in the trained model is it "
-            "larger there",
-        )
-    ],
-    trains=True,
-)
+@study(trains=True)
 def untrained(
     std: Annotated[
         float, Meta(ge=0.001, le=0.5, description="standard deviation of weights before training")
     ] = INITIAL,
     steps: Steps = 2000,
     seed: Seed = 0,
-) -> Evidence:
-    """A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
+) -> EvidenceParts:
+    r"""What do attention maps look like before training, and which gradient changes them?
+
+    With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
+    uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training it
+    is no larger at the words that heads will attend to, within a fifth.
+
+    $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
+    L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
+
+    A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
     products whose deviation, divided by √d_h, is dσ². With d = 64 and σ = 0.02 that is 0.026:
     weights differ from 1/n by some 3 %. (In a BERT of d = 768 it is 0.31: maps before training are
     uniform to some 30 %.)
@@ -100,34 +99,41 @@ def untrained(
         for dependent, _ in text.pairs[relation]
     ]
     before, after = (measure(model, rows, targets) for model in (new.model, run.model))
-    return Evidence(
-        numbers=judged(before, after, std),
-        figure=_figure(new, run, rows[-1]),
-        table=table(
-            ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
-            [
-                (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
-                for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
-                for i in range(LAYERS * HEADS)
-            ],
+    text = texts[0].text
+    yield from judged(before, after, std)
+    yield table(
+        ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
+        [
+            (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
+            for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
+            for i in range(LAYERS * HEADS)
+        ],
+    )
+    yield figure(
+        *(
+            heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
+            for name, one in (("before", new), ("after", run))
+            for head, weights in enumerate(
+                capture_attention(one.model, torch.tensor([rows[-1][0]]))[0].weights[0]
+            )
         ),
-        explorer_view=look(named(new, "before training"), texts[0].text)
-        .beside(look(named(run, "after training"), texts[0].text))
-        .data,
+        columns=HEADS,
+        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
+        "before training, nearly uniform. Below: after it, each head attends to a few words.",
     )
+    views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
+    yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, std: float) -> tuple[Measurement, ...]:
-    """Return the measurements that the claim depends on."""
+def judged(before: Measured, after: Measured, std: float) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
     predicted = WIDTH * std**2
-    return (
-        equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted),
-        at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99),
-        at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5),
-        at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9),
-        equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2),
-        at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1),
-    )
+    yield equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted)
+    yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
+    yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
+    yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9)
+    yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
+    yield at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1)
 
 
 @torch.no_grad()
@@ -194,18 +200,3 @@ def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> 
         Layer(w.detach(), found, found - by_out @ v.detach().mT)
         for w, v, found, by_out in zip(weights, values, by_weights, by_outs, strict=True)
     ]
-
-
-def _figure(new: Run, run: Run, row: Row) -> Figure:
-    return Figure(
-        panels=[
-            heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
-            for name, one in (("before", new), ("after", run))
-            for head, weights in enumerate(
-                capture_attention(one.model, torch.tensor([row[0]]))[0].weights[0]
-            )
-        ],
-        columns=HEADS,
-        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
-        "before training, nearly uniform. Below: after it, each head attends to a few words.",
-    )

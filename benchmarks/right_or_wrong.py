@@ -1,0 +1,142 @@
+"""How well signals tell right from wrong answers, each alone, together, and with each left out.
+
+    python benchmarks/right_or_wrong.py QUESTIONS.tsv --trained TRAIN.tsv --runs RUN...
+        [--corpus TEXT] [--paraphrase W]...
+
+RUNs, of several seeds, were trained on the questions TRAIN. The combination is fitted on four
+fifths of the questions and scores the last fifth, so that no answer is scored by a fit that saw
+it. With --corpus, the signals that look the answer up come in; what documents state is learned
+from TRAIN. AUROCs have DeLong's 95 % interval over the questions; differences are of the same
+answers.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from regard.corpus.evidence import AnswerNames, find_evidence, learn_relation
+from regard.corpus.index import CorpusIndex, index_files
+from regard.evaluation.ask import SAMPLES, SUBJECTS
+from regard.metrics import Interval, auroc, auroc_interval, exact_match
+from regard.runs.run import Run, load
+from regard.tasks.examples import Example, read_answered, subject_of
+from regard.uncertainty.abstention import fit_combination
+from regard.uncertainty.calibration import signal_matrix
+from regard.uncertainty.metrics import augrc, paired_difference, prr
+from regard.uncertainty.signals import Measured, SignalConfig, corpus_signals, measure
+
+FOLDS, DRAWS = 5, 5
+LOOKED_UP = (*corpus_signals(0, 0, 0), "statement")
+
+
+def look_up(
+    index: CorpusIndex,
+    trained: Sequence[Example],
+    asked: Sequence[Example],
+    given: Sequence[Measured],
+) -> list[dict[str, float]]:
+    """Return the signals of the corpus for each answer given."""
+    known = [(subject_of(one.text), one.answer) for one in trained if one.answer]
+    names = AnswerNames.of(answer for _, answer in known)
+    relation = learn_relation(index, known, names)
+    signals = []
+    for question, found in zip(asked, given, strict=True):
+        subject = subject_of(question.text)
+        seen = find_evidence(index, subject, found.answer, names=names, relation=relation)
+        others = sum(seen.others.values())
+        counts = corpus_signals(seen.documents, len(seen.passages), others)
+        signals.append(counts | ({"statement": seen.lead} if relation else {}))
+    return signals
+
+
+def cross_fitted(
+    signals: Float[np.ndarray, "n s"], right: Bool[np.ndarray, " n"], seed: int
+) -> Float[np.ndarray, " n"]:
+    """Return the probability of each answer by a combination that was fitted on other folds."""
+    fold = np.random.default_rng(seed).permutation(len(right)) % FOLDS
+    confidence = np.empty(len(right))
+    for held_out in range(FOLDS):
+        inside = fold == held_out
+        confidence[inside] = fit_combination(signals[~inside], right[~inside])(signals[inside])
+    return confidence
+
+
+def measured(
+    run: Run,
+    asked: Sequence[Example],
+    trained: Sequence[Example],
+    index: CorpusIndex | None,
+    wordings: Sequence[str],
+) -> tuple[dict[str, Float[np.ndarray, " n"]], Bool[np.ndarray, " n"]]:
+    """Return each signal of all answers, and which answers are right."""
+    subjects = tuple(dict.fromkeys(subject_of(one.text) for one in trained))[:SUBJECTS]
+    config = SignalConfig(subjects=subjects, wordings=tuple(wordings), samples=SAMPLES)
+    given = measure(run, [one.text for one in asked], run.environment(), config)
+    signals = [one.signals for one in given]
+    if index is not None:
+        found = look_up(index, trained, asked, given)
+        signals = [own | looked_up for own, looked_up in zip(signals, found, strict=True)]
+    right = [exact_match(one.answer, q.answer or "") for one, q in zip(given, asked, strict=True)]
+    columns = signal_matrix(signals, list(signals[0])).T
+    return dict(zip(signals[0], columns, strict=True)), np.array(right)
+
+
+def averaged_over_folds(
+    signals: Float[np.ndarray, "n s"], right: Bool[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return the mean confidence over draws of the folds."""
+    draws = [cross_fitted(signals, right, seed) for seed in range(DRAWS)]
+    mean: Float[np.ndarray, " n"] = np.mean(draws, axis=0)
+    return mean
+
+
+def report(signals: dict[str, Float[np.ndarray, " n"]], right: Bool[np.ndarray, " n"]) -> None:
+    """Print the table of a run."""
+    print(f"\n{right.mean():.1%} of {len(right)} answers right\n")
+    print("| signal | AUROC alone | AUROC of all, minus that without it |\n|---|---|---|")
+    own = [name for name in signals if name not in LOOKED_UP]
+    for title, names in {"without look-up": own, "with look-up": list(signals)}.items():
+        if title == "with look-up" and names == own:
+            break
+        together = np.column_stack([signals[name] for name in names])
+        confidence = averaged_over_folds(together, right)
+        for i, name in enumerate(names):
+            rest = averaged_over_folds(np.delete(together, i, axis=1), right)
+            added = paired_difference(confidence, rest, right, _auroc)
+            alone = _interval(signals[name], right)
+            print(f"| {name} | {alone} | {added} |")
+        print(
+            f"| **all, {title}** | **{_interval(confidence, right)}** | "
+            f"AUGRC {augrc(confidence, right):.4f}, PRR {prr(confidence, right):.3f} |"
+        )
+
+
+def _auroc(confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> float:
+    return auroc(confidence[right].tolist(), confidence[~right].tolist())
+
+
+def _interval(confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> Interval:
+    return auroc_interval(confidence[right].tolist(), confidence[~right].tolist())
+
+
+def main() -> None:
+    """Measure each run and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--trained", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--paraphrase", action="append", default=[])
+    arguments = parser.parse_args()
+    asked, trained = read_answered(arguments.questions), read_answered(arguments.trained)
+    index = index_files([arguments.corpus]) if arguments.corpus else None
+    for path in arguments.runs:
+        print(f"\n## {path}")
+        report(*measured(load(path), asked, trained, index, arguments.paraphrase))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Write the docs' page of a suite that has been trained. `make suite`.
+
+    python docs/suite_page.py SUITE FOLDER
+
+Writes docs/SUITE.md, a figure for each task, and the tables' numbers as docs/figures/SUITE.json.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.comparison.export import failure_lines, markdown_table, readable
+from regard.comparison.grid import Grid
+from regard.comparison.suite import load_suite
+from regard.comparison.summary import suite_tasks, summarize_suite
+from regard.comparison.table import Comparison
+from regard.drawing import to_png
+from regard.errors import UserError
+from regard.files import write_file
+from regard.runs.recipes import TASKS
+
+DOCS = Path(__file__).parent
+TITLES = {
+    "families": "Families of models, compared",
+    "mechanisms": "Mechanisms, compared",
+    "world": "Ways to learn a world, compared",
+}
+"""Titles of pages; others have the suite's name."""
+LEFT_OUT = ("parameters", "operations", "tokens/s", "memory (MB)")
+"""Columns of `regard compare` that a page has no place for."""
+INTRO = """# {title}
+
+```
+make suite SUITE={suite}
+```
+
+The suite `{suite}` of [`regard compare`](compare.md#suites): {cells:,} cells, {hours:.1f} hours of
+training in all, one CPU thread per cell. Scores are means over {seeds} seeds with 95 % intervals.
+Tuned values are chosen by validation; *window* lists those whose mean validation score is within
+{within} of the best. A row whose best value is at the edge of the grid is not ranked, and its
+point is hollow. [Statistics](compare.md#statistics)."""
+SOLVED = 0.99
+"""Mean test score from which a task counts as solved."""
+
+
+def main(suite: str, folder: Path, docs: Path = DOCS) -> None:
+    """Write the page.
+
+    Raises:
+        UserError: there is no such suite, or not all cells of the folder have ended.
+    """
+    grids = {grid.task: grid for grid in load_suite(suite)}
+    if not folder.is_dir() or set(suite_tasks(folder)) != grids.keys():
+        raise UserError(
+            f"{folder}: doesn't hold all comparisons of {suite}; first run regard compare "
+            f"--suite {suite} --out {folder}"
+        )
+    summarized = summarize_suite(folder)
+    found = {task: summarized[task] for task in grids}
+    require_complete(found)
+    (docs / "figures").mkdir(parents=True, exist_ok=True)
+    for task, comparison in found.items():
+        write_file(docs / figure_name(suite, task), to_png(comparison.figure()))
+    numbers = json.dumps({task: one.table() for task, one in found.items()}, indent=1)
+    write_file(docs / "figures" / f"{suite}.json", f"{numbers}\n".encode())
+    write_file(docs / f"{suite}.md", page(suite, grids, found).encode())
+
+
+def require_complete(found: Mapping[str, Comparison]) -> None:
+    """Raise unless all cells have ended.
+
+    Raises:
+        UserError: names the comparison whose cells wait.
+    """
+    for comparison in found.values():
+        waiting = sum(cell.outcome is None for cell in comparison.cells)
+        if waiting or not comparison.cells:
+            raise UserError(f"{comparison.out}: {waiting} cells have not ended; repeat its command")
+
+
+def page(suite: str, grids: Mapping[str, Grid], found: Mapping[str, Comparison]) -> str:
+    """Return the page as Markdown: a section for each task."""
+    intro = INTRO.format(
+        title=TITLES.get(suite, suite),
+        suite=suite,
+        cells=sum(len(comparison.cells) for comparison in found.values()),
+        hours=sum(map(seconds, found.values())) / 3600,
+        seeds=max(grid.seeds for grid in grids.values()),
+        within=max(grid.within for grid in grids.values()),
+    )
+    lines = [intro]
+    for task, comparison in found.items():
+        lines += ["", *section(suite, grids[task], comparison)]
+    lines += ["", f"*From `{suite}.json`, written by the command above.*"]
+    return "\n".join(lines) + "\n"
+
+
+def section(suite: str, grid: Grid, comparison: Comparison) -> list[str]:
+    """Return the lines about a task: what it is, who solves it, figure, table, failures."""
+    settings = ", ".join(f"`{setting}`" for setting in grid.settings)
+    failures = [f"- {line}" for line in failure_lines(comparison)]
+    return [
+        f"## {grid.task}",
+        "",
+        f"{first_line(grid.task)} {'Settings: ' + settings + '.' if settings else ''}".rstrip(),
+        "",
+        f"Test {comparison.score} of at least {SOLVED}: {solved(comparison) or 'none'}.",
+        "",
+        f"![Test {comparison.score} of each row, and validation {comparison.score} by tuned value]"
+        f"({figure_name(suite, grid.task)})",
+        "",
+        *markdown_table(*narrow(*readable(comparison))),
+        *(["", *failures] if failures else []),
+    ]
+
+
+def figure_name(suite: str, task: str) -> str:
+    """Return the path of a task's figure, below docs/."""
+    return f"figures/{suite}-{task}.png"
+
+
+def first_line(task: str) -> str:
+    """Return the first line of a task's description."""
+    return (type(TASKS[task].task).__doc__ or "").strip().splitlines()[0]
+
+
+def solved(comparison: Comparison) -> str:
+    """Return the names of the rows whose mean test score is high."""
+    return ", ".join(
+        row.name
+        for row, record in zip(comparison.rows, comparison.table(), strict=True)
+        if (record["test"] or 0) >= SOLVED
+    )
+
+
+def narrow(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns that are left out."""
+    kept = [place for place, name in enumerate(columns) if name not in LEFT_OUT]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def seconds(comparison: Comparison) -> float:
+    """Return the seconds that all cells were trained."""
+    outcomes: list[Any] = [cell.outcome for cell in comparison.cells]
+    return sum(one.costs.seconds for one in outcomes if one and one.costs)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], Path(sys.argv[2]))
+    except UserError as error:
+        sys.exit(f"suite_page: {error}")
+    except IndexError:
+        sys.exit(f"suite_page: name a suite and its folder: {sys.argv[0]} SUITE FOLDER")
