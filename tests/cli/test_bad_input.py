@@ -52,7 +52,10 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["train", "text", "text.txt", "--tokenizer", "byte-pairs:x", "--out", "new"], "size"),
         (["train", "text", "text.txt", "--tokenizer", "byte-pairs:9", "--out", "new"], "300"),
         (["train", "text", "text.txt", "--tokenizer", "words:900", "--out", "new"], "size"),
-        (["train", "text", "text.txt", "--tokenizer", "hf:none", "--out", "new"], "config.json"),
+        (
+            ["train", "text", "text.txt", "--tokenizer", "hf:none", "--out", "new"],
+            "none: is no folder of a Hugging Face model: it doesn't exist",
+        ),
         (["finetune", "pairs.tsv", "--out", "new"], "--from"),
         (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
         (["evaluate", "run"], "run: has no task and no held-out text; name a file"),

@@ -132,7 +132,9 @@ def test_what_cannot_be_imported_is_refused_in_one_line(
     regard: Command, folder: Path, models: Path
 ) -> None:
     own = Path(shutil.copytree(models / "gpt2", folder / "own"))
-    refused(regard("import-hf", "nowhere", "--out", "new"), "nowhere", "no config.json")
+    refused(regard("import-hf", "nowhere", "--out", "new"), "nowhere", "it doesn't exist")
+    (own.parent / "empty").mkdir()
+    refused(regard("import-hf", "empty", "--out", "new"), "empty", "no config.json")
     refused(regard("import-hf", own, "--out", "own"), "own: exists")
     edit(own / "config.json", model_type="opt")
     refused(regard("import-hf", own, "--out", "new"), "config.json", "opt")
