@@ -210,7 +210,9 @@ def test_a_name_is_told_as_it_was_given(regard: Command) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["pretrain data --out new", "data corruption data"])
+@pytest.mark.parametrize(
+    "command", ["pretrain data --out new", "data corruption data", "evaluate run data"]
+)
 def test_a_folder_without_texts_is_named(regard: Command, folder: Path, command: str) -> None:
     (folder / "data").mkdir()
     refused(regard(*command.split()), "data: has no text files")

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -374,6 +375,9 @@ def test_a_text_is_scored_by_its_perplexity(regard: Command, folder: Path, run: 
     bits = losses / math.log(2) / len("".join(BIOGRAPHIES))
     assert figures["bits_per_character"] == pytest.approx(bits, rel=1e-4)
     assert f"perplexity: {figures['perplexity']:.3f}" in outcome.out
+    (folder / "texts").mkdir()
+    shutil.copy(folder / "text.txt", folder / "texts")
+    assert succeeded(regard("evaluate", "run", "texts")).out == outcome.out
     assert outcome.new == ["figures.json"]
 
 

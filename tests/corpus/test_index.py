@@ -17,7 +17,7 @@ from regard.corpus.index import (
 )
 from regard.corpus.search import occurrences, show
 from regard.errors import UserError
-from regard.text.corpus import Document
+from regard.text.corpus import Document, read_corpus
 
 
 def found(index: CorpusIndex, text: str) -> list[str]:
@@ -66,6 +66,8 @@ def test_a_record_is_one_line(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), "utf-8")
     index = index_files([path], field="body")
     assert found(index, "Rome") == ["a.jsonl:2:one\ntwo [Rome]", "a.jsonl:3:[Rome]"]
+    of_documents = index_documents(read_corpus([path], field="body"))
+    assert np.array_equal(of_documents.lines, index.lines)
 
 
 def test_an_index_of_several_files_names_each(tmp_path: Path) -> None:

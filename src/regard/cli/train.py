@@ -294,8 +294,8 @@ def _execute(
     json_file: Path | None,
     resume: bool,
     **execution: Any,
-) -> None:
-    """Print the plan and, unless it is a dry run, train.
+) -> bool:
+    """Print the plan and, unless it is a dry run, train; return whether it trained.
 
     A dry run that is `timed` takes a few steps.
     """
@@ -313,7 +313,7 @@ def _execute(
             facts |= needs
         if json_file:
             options.write_json(json_file, facts)
-        return
+        return False
     progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
@@ -322,6 +322,7 @@ def _execute(
     if progress.best_loss is not None:
         click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
     click.echo(f"Run: {plan.run.path}")
+    return True
 
 
 def _print_facts(facts: dict[str, Any]) -> None:

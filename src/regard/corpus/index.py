@@ -118,7 +118,7 @@ def index_files(
     kind = detect_documents(files) if documents == "auto" else documents
     parts: list[_Part] = []
     for file in files:
-        has_lines = kind != "records" and not has_records(file)
+        has_lines = kind != "records" and not has_records(file.path)
         for document in read_whole([file], kind, field):
             line = int(document.where.removeprefix(file.path).removeprefix(":") or 1)
             place = Place(file.path, line)
@@ -134,7 +134,8 @@ def index_documents(documents: Sequence[Document]) -> CorpusIndex:
     Raises:
         UserError: pydivsufsort isn't installed.
     """
-    return _build([_Part(d.text.encode(), _parse_place(d.where), True) for d in documents])
+    placed = [(document.text.encode(), _parse_place(document.where)) for document in documents]
+    return _build([_Part(text, place, not has_records(place.path)) for text, place in placed])
 
 
 def _parse_place(where: str) -> Place:

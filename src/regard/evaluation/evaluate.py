@@ -271,7 +271,9 @@ def evaluate(
 
 def is_text(run: Run, path: Path) -> bool:
     """Return whether a file or folder is a text for a run, and not a file of questions."""
-    return path.suffix == ".txt" or (path.suffix != ".tsv" and (run.path / "tokens").is_dir())
+    if path.suffix == ".txt" or path.is_dir():
+        return True
+    return path.suffix != ".tsv" and (run.path / "tokens").is_dir()
 
 
 def evaluate_questions(

@@ -61,7 +61,7 @@ def read_corpus(
     """
     read: list[Document] = []
     for file in map(inspect_file, find_files(paths)):
-        if blank_lines and documents == "lines" and not has_records(file):
+        if blank_lines and documents == "lines" and not has_records(file.path):
             read += read_lines(Path(file.path), blank=True)
         elif whole := read_whole([file], documents, field):
             read += whole

@@ -163,7 +163,7 @@ def detect_documents(files: Sequence[TextFile]) -> str:
     is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
     ends are a part of the text there.
     """
-    plain = [file for file in files if not has_records(file)]
+    plain = [file for file in files if not has_records(file.path)]
     if not plain:
         return "records"
     chosen = plain[:: -(-len(plain) // 16)]
@@ -180,9 +180,9 @@ def detect_documents(files: Sequence[TextFile]) -> str:
     return "paragraphs" if in_blocks < 0.05 * (len(lines) - sum(blank)) else "files"
 
 
-def has_records(file: TextFile) -> bool:
+def has_records(path: str) -> bool:
     """Return whether a file holds records, whatever documents are elsewhere."""
-    return Path(file.path).suffix.lower() in RECORDS
+    return Path(path).suffix.lower() in RECORDS
 
 
 def open_text(file: TextFile) -> TextIO:
@@ -204,7 +204,7 @@ def read_pieces(
     for file in files:
         if Path(file.path).suffix.lower() == ".parquet":
             parts = _parquet(file, field)
-        elif documents == "records" or has_records(file):
+        elif documents == "records" or has_records(file.path):
             parts = _records(file, field)
         else:
             parts = _PARTS[documents](file, size)
@@ -275,7 +275,9 @@ _PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
 
 
 def _records(file: TextFile, field: str) -> Iterator[Piece]:
-    hint = "" if has_records(file) else "; choose lines, paragraphs or files for other documents"
+    hint = (
+        "" if has_records(file.path) else "; choose lines, paragraphs or files for other documents"
+    )
     with open_text(file) as opened:
         for number, line in enumerate(opened, start=1):
             if line.strip():
