@@ -71,11 +71,11 @@ def pretrain(
         tokenizer=known,
         index=not no_index,
     )
-    _execute(plan, **flags)
-    if plan.indexed and not flags["dry_run"]:
-        click.echo(f"Index: {out / RUN_INDEX}")
-    elif not no_index and not plan.indexed:
-        click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
+    if _execute(plan, **flags):
+        if plan.indexed:
+            click.echo(f"Index: {out / RUN_INDEX}")
+        elif not no_index:
+            click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
 
 
 @click.command()
