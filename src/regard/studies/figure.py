@@ -11,6 +11,9 @@ from regard.metrics import Interval
 
 Values: TypeAlias = list[float | None]
 """Numbers; None where there is none, as for NaN and infinity."""
+Groups = Mapping[str, Mapping[str, float | Interval]]
+"""Heights of bars, by label in the legend and by name below the bars; the names of all groups are
+the same."""
 Style = Literal[
     "line",
     "dashes",
@@ -214,6 +217,47 @@ def interval_bars(intervals: Iterable[Interval], label: str = "") -> Bars:
 def heat_map(values: Iterable[Iterable[SupportsFloat]], **labels: Any) -> HeatMap:
     """Return a heat map of rows, an array or a tensor; `labels` are fields of `HeatMap`."""
     return HeatMap(values=[[_rounded(value) for value in row] for row in values], **labels)
+
+
+# Usual charts
+
+
+def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
+    """Return a chart; `axes` are the other fields of `Chart`."""
+    return Chart(
+        series=[one for one in drawn if isinstance(one, Series)],
+        bars=[one for one in drawn if isinstance(one, Bars)],
+        lines=[one for one in drawn if isinstance(one, Line)],
+        **axes,
+    )
+
+
+def figure(*panels: Panel, caption: str, columns: int | None = None) -> Figure:
+    """Return a figure of panels; by default all in one row."""
+    return Figure(panels=list(panels), caption=caption, columns=columns)
+
+
+def one_chart(*drawn: Series | Bars | Line, caption: str, **axes: Any) -> Figure:
+    """Return a figure of one chart."""
+    return figure(chart(*drawn, **axes), caption=caption)
+
+
+def bar_chart(groups: Groups, *drawn: Series | Line, caption: str, **axes: Any) -> Figure:
+    """Return a figure of bars side by side."""
+    return figure(bar_panel(groups, *drawn, **axes), caption=caption)
+
+
+def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
+    """Return bars side by side; scores with an interval show it."""
+    names = list(next(iter(groups.values())))
+    several = [_bars(group, label) for label, group in groups.items()]
+    return chart(*several, *drawn, names=names, **axes)
+
+
+def _bars(group: Mapping[str, float | Interval], label: str) -> Bars:
+    intervals = [score for score in group.values() if isinstance(score, Interval)]
+    numbers = [score for score in group.values() if not isinstance(score, Interval)]
+    return interval_bars(intervals, label) if intervals else bars(numbers, label)
 
 
 def _values(values: Iterable[SupportsFloat]) -> Values:

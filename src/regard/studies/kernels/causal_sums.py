@@ -12,9 +12,8 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.base import State
 from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
-from regard.studies.charts import figure
 from regard.studies.costs import exponent, multiplications, seconds
-from regard.studies.figure import log_chart
+from regard.studies.figure import figure, log_chart
 from regard.studies.finding import EvidenceParts, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, Line, Style, log_chart, series
+from regard.studies.figure import Chart, Line, Style, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

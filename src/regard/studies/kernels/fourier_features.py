@@ -14,8 +14,7 @@ from torch import Tensor
 
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.errors import UserError
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Line, Series, series
+from regard.studies.figure import Line, Series, chart, figure, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, series
+from regard.studies.figure import Figure, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal

@@ -14,8 +14,7 @@ from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Series, bars, interval_bars, series
+from regard.studies.figure import Figure, Series, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import study

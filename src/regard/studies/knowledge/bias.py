@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from regard.errors import UserError
 from regard.runs.run import Run
-from regard.studies.charts import bar_chart
+from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,

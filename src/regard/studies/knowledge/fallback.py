@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import eq
 
 from regard.evaluation.evaluate import answer_questions
-from regard.studies.charts import bar_chart
+from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from regard.evaluation.evaluate import answer_questions
 from regard.metrics import Interval, accuracy
-from regard.studies.charts import bar_chart
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,

@@ -11,8 +11,7 @@ from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.runs.run import Run
-from regard.studies.charts import bar_panel, chart, figure
-from regard.studies.figure import Line, Panel, histogram, series
+from regard.studies.figure import Line, Panel, bar_panel, chart, figure, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

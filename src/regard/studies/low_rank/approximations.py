@@ -12,9 +12,8 @@ from torch import Tensor
 
 from regard.attention import Attention, BigBird, KernelAttention, Linformer, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive
-from regard.studies.charts import figure
 from regard.studies.costs import exponent, peak_bytes, seconds
-from regard.studies.figure import log_chart
+from regard.studies.figure import figure, log_chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -10,9 +10,8 @@ from jaxtyping import Bool
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
-from regard.studies.charts import figure
 from regard.studies.costs import exponent
-from regard.studies.figure import heat_map, log_chart
+from regard.studies.figure import figure, heat_map, log_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import study

@@ -11,8 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Mask
-from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, series
+from regard.studies.figure import Figure, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
-from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Figure, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study

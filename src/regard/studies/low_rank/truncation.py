@@ -14,9 +14,8 @@ from regard.config import override
 from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
 from regard.studies.costs import multiplications
-from regard.studies.figure import Line, series
+from regard.studies.figure import Line, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import study

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
-from regard.studies.charts import one_chart
 from regard.studies.costs import exponent
-from regard.studies.figure import Figure, series
+from regard.studies.figure import Figure, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest

@@ -20,8 +20,7 @@ from regard.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.charts import one_chart
-from regard.studies.figure import series
+from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import study

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
-from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import Figure, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest

@@ -10,8 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, Style, heat_map, series
+from regard.studies.figure import Figure, Line, Style, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import study
 from regard.studies.tensors import largest, normal

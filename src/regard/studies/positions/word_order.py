@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder
-from regard.studies.charts import one_chart
-from regard.studies.figure import Line, bars
+from regard.studies.figure import Line, bars, one_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, one_stack
 from regard.studies.random_models import untrained

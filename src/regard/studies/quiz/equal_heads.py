@@ -11,8 +11,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, heat_map, series
+from regard.studies.figure import Figure, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train

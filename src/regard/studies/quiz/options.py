@@ -15,8 +15,7 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.charts import chart, figure
-from regard.studies.figure import heat_map, series
+from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.quiz.checked import (
     BLOCK,

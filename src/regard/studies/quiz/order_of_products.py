@@ -5,8 +5,7 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Arrow, Graph, Line, Node, series
+from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 

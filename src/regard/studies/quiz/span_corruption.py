@@ -10,8 +10,7 @@ from msgspec import Meta
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import SpanCorruption
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Line, histogram
+from regard.studies.figure import Line, chart, figure, histogram
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig

@@ -8,8 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions.config import LearnedConfig
-from regard.studies.charts import one_chart
-from regard.studies.figure import bars
+from regard.studies.figure import bars, one_chart
 from regard.studies.finding import EvidenceParts, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, HeatMap, Style, heat_map, series
+from regard.studies.figure import Figure, HeatMap, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

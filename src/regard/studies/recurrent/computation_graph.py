@@ -1,7 +1,6 @@
 """A recurrent network as a graph without loops."""
 
-from regard.studies.charts import figure
-from regard.studies.figure import Arrow, Figure, Graph, Node
+from regard.studies.figure import Arrow, Figure, Graph, Node, figure
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
 """What a step computes, from below."""

@@ -10,8 +10,7 @@ from torch import Tensor
 from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
-from regard.studies.figure import series
+from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,

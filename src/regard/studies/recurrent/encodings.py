@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
-from regard.studies.figure import Line, bars
+from regard.studies.figure import Line, bars, one_chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -23,8 +23,7 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Figure, Line, chart, figure, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

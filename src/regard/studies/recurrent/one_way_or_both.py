@@ -17,8 +17,7 @@ from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
-from regard.studies.charts import bar_chart
-from regard.studies.figure import series
+from regard.studies.figure import bar_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of

@@ -9,8 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
-from regard.studies.figure import Line, series
+from regard.studies.figure import Line, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
-from regard.studies.figure import series
+from regard.studies.figure import one_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -9,8 +9,7 @@ from jaxtyping import Float, Float64
 from msgspec import Meta
 from torch import Tensor
 
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, Line, Series, series
+from regard.studies.figure import Chart, Line, Series, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study

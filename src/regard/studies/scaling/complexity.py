@@ -12,9 +12,8 @@ from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
-from regard.studies.charts import chart, figure
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Figure, Line, log_chart, series
+from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 

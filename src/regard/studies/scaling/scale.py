@@ -12,8 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Figure, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal

@@ -10,8 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import Figure, figure, heat_map
 from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import study

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
-from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import Figure, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_most, equal, informational, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal

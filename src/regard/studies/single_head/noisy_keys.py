@@ -15,8 +15,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Line, histogram, series
+from regard.studies.figure import Line, chart, figure, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

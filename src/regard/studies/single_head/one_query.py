@@ -10,8 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, Line, Series, series
+from regard.studies.figure import Figure, Line, Series, one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Figure, bars
+from regard.studies.figure import Figure, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
 

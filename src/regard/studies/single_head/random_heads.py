@@ -12,8 +12,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.charts import chart, figure
-from regard.studies.figure import Chart, heat_map, series
+from regard.studies.figure import Chart, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

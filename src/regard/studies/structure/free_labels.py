@@ -11,8 +11,7 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, RowFormat, sequential_batches
 from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
-from regard.studies.charts import bar_chart
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig

@@ -17,8 +17,7 @@ from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
-from regard.studies.charts import figure
-from regard.studies.figure import Figure, heat_map
+from regard.studies.figure import Figure, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study

@@ -11,8 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.charts import one_chart
-from regard.studies.figure import Figure, Line, series
+from regard.studies.figure import Figure, Line, one_chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 

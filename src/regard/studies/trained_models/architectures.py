@@ -11,8 +11,7 @@ from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.studies.charts import bar_panel, figure
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_panel, figure
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study

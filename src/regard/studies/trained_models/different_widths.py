@@ -9,8 +9,7 @@ from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.run import Run
-from regard.studies.charts import bar_chart
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study

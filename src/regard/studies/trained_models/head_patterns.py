@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from regard.explorer.head_scores import Head, head_scores, mean_entropy
 from regard.explorer.look import adapter_of
 from regard.runs.run import Run
-from regard.studies.charts import figure
-from regard.studies.figure import heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import RelativeBias
-from regard.studies.charts import chart, figure
-from regard.studies.figure import series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from regard.models.transformer import Encoder
 from regard.runs.run import Run
-from regard.studies.charts import bar_chart
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study

@@ -13,8 +13,7 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
-from regard.studies.charts import figure
-from regard.studies.figure import heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
-from regard.studies.charts import bar_chart
+from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study

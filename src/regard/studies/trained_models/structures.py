@@ -12,8 +12,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.charts import figure
-from regard.studies.figure import heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import EvidenceParts, Measurement, at_least, informational, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (

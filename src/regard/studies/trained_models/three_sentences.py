@@ -10,8 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.charts import one_chart
-from regard.studies.figure import bars
+from regard.studies.figure import bars, one_chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,

@@ -13,8 +13,7 @@ from regard.data import IGNORE
 from regard.explorer.look import look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.charts import bar_chart
-from regard.studies.figure import Line
+from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
-from regard.studies.charts import chart, figure
-from regard.studies.figure import series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.pretrained import Bert, pretrained_bert

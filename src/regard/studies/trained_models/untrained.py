@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import look
 from regard.models.builders import Model
-from regard.studies.charts import figure
-from regard.studies.figure import heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
