@@ -51,8 +51,8 @@ Scores = Mapping[str, Mapping[str, Interval]]
 def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> EvidenceParts:
     r"""Which architecture for which task: summarize, classify, retrieve, translate?
 
-    Encoder–decoders to generate one text from another, encoders to classify or retrieve: on these
-    tasks no other family is better.
+    Encoder–decoders to generate one text from another, encoders to classify or retrieve: of these
+    two, the other can't do the task or, at four of five seeds, isn't better.
 
     $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
     \text{both}: P(y_t \mid y_{<t}, x) $$
@@ -64,7 +64,8 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
 
     The architecture decides what is possible. An encoder has states and generates no text: the
     library refuses to train it on such tasks. An encoder–decoder has no vector to retrieve a text
-    by. It can classify, but it has to learn to generate first.
+    by. It can classify, but it has to learn to generate first. At one seed of five it still
+    classifies better (0.96): the encoder guesses after as many steps.
 
     The course leaves out decoders, which can do all four tasks. Here they do each at least as well,
     and learn to summarize and to translate in fewer steps than encoder–decoders: the advice holds
