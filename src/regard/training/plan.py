@@ -9,7 +9,6 @@ from math import log
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import msgspec
 import numpy as np
 
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
@@ -32,7 +31,13 @@ from regard.runs.recipes import TASKS
 from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
 from regard.runs.start import begin_run, require_same, shown_names, start_recipe
 from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
-from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
+from regard.tasks.examples import (
+    Example,
+    Examples,
+    answered_examples,
+    encode_pairs,
+    with_ascii_questions,
+)
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
@@ -379,7 +384,7 @@ def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
 
 def texts_of(questions: Sequence[Example]) -> list[str]:
     """Return questions and answers, as a tokenizer is trained on them."""
-    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
+    return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
 
 
 def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
@@ -433,7 +438,7 @@ def _plan_questions(
     return make_plan(run, [WeightedDataset(training)], [held_out], config, title)
 
 
-def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], ...]]:
     """Return prompts and completions to train on.
 
     Raises:
@@ -442,8 +447,5 @@ def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list
     if not questions:
         raise UserError("there are no questions to train on; give at least one")
     if run.recipe.data.ascii_questions:
-        questions = [
-            msgspec.structs.replace(q, text=q.text.encode("ascii", "ignore").decode())
-            for q in questions
-        ]
+        questions = list(map(with_ascii_questions, questions))
     return encode_pairs(run.template, questions, run.recipe.model.context_length)
