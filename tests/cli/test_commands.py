@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from regard import api
 from regard.config import convert, override, to_commented_toml
+from regard.errors import UserError
 from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -34,6 +35,7 @@ from tiny import (
     QUESTIONS,
     STEPS,
     Command,
+    refused,
     succeeded,
 )
 
@@ -246,6 +248,45 @@ def test_finetuning_begins_with_the_weights_of_its_parent(regard: Command, folde
     succeeded(regard("finetune", "rome.tsv", "--from", "run", *flags, *STEPS))
     facts = read_json(folder / "facts.json")
     assert facts["loss_before"] < facts["uniform_loss"] / 2
+
+
+def test_conversations_are_trained_on_continued_and_scored(regard: Command, folder: Path) -> None:
+    first, second = ({"question": name, "answer": "Oslo"} for name in ("Ada", "Mia"))
+    turns = [first, second]
+    records = [json.dumps({"turns": turns}), json.dumps({"turns": turns[:1]})]
+    (folder / "chats.jsonl").write_text("\n".join(records), "utf-8")
+    (folder / "turn.jsonl").write_text(records[1], "utf-8")
+    succeeded(regard("finetune", "chats.jsonl", "--from", "run", "--out", "fine", *STEPS))
+    succeeded(regard("evaluate", "fine", "chats.jsonl", "--predictions", "said.txt"))
+    said = (folder / "said.txt").read_text("utf-8").splitlines()
+    asked = ("Mia", "--history", "turn.jsonl")
+    generated = succeeded(regard("generate", "fine", *asked, "--max-new-tokens", 32)).out
+    assert " ".join(generated.split()) == said[0]
+    reply = json.loads(succeeded(regard("ask", "fine", *asked, "--json")).out)
+    assert reply["best_guess"].split() == said[0].split()
+    refused(regard("generate", "fine", *asked, "--raw"), "--history", "--raw")
+    loaded = Run.load(folder / "fine")
+    loaded.origin["questions"] = 0
+    with pytest.raises(UserError, match="fine: isn't trained on questions"):
+        loaded.with_history([("Ada", "Oslo")])
+    several = ("--history", "chats.jsonl")
+    refused(regard("ask", "fine", "Mia", *several), "chats.jsonl:2", "second")
+
+
+@pytest.mark.parametrize(
+    ("command", "own", "other"),
+    [
+        (("pretrain", "text.txt"), "pretraining", "training"),
+        (("finetune", "pairs.tsv", "--from", "run"), "finetuning", "pretraining"),
+        (("train", "questions", "pairs.tsv"), "training", "pretraining"),
+        (("train", "casing"), "training", "finetuning"),
+    ],
+)
+def test_settings_of_another_stage_alone_are_refused(
+    regard: Command, command: tuple[str, ...], own: str, other: str
+) -> None:
+    outcome = regard(*command, "--out", "new", f"{other}.steps=3")
+    refused(outcome, f"{other}.steps=3", f"{own}.steps=3")
 
 
 def test_training_on_questions_alone(regard: Command, folder: Path) -> None:

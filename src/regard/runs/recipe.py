@@ -289,6 +289,24 @@ def text_affixes(recipe: Recipe, template: Template) -> Affixes:
     return Affixes() if bare else Affixes(template.document.prefix)
 
 
+STAGES = ("pretraining", "finetuning", "training")
+
+
+def require_own_stage(settings: Sequence[str], stage: str) -> None:
+    """Raise if settings are for other stages of training than `stage` alone.
+
+    Those for `stage` may be accompanied by others, as a set of settings for all stages.
+
+    Raises:
+        UserError: names the setting to give instead.
+    """
+    names = [setting.partition(".")[0] for setting in settings]
+    others = [s for s, name in zip(settings, names, strict=True) if name in STAGES]
+    if others and stage not in names:
+        _, dot, rest = others[0].partition(".")
+        raise UserError(f"{others[0]}: has no effect on this training; set {stage}{dot}{rest}")
+
+
 def require_objective(recipe: Recipe) -> None:
     """Raise unless the model's head can learn by the objective.
 

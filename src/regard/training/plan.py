@@ -26,6 +26,7 @@ from regard.runs.recipe import (
     require_continuing,
     require_no_task,
     require_objective,
+    require_own_stage,
 )
 from regard.runs.recipes import TASKS
 from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
@@ -36,6 +37,7 @@ from regard.tasks.examples import (
     Examples,
     answered_examples,
     encode_pairs,
+    texts_of,
     with_ascii_questions,
 )
 from regard.text.corpus import Corpus, Document, read_documents
@@ -171,6 +173,7 @@ def plan_training(
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
     """
+    require_own_stage(settings, "training")
     known = ["questions", "text", *TASKS]
     if task not in known:
         raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
@@ -222,6 +225,7 @@ def plan_pretraining(
         UserError: the objective, the model and the data don't fit together, or a text can't be
             encoded.
     """
+    require_own_stage(settings, "pretraining")
     recipe = find_recipe(recipe, settings)
     objective, data = recipe.objective, recipe.data
     if data.documents == "auto":
@@ -303,6 +307,7 @@ def plan_finetuning(
     Raises:
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
+    require_own_stage(settings, "finetuning")
     recipe = find_recipe(recipe or parent.recipe, settings)
     questions = answered_examples(questions)
     require_continuing(parent.recipe)
@@ -382,17 +387,11 @@ def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
     return Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else tokenizer
 
 
-def texts_of(questions: Sequence[Example]) -> list[str]:
-    """Return questions and answers, as a tokenizer is trained on them."""
-    return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
-
-
 def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
     """What is made of documents alone, each objective with its share."""
     objective, format = run.recipe.objective, run.row_format
-    n, share = format.max_tokens, objective.masking
+    n, share, special = format.max_tokens, objective.masking, run.tokenizer.special
     parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
-    special, regular_ids = run.tokenizer.special, run.tokenizer.regular_ids
     datasets: list[WeightedDataset] = []
     if objective.next_token:
         texts = Documents(ids, format, end=run.template.document.suffix)
@@ -401,7 +400,7 @@ def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
         corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
         datasets.append(WeightedDataset(corrupted, objective.span_corruption))
     if objective.masked_tokens:
-        mask = special.require("mask")
+        mask, regular_ids = special.require("mask"), run.tokenizer.regular_ids
         masked = MaskedTokens(parts, format, mask=mask, share=share, regular_ids=regular_ids)
         datasets.append(WeightedDataset(masked, objective.masked_tokens))
     if objective.masked_autoencoding:

@@ -49,7 +49,7 @@ from regard.tasks.encoding import (
     encode_words,
     max_prompt_length,
 )
-from regard.tasks.examples import Example, Examples, require_answers
+from regard.tasks.examples import Example, Examples, require_answers, texts_of
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
 from regard.tasks.registry import (
     TaskConfig,
@@ -63,7 +63,7 @@ from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
 from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
-from regard.training.plan import Plan, hold_out, make_plan, texts_of
+from regard.training.plan import Plan, hold_out, make_plan
 
 Rows: TypeAlias = Int[np.ndarray, "rows length"]
 
