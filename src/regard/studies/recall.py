@@ -111,7 +111,7 @@ def _train_arms(
     untrained.model.to(options.environment.device).eval()
     mixed.execute(options)
     text = plan_pretraining(
-        corpus, out / "text-only", _text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
+        corpus, out / "text-only", text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
     )
     text.execute(options)
     finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
@@ -126,8 +126,8 @@ def _train_arms(
     }
 
 
-def _text_only(recipe: Recipe, steps: int) -> Recipe:
-    """The same number of steps on text, and none on questions."""
+def text_only(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe with the steps on text among `steps`, and none on questions."""
     objective = recipe.objective
     share = 1 - objective.questions / objective.total
     settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]
