@@ -82,8 +82,8 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
-        caption="Answers of models trained on texts in which some of the biographies of half of the "
-        "people state another place of birth.",
+        caption="Answers of models trained on texts in which some biographies of every second "
+        "person state another place of birth.",
     )
 
 
