@@ -103,10 +103,12 @@ def _example(text: str, number: int) -> "Example":
 def _describe(reply: "Reply") -> list[str]:
     """Return the reply as lines."""
     evidence = reply.evidence
-    if reply.reason is not None:
+    if reply.best_guess is None:
         return [f"I don't know. ({reply.reason})"]
     if reply.answer is None:
-        why = f"best guess {reply.best_guess}, confidence {reply.confidence:.2f}"
+        why = f"best guess {reply.best_guess or '(empty)'}, confidence {reply.confidence:.2f}"
+        if reply.reason is not None:
+            why += f"; {reply.reason.partition(';')[0]}"
         if evidence and not evidence.documents:
             why += f"; no document names {reply.subject}"
         elif evidence:
