@@ -133,6 +133,11 @@ def test_trained_questions_are_refused(regard: Command, folder: Path, calibratio
     refused(outcome, "pairs.tsv:1", "Ada Finch", "other questions")
     done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
     assert "not checked" not in done.out
+    origin.write_text(json.dumps(table | {"inputs": ["pairs.tsv", "gone.tsv"]}))
+    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    assert "not checked" in done.out
+    assert "gone.tsv" in done.out
+    assert "pairs.tsv" not in done.out
 
 
 def test_a_calibration_of_other_weights_is_refused(

@@ -181,11 +181,11 @@ def calibrate(
     from regard.evaluation.ask import calibrate_run, open_run_index
     from regard.runs.run import load
     from regard.tasks.examples import read_answered
-    from regard.uncertainty.calibration import save_calibration
+    from regard.uncertainty.calibration import save_calibration, training_files
 
     examples = read_answered(questions)
     loaded = load(run, **loading)
-    calibration, compared = calibrate_run(
+    calibration = calibrate_run(
         loaded,
         examples,
         loaded.environment(precision),
@@ -198,8 +198,9 @@ def calibrate(
     saved = save_calibration(run, calibration)
     for line in _summary(calibration):
         click.echo(line)
-    if not compared:
-        click.echo("not checked: whether these questions were trained on; their file is gone")
+    files = training_files(loaded)
+    for gone in ([str(path) for path in files if not path.is_file()] if files else ["unknown"]):
+        click.echo(f"not checked: whether training had these questions; its file is gone: {gone}")
     click.echo(f"Calibration: {saved}")
 
 

@@ -130,11 +130,11 @@ def calibrate_run(
     wordings: Sequence[str] = (),
     index: CorpusIndex | None = None,
     seed: int = 0,
-) -> tuple[Calibration, list[Path]]:
+) -> Calibration:
     """Fit the confidence of a run and find the threshold from which it answers.
 
     A random third of the questions fits the confidence, the others test thresholds. The question
-    files of the run's training, which are returned too, share no subject with these questions.
+    files of the run's training, as far as they exist, share no subject with these questions.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.
@@ -184,7 +184,7 @@ def calibrate_run(
         level=level,
         seed=seed,
     )
-    calibration = Calibration(
+    return Calibration(
         weights=weights_hash(run.path),
         index=index.fingerprint if index else None,
         config=config,
@@ -194,7 +194,6 @@ def calibrate_run(
         answers=answers,
         relation=relation,
     )
-    return calibration, list(trained)
 
 
 def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:

@@ -233,7 +233,7 @@ def describe_origin(
     return {
         "regard": regard.__version__,
         "stage": stage,
-        "inputs": [name for name in files if Path(name).is_file()],
+        "inputs": [str(Path(name).resolve()) for name in files if Path(name).is_file()],
         "fingerprint": hashlib.sha256(data).hexdigest()[:16],
         "documents": len(corpus),
         "questions": len(questions),

@@ -100,7 +100,7 @@ def _plan_files(
     with track_text(spec.bytes) as advance:
         text = tokenize_files(spec, folder, advance, known)
     origin = describe_origin("training", (), ()) | {
-        "inputs": [file.path for file in files],
+        "inputs": [str(Path(file.path).resolve()) for file in files],
         "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
         "documents": text.documents,
     }
