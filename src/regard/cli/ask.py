@@ -199,7 +199,7 @@ def calibrate(
     for line in _summary(calibration):
         click.echo(line)
     files = training_files(loaded)
-    for gone in ([str(path) for path in files if not path.is_file()] if files else ["unknown"]):
+    for gone in [str(path) for path in files if not path.is_file()] if files else ["unknown"]:
         click.echo(f"not checked: whether training had these questions; its file is gone: {gone}")
     click.echo(f"Calibration: {saved}")
 
