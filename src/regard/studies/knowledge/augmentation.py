@@ -50,8 +50,7 @@ def augmentation(
     though the model predicts the text; several wordings with permuted facts make most of them
     available. Questions that are mixed into the text do more than the same questions afterwards.
 
-    $$ P(\text{text}) \approx 1 \;\not\Rightarrow\;
-    P(\text{answer} \mid \text{question}) \approx 1 $$
+    $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
     The experiment of Allen-Zhu and Li 2023 (arXiv:2309.14316), with far smaller models. There, on
     100 000 people, 9.7 % of answers are right after one biography each and finetuning on questions
