@@ -65,8 +65,8 @@ def seen_once(
 ) -> EvidenceParts:
     r"""Must a model make things up?
 
-    A model whose probabilities fit the world must: it invents facts about as often as there are
-    facts that its text states only once. Where fewer facts are seen once, less is invented.
+    The more facts its text states only once, the more it makes up. A lower bound holds for every
+    model, but it is far from tight for these; repeating part of the text reduces invention.
 
     $$ P(\text{false}) \ge \widehat{MF} - \mathrm{Mis} - \frac{3 e^{-s}}{\delta}
     - \sqrt{\frac{6 \ln(6/\delta)}{n}} $$
@@ -82,9 +82,12 @@ def seen_once(
     little is read once. The model generates documents of its own, at temperature 1 and without a
     prompt; each that isn't among the 5 600 is false.
 
-    Miscalibration is the other way out: a model that repeats its text, and nothing else, makes
-    nothing up, and gives no probability to all that it hasn't read. Repeating 5 % of the text ten
-    times has some of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    The bound is about 0 here, and says little: the models are miscalibrated by nearly as much as is
+    seen once, and 4 000 documents leave a slack of 0.1. They make up more than it demands, as they
+    have not learned all that they read. More epochs reduce that (`epochs=30`), at the price of
+    calibration: a model that repeats its text, and nothing else, makes nothing up, and gives no
+    probability to what it hasn't read. Repeating 5 % of the text ten times, in as many steps, has
+    some of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
     """
     found = {shape: _sampled(shape, epochs, seed) for shape in SHAPES}
     repeated = _sampled(SHAPES[2], epochs, seed, repeat=True)
@@ -100,11 +103,12 @@ def seen_once(
     once = [one.seen_once for one in found.values()]
     yield one_chart(
         series(once, [one.false for one in found.values()], "false"),
+        series(once, once, "seen once"),
         series(once, [one.bound for one in found.values()], "lower bound"),
         x="facts seen once, as a share of the documents",
         y="share of generated documents",
         caption="Share of false documents among those that a model generates, against the share of "
-        "facts that its text states once; and its lower bound.",
+        "facts that its text states once, which is drawn too; below, the lower bound.",
     )
 
 
