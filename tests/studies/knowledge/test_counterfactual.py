@@ -54,6 +54,5 @@ def test_what_the_claim_depends_on() -> None:
         assert not all(number.holds for number in judged({**FOUND, dose: worse}))
 
 
-@pytest.mark.slow
 def test_without_training_no_answer_follows_the_text() -> None:
     assert counterfactual(people=80, steps=1).verdict is Verdict.FAILS

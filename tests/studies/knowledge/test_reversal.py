@@ -1,7 +1,5 @@
 """Facts asked in the direction in which they weren't read."""
 
-import pytest
-
 from regard.metrics import Interval
 from regard.studies.finding import Verdict
 from regard.studies.knowledge.reversal import TEXTS, Directions, judged, one_place_each, reversal
@@ -34,6 +32,5 @@ def test_what_the_claim_depends_on() -> None:
                 assert not all(number.holds for number in judged({**FOUND, text: worse}))
 
 
-@pytest.mark.slow
 def test_without_training_nothing_is_recalled() -> None:
     assert reversal(steps=1).verdict is Verdict.FAILS

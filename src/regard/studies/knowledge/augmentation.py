@@ -46,9 +46,9 @@ def augmentation(
 ) -> EvidenceParts:
     r"""How must a text be written, so that a model can answer from it?
 
-    In several ways. From one biography per person in a fixed order, few facts can be recalled,
-    though the model predicts the text; several wordings with permuted facts make most of them
-    available. Questions that are mixed into the text do more than the same questions afterwards.
+    In several ways, and mixed with questions. From one biography per person in a fixed order, few
+    facts can be recalled; several wordings with permuted facts make most of them available. If the
+    questions come after the text, the effect is smaller and depends on the seed.
 
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
@@ -63,9 +63,9 @@ def augmentation(
     birth is the last of the facts in a fixed order. Each model is trained for as many steps: the
     one biography is read five times as often as each of five.
 
-    These models are small, and read little. The effects have the published directions, not the
-    published sizes: what was read before the questions remains harder to retrieve than in the
-    larger models.
+    These models are small, and read little. With questions mixed in, the effect is large for all
+    seeds. With questions afterwards, fewer facts can be retrieved than in the larger models, and
+    the effects have the published direction at four of five seeds; at the fifth, neither is seen.
     """
     recipe = small_recipe(steps, seed)
     found = {}
