@@ -48,9 +48,8 @@ def products(
     weights = Softmax(scaled=False).weights(query, key).flatten()
     soft = Softmax(scaled=False)(query, key, value).flatten()
     hard = Argmax(scaled=False)(query, key, value).flatten()
-    expected = [
-        sum(q * k for q, k in zip(_times(w_q, h[i - 1]), _times(w_k, x), strict=True)) for x in h
-    ]
+    asking = _times(w_q, h[i - 1])
+    expected = [sum(q * k for q, k in zip(asking, _times(w_k, x), strict=True)) for x in h]
     best = max(range(len(h)), key=expected.__getitem__)
     for j in range(len(h)):
         yield equal(f"score of state {j + 1}", scores[j], expected[j])
@@ -72,13 +71,10 @@ def products(
         + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
     )
     yield _figure(scores, weights)
-    yield look_inside(
-        Softmax(scaled=False),
-        *(x[None, None] for x in (queries, keys, values)),
-        queries=[f"h{j}" for j in range(1, len(h) + 1)],
-        keys=[f"h{j}" for j in range(1, len(h) + 1)],
-        title="each state asks all others",
-    )
+    names = [f"h{j}" for j in range(1, len(h) + 1)]
+    heads = (x[None, None] for x in (queries, keys, values))
+    title = "each state asks all others"
+    yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:
