@@ -7,7 +7,7 @@ text states it. Trainings are kept, so that two studies with the same settings s
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -48,16 +48,8 @@ _UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 def small_world(people: int, correlation: float, seed: int) -> World:
     """Half of the people are in QA training, the others in the text only."""
-    return make_world(
-        WorldConfig(
-            people=people,
-            absent=ABSENT,
-            places=PLACES,
-            skew=SKEW,
-            correlation=correlation,
-            seed=seed,
-        )
-    )
+    shared: dict[str, Any] = {"absent": ABSENT, "places": PLACES, "skew": SKEW}
+    return make_world(WorldConfig(people=people, correlation=correlation, seed=seed, **shared))
 
 
 def small_recipe(steps: int, seed: int) -> Recipe:
@@ -84,9 +76,8 @@ def not_pretrained(world: World, recipe: Recipe) -> Run:
 
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
     """Trained on some questions alone."""
-    return cached_run(
-        plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe))
-    )
+    tokenizer = _tokenizer(world, recipe)
+    return cached_run(plan_questions(questions, _UNUSED, recipe, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
@@ -147,9 +138,8 @@ def place_probabilities(
 
 def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:
     tokenizer, questions = _tokenizer(world, recipe), qa_train(world)
-    return cached_run(
-        plan_pretraining(documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer)
-    )
+    plan = plan_pretraining(documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer)
+    return cached_run(plan)
 
 
 def _tokenizer(world: World, recipe: Recipe) -> Tokenizer:
