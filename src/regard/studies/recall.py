@@ -9,6 +9,7 @@ up, and the study measures which signal separates the two.
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from regard.config import override
 from regard.evaluation.evaluate import (
@@ -28,6 +29,7 @@ from regard.tasks.world_files import save_world
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 
+Arms: TypeAlias = dict[str, Run]
 PRETRAINED = "text and questions together"
 FINETUNED = "text first, questions afterwards"
 NOT_PRETRAINED = "questions only, no pretraining"
@@ -42,7 +44,7 @@ class Recall:
     """What the study found."""
 
     world: World
-    arms: dict[str, Run]
+    arms: Arms
     """The models that are compared."""
     accuracies: dict[str, Interval]
     """Of each model, and of the commonest place, on people in the text only."""
@@ -81,10 +83,9 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
         answer_questions(arms[PRETRAINED], asked, options.environment, paraphrases=WORDINGS)
         for asked in (questions, world.questions("absent"))
     )
+    others = {name: run for name, run in arms.items() if name != PRETRAINED}
     answers = {PRETRAINED: text_only} | {
-        name: answer_questions(run, questions, options.environment)
-        for name, run in arms.items()
-        if name != PRETRAINED
+        name: answer_questions(run, questions, options.environment) for name, run in others.items()
     }
     accuracies = {name: accuracy([a.correct for a in given]) for name, given in answers.items()}
     commonest = majority_answer(world.questions("qa_train"))
@@ -100,9 +101,7 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
     )
 
 
-def _train_arms(
-    out: Path, world: World, recipe: Recipe, options: ExecutionOptions
-) -> dict[str, Run]:
+def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptions) -> Arms:
     """Train the models that are compared; all are asked the same questions."""
     corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
@@ -110,9 +109,8 @@ def _train_arms(
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(options.environment.device).eval()
     mixed.execute(options)
-    text = plan_pretraining(
-        corpus, out / "text-only", _text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
-    )
+    on_text = _text_only(recipe, mixed.sampler.steps)
+    text = plan_pretraining(corpus, out / "text-only", on_text, tokenizer=tokenizer)
     text.execute(options)
     finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
     finetuned.execute(options)

@@ -68,12 +68,12 @@ def _fallbacks(found: Recall) -> dict[str, str]:
     """What invented answers are made of: shares of them that the text could have suggested."""
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
+    common = accuracy([place == commonest for place in invented])
+    namesake = "absent people, answered with a place of somebody of that"
     return {
-        "absent people, answered with the commonest place": accuracy(
-            [place == commonest for place in invented]
-        ).percent(),
-        "absent people, answered with a place of somebody of that first name": _namesakes(found, 0),
-        "absent people, answered with a place of somebody of that last name": _namesakes(found, 1),
+        "absent people, answered with the commonest place": common.percent(),
+        f"{namesake} first name": _namesakes(found, 0),
+        f"{namesake} last name": _namesakes(found, 1),
     }
 
 
@@ -93,15 +93,11 @@ def _namesakes(found: Recall, part: int) -> str:
 
 def _figures(found: Recall) -> list[Figure]:
     signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
+    groups = {f"all people, by {signal}": [*text_only, *absent], "text only": text_only}
     return [
         accuracies(found.accuracies),
         loss_curves(found.arms, held_out=PRETRAINED),
-        risk_coverage_figure(
-            {
-                f"all people, by {signal}": ([*text_only, *absent], signal),
-                "text only": (text_only, signal),
-            }
-        ),
+        risk_coverage_figure({name: (answers, signal) for name, answers in groups.items()}),
         confidence(
             {"text only": text_only, "absent": absent},
             signal,

@@ -103,9 +103,6 @@ class Row(NamedTuple):
         return Row(*(x[:, :, start:stop] for x in self))
 
 
-Way = Callable[[KernelAttention, Row], Float[Tensor, "1 1 n d"]]
-
-
 class Step(NamedTuple):
     """What a token after so many others takes."""
 

@@ -30,7 +30,7 @@ from regard.studies.study import Seed, study
 COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
 UNTRAINED = "untrained"
-ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
+ENCODER, DECODER = "encoder", "decoder"
 READ = ("place", "task", "character")
 """What the probes read."""
 
