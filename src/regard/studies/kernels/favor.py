@@ -221,10 +221,5 @@ def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) ->
         for style, errors in zip(MARKERS, draws, strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
-    return chart(
-        *curves,
-        title=f"relative error of {m} directions",
-        x="cosine of x and y",
-        y_scale="log",
-        y_limits=(1e-3, None),
-    )
+    title, x = f"relative error of {m} directions", "cosine of x and y"
+    return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

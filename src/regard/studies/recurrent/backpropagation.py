@@ -131,7 +131,6 @@ def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
             F.cross_entropy(output, label),
             [output, *states, w_hh],
             retain_graph=True,
-            allow_unused=True,
             materialize_grads=True,
         )
         for output, label in zip(outputs, y, strict=True)

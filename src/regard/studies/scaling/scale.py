@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Figure, Line, chart, figure, series
+from regard.studies.figure import Figure, Line, Style, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -139,13 +139,11 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         series(WIDTHS, predicted / widths, "q·k/√h", color=0),
         series(WIDTHS, measured / widths, style="dots", color=0),
     ]
-    entropies, gradients = (
-        [
-            series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
-            for color, spreads in ((1, plain), (0, scaled))
-        ]
-        for name in ("entropy", "gradient")
-    )
+    entropies, gradients = [], []
+    for color, spreads in ((1, plain), (0, scaled)):
+        style: Style = "line with dots"
+        entropies.append(series(WIDTHS, [x.entropy for x in spreads], style=style, color=color))
+        gradients.append(series(WIDTHS, [x.gradient for x in spreads], style=style, color=color))
     uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
     axes: dict[str, Any] = {"x": "h", "x_scale": "log"}
     return figure(

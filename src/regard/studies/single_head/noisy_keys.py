@@ -89,11 +89,8 @@ def noisy_keys_one_head(
     yield at_most("weight of all other values, k_a varying, mean", others, 0.02)
     # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
     # the slope of the sigmoid is ¼ at most.
-    yield at_most(
-        "largest difference of s from sigmoid(t(γ − 1))",
-        (s - limit).abs().max(),
-        6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
-    )
+    within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
+    yield at_most("largest difference of s from sigmoid(t(γ − 1))", (s - limit).abs().max(), within)
     yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
     yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
     lengths = np.geomspace(0.5, 10_000, 30)

@@ -1,6 +1,6 @@
 """Queries, keys and values, product by product."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from msgspec import Meta
@@ -56,20 +56,13 @@ def products(
     for e, entry in enumerate(_times(w_v, h[best])):
         yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
-    yield table(
-        ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
-        [
-            (
-                j + 1,
-                *(_vector(x[j]) for x in (states, queries, keys, values)),
-                float(scores[j]),
-                float(weights[j]),
-                _vector(weights[j] * values[j]),
-            )
-            for j in range(len(h))
-        ]
-        + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
-    )
+    rows: list[tuple[Any, ...]] = []
+    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
+        vectors = (_vector(x[j]) for x in (states, queries, keys, values))
+        rows.append((j + 1, *vectors, score, weight, _vector(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), _vector(soft)))
+    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
+    yield table(columns, rows)
     yield _figure(scores, weights)
     names = [f"h{j}" for j in range(1, len(h) + 1)]
     heads = (x[None, None] for x in (queries, keys, values))

@@ -94,10 +94,8 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
     yield from judged(scores, baselines, refused)
-    yield Outside(
-        condition="the choice is between encoders and encoder–decoders, as in the course",
-        numbers=judged_beyond(scores),
-    )
+    condition = "the choice is between encoders and encoder–decoders, as in the course"
+    yield Outside(condition, judged_beyond(scores))
     panels = []
     for task, by_family in scores.items():
         bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}

@@ -96,14 +96,11 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     ]
     columns = ["sentence", "best head", "weight", "weight of the word itself", "before training"]
     yield table(columns, rows)
+    names = ["verb → subject", "word before the verb → subject", "word before the pronoun → name"]
     yield one_chart(
         bars([found.share for found in after.values()], "trained"),
         bars([found.share for found in before.values()], "before training"),
-        names=[
-            "verb → subject",
-            "word before the verb → subject",
-            "word before the pronoun → name",
-        ],
+        names=names,
         y="weight of the best head",
         y_limits=(0, 1.05),
         caption="Weight that the best head gives to the word in question, in new texts: at the "
