@@ -70,13 +70,8 @@ def equal(
 ) -> Measurement:
     """Return a measurement that must equal a prediction, up to a tolerance."""
     expected, tolerance = float(predicted), float(within)
-    return Measurement(
-        name=name,
-        measured=float(measured),
-        predicted=expected,
-        low=expected - tolerance,
-        high=expected + tolerance,
-    )
+    bounds = {"low": expected - tolerance, "high": expected + tolerance}
+    return Measurement(name=name, measured=float(measured), predicted=expected, **bounds)
 
 
 def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:
@@ -216,20 +211,19 @@ class Row(NamedTuple):
 def _rows(replications: Sequence[Sequence[Measurement]]) -> tuple[Row, ...]:
     """Gather measurements of the same name over seeds."""
     each = [{number.name: number for number in numbers} for numbers in replications]
-    rows = []
-    for name in dict.fromkeys(name for numbers in each for name in numbers):
-        found = [numbers.get(name) for numbers in each]
-        present = [number for number in found if number is not None]
-        expected = list(dict.fromkeys(number.expected for number in present))
-        rows.append(
-            Row(
-                name=name,
-                values=tuple(number.measured if number else None for number in found),
-                expected=expected[0] + " …" * (len(expected) > 1),
-                held=sum(number.holds for number in present),
-            )
-        )
-    return tuple(rows)
+    names = dict.fromkeys(name for numbers in each for name in numbers)
+    return tuple(_row(name, [numbers.get(name) for numbers in each]) for name in names)
+
+
+def _row(name: str, found: Sequence[Measurement | None]) -> Row:
+    present = [number for number in found if number is not None]
+    expected = list(dict.fromkeys(number.expected for number in present))
+    return Row(
+        name=name,
+        values=tuple(number.measured if number else None for number in found),
+        expected=expected[0] + " …" * (len(expected) > 1),
+        held=sum(number.holds for number in present),
+    )
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -357,9 +351,7 @@ class Finding:
             **msgspec.structs.asdict(self.evidence),
             "replications": self.replications,
         }
-        lines = [
-            f'"{name}": '.encode() + msgspec.json.encode(value) for name, value in fields.items()
-        ]
+        lines = [f'"{name}": '.encode() + msgspec.json.encode(of) for name, of in fields.items()]
         return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
     def csv(self) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from regard.training.plan import plan_finetuning, plan_pretraining, plan_questio
 from regard.uncertainty.abstention import Guarantee, calibrate
 from regard.uncertainty.calibration import signal_matrix
 
+Arms: TypeAlias = dict[str, Run]
 PRETRAINED = "text and questions together"
 FINETUNED = "text first, questions afterwards"
 NOT_PRETRAINED = "questions only, no pretraining"
@@ -61,7 +63,7 @@ class Recall:
     """What the study found."""
 
     world: World
-    arms: dict[str, Run]
+    arms: Arms
     """The models that are compared."""
     accuracies: dict[str, Interval]
     """Of each model, and of the commonest place, on people in the text only."""
@@ -110,10 +112,9 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
         "text_only": text_only,
         "absent": absent,
     }
+    others = {name: run for name, run in arms.items() if name != PRETRAINED}
     answers = {PRETRAINED: text_only} | {
-        name: answer_questions(run, questions, options.environment)
-        for name, run in arms.items()
-        if name != PRETRAINED
+        name: answer_questions(run, questions, options.environment) for name, run in others.items()
     }
     accuracies = {name: accuracy([a.correct for a in given]) for name, given in answers.items()}
     commonest = majority_answer(world.questions("qa_train"))
@@ -169,9 +170,7 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
     return Abstention(guarantee=guarantee, answers=judged)
 
 
-def _train_arms(
-    out: Path, world: World, recipe: Recipe, options: ExecutionOptions
-) -> dict[str, Run]:
+def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptions) -> Arms:
     """Train the models that are compared; all are asked the same questions."""
     corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
@@ -179,9 +178,8 @@ def _train_arms(
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(options.environment.device).eval()
     mixed.execute(options)
-    text = plan_pretraining(
-        corpus, out / "text-only", text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
-    )
+    on_text = text_only(recipe, mixed.sampler.steps)
+    text = plan_pretraining(corpus, out / "text-only", on_text, tokenizer=tokenizer)
     text.execute(options)
     finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
     finetuned.execute(options)

@@ -101,12 +101,12 @@ def _fallbacks(found: Recall) -> dict[str, str]:
     """What invented answers are made of: shares of them that the text could have suggested."""
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
+    common = accuracy([place == commonest for place in invented])
+    namesake = "absent people, answered with a place of somebody of that"
     return {
-        "absent people, answered with the commonest place": accuracy(
-            [place == commonest for place in invented]
-        ).percent(),
-        "absent people, answered with a place of somebody of that first name": _namesakes(found, 0),
-        "absent people, answered with a place of somebody of that last name": _namesakes(found, 1),
+        "absent people, answered with the commonest place": common.percent(),
+        f"{namesake} first name": _namesakes(found, 0),
+        f"{namesake} last name": _namesakes(found, 1),
     }
 
 

@@ -52,17 +52,8 @@ def small_world(people: int, correlation: float, seed: int, **text: Any) -> Worl
 
     `text` are options of the biographies, `tasks.world.WorldConfig`.
     """
-    return make_world(
-        WorldConfig(
-            people=people,
-            absent=ABSENT,
-            places=PLACES,
-            skew=SKEW,
-            correlation=correlation,
-            seed=seed,
-            **text,
-        )
-    )
+    shared: dict[str, Any] = {"absent": ABSENT, "places": PLACES, "skew": SKEW, **text}
+    return make_world(WorldConfig(people=people, correlation=correlation, seed=seed, **shared))
 
 
 def small_recipe(steps: int, seed: int) -> Recipe:
@@ -114,14 +105,8 @@ def not_pretrained(world: World, recipe: Recipe) -> Run:
 
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
     """Trained on some questions alone."""
-    return cached_run(
-        plan_questions(
-            questions,
-            _UNUSED,
-            recipe,
-            tokenizer=_tokenizer(world.documents, recipe, qa_train(world)),
-        )
-    )
+    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
+    return cached_run(plan_questions(questions, _UNUSED, recipe, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:

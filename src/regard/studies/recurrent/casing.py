@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -105,9 +107,8 @@ class Setup:
 
     def texts(self, length: int, count: int = TEXTS) -> list[Example]:
         """New ones of one length."""
-        config = CasingConfig(
-            shortest=length, longest=length, training=1, test=count, place=self.place
-        )
+        sizes = {"shortest": length, "longest": length, "training": 1, "test": count}
+        config = CasingConfig(place=self.place, **sizes)
         return list(config.make(self.seed + 10_000 + length).test)
 
 
@@ -180,5 +181,4 @@ def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n 
 
 
 def _mean(values: Iterable[bool]) -> float:
-    chosen = list(values)
-    return sum(chosen) / len(chosen) if chosen else float("nan")
+    return float(np.mean(chosen)) if (chosen := list(values)) else nan

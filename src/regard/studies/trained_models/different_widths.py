@@ -68,9 +68,11 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     )
 
 
-def judged(
-    scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refused: bool
-) -> Iterator[Measurement]:
+Scores = Mapping[Widths, Interval]
+Numbers = Iterator[Measurement]
+
+
+def judged(scores: Scores, baseline: float, changed: list[str], refused: bool) -> Numbers:
     """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
     for (source, target), one in scores.items():
