@@ -373,8 +373,8 @@ def corpus_tokenizer(
     corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
 ) -> Tokenizer:
     """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
-    texts = [*(document.text for document in corpus), *texts_of(questions)]
-    return train_tokenizer(recipe.tokenizer, texts)
+    texts = [document.text for document in corpus]
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
 
 
 def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
