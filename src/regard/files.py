@@ -1,16 +1,19 @@
-"""Files: text that is read as UTF-8, tensors, and writes that are atomic.
+"""Files: text that is read as UTF-8, tensors, offline pages, and writes that are atomic.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
 """
 
 import errno
+import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import UserError
 
@@ -131,3 +134,24 @@ def _flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Offline pages: the policy that allows their scripts, and data that can't end a script
+
+
+def content_policy(*scripts: str) -> str:
+    """Return a Content Security Policy that allows these scripts and no requests (W3C CSP 3)."""
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def inert(data: dict[str, Any]) -> str:
+    """Return JSON in which no text can end the script around it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for character in "<\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

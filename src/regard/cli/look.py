@@ -10,7 +10,7 @@ from regard.cli import options
 if TYPE_CHECKING:
     from regard.explorer.adapters import Adapter
     from regard.explorer.head_scores import Head
-    from regard.explorer.look import View
+    from regard.explorer.page import View
     from regard.runs.run import Run
 
 MODEL = click.argument("model", metavar="RUN|hf:MODEL")

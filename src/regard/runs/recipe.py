@@ -324,6 +324,17 @@ def require_continuing(recipe: Recipe) -> None:
         )
 
 
+def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None:
+    """Raise if there are no trained weights for a configuration to adapt.
+
+    Raises:
+        UserError: names the field.
+    """
+    for field in ("lora", "freeze"):
+        if getattr(config, field) and not has_parent:
+            raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
+
+
 def require_no_task(recipe: Recipe) -> None:
     """Raise if the recipe is for a task, by which its run would be scored.
 

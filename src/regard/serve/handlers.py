@@ -16,8 +16,8 @@ from regard.errors import UserError
 from regard.evaluation.ask import ask, open_run_index
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
-from regard.explorer.look import View, look
-from regard.explorer.page import TooLargeError
+from regard.explorer.look import look
+from regard.explorer.page import TooLargeError, View
 from regard.explorer.run_adapter import RunAdapter
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run

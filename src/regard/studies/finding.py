@@ -14,8 +14,7 @@ from torch import Tensor
 
 from regard.attention import Attention
 from regard.errors import UserError
-from regard.explorer.look import look_at_attention
-from regard.explorer.page import page
+from regard.explorer.page import look_at_attention, page
 from regard.files import write_file
 from regard.runs.run import Run
 from regard.studies.figure import Figure
@@ -130,7 +129,7 @@ class Evidence(Measured, frozen=True, kw_only=True):
     table: Table | None = None
     figure: Figure
     explorer_view: dict[str, Any] | None = None
-    """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
+    """Data of an explorer page, `explorer.page.View.data`, if the study has heads to show."""
 
 
 class Outside(NamedTuple):
@@ -169,7 +168,7 @@ class Replication(Measured, frozen=True, kw_only=True):
 def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, Any] | None:
     """Return the data of an explorer page of attention to tensors.
 
-    `inputs` are query, key and value; `labels` are those of `explorer.look.look_at_attention`.
+    `inputs` are query, key and value; `labels` are those of `explorer.page.look_at_attention`.
     None if there are more than `MAX_KEYS` keys.
     """
     keys = inputs[1].shape[2]

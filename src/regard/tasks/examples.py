@@ -226,6 +226,11 @@ def _common(rows: Sequence[Sequence[str]], most: int) -> int:
     return n
 
 
+def texts_of(questions: Sequence[Example]) -> list[str]:
+    """Return questions and answers, as a tokenizer is trained on them."""
+    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
+
+
 def encode_pairs(
     template: Template, questions: Sequence[Example], context_length: int
 ) -> list[tuple[list[int], list[int]]]:

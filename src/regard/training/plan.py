@@ -30,9 +30,9 @@ from regard.runs.recipe import (
 )
 from regard.runs.recipes import TASKS
 from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
-from regard.runs.start import begin_run, require_same, shown_names, start_recipe
+from regard.runs.start import begin_with, require_same, shown_names, start_recipe
 from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
-from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs
+from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs, texts_of
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
@@ -94,11 +94,8 @@ class Plan:
         """Return the parent, and the tensors that it lacks and that it has alone."""
         origin = self.run.origin
         facts = {"parent": origin["parent"]} if "parent" in origin else {}
-        changed = {
-            name: shown_names(origin[name])
-            for name in ("new_tensors", "dropped_tensors")
-            if name in origin
-        }
+        lists = ("new_tensors", "dropped_tensors")
+        changed = {name: shown_names(origin[name]) for name in lists if name in origin}
         return facts | changed
 
     def _n_choices(self, batch: Batch) -> int:
@@ -275,14 +272,20 @@ def plan_questions(
     Raises:
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
-    recipe = start_recipe(start, "default", recipe, settings)
+    recipe = (
+        start_recipe(start, "default", recipe, settings)
+        if start
+        else find_recipe(recipe or "default", settings)
+    )
     questions = answered_examples(questions)
     require_no_task(recipe)
     require_continuing(recipe)
     known = start.tokenizer if start else _loaded(tokenizer)
     tokenizer = known or train_tokenizer(recipe.tokenizer, texts_of(questions))
     origin = describe_origin("questions", (), questions)
-    run = begin_run(Path(out), recipe, tokenizer, origin, start)
+    run = Run.new(Path(out), recipe, tokenizer, origin)
+    if start:
+        begin_with(start, run)
     return _plan_questions(run, questions, recipe.training, "training")
 
 
@@ -303,7 +306,8 @@ def plan_finetuning(
     require_continuing(parent.recipe)
     require_same(parent, recipe, ("model", "head", "tokenizer"))
     origin = describe_origin("finetuning", (), questions)
-    run = begin_run(Path(out), recipe, parent.tokenizer, origin, parent)
+    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
+    begin_with(parent, run)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
 
 
@@ -370,16 +374,11 @@ def corpus_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
     texts = [document.text for document in corpus]
-    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions))
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
 
 
 def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
     return Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else tokenizer
-
-
-def texts_of(questions: Sequence[Example]) -> list[str]:
-    """Return questions and answers, as a tokenizer is trained on them."""
-    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
 
 
 def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:

@@ -21,10 +21,10 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.studies.recall import text_only
-from regard.tasks.examples import Example
+from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions, texts_of
+from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 
 Correlation = Annotated[
     float, Meta(ge=0, le=1, description="probability that a person comes from the name's home")
