@@ -69,23 +69,6 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
     assert "end" in end
 
 
-def test_a_run_trained_on_questions_is_asked(trained: Path) -> None:
-    page = client(trained)
-    (info,) = page.get("/models").json()
-    assert info["answers"] is True
-    data = page.post("/ask", json=request_body(text="Where was Mia Bell born?")).json()
-    assert data["answer"] == "Rome"
-    assert data["evidence"]["verdict"] == "supported"
-
-
-def test_another_run_is_not_asked(page: TestClient, runs: list[Path]) -> None:
-    assert not any(info["answers"] for info in page.get("/models").json())
-    answer = page.post("/ask", json=request_body())
-    assert answer.status_code == 422
-    assert "isn't trained on questions" in answer.json()["error"]
-    assert str(runs[0].parent) not in answer.text
-
-
 # What is refused
 
 

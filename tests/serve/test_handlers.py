@@ -1,10 +1,6 @@
 """What a run answers is what `look` shows and `generate` writes."""
 
-import json
-import shutil
 from base64 import b64decode
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,15 +8,13 @@ import numpy as np
 import pytest
 
 from regard import api
-from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.explorer.page import serialize
-from regard.runs.run import Run, load
+from regard.runs.run import Run
 from regard.serve import handlers
-from regard.serve.schemas import AskRequest, DetailRequest, GenerateRequest, LookRequest
-from regard.text.corpus import Document
-from tiny_served import BLOCK, HOSTILE, TEXT, new_run
+from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
+from tiny_served import BLOCK, TEXT, new_run
 
 WRITERS = ("decoder", "favor", "encoder-decoder")
 
@@ -134,53 +128,3 @@ def test_answers_can_be_sent() -> None:
     run = new_run("encoder-decoder")
     data = viewed(run)
     assert msgspec.json.decode(msgspec.json.encode(data))["title"] == f"tiny: {TEXT}"
-
-
-QUESTION = "Where was Mia Bell born?"
-
-
-@pytest.fixture
-def answering(trained: Path, tmp_path: Path) -> Path:
-    """A run that answers Rome to everything, with an index."""
-    folder = shutil.copytree(trained, tmp_path / "run")
-    text = f"Mia Bell, whom {HOSTILE} met, came from Rome."
-    documents = [Document(text=text, where=f"{tmp_path}/secret/wiki.txt:7")]
-    save_index(folder / RUN_INDEX, index_documents(documents))
-    return folder
-
-
-def replied(folder: Path, question: str) -> dict[str, Any]:
-    run = replace(load(folder, device="cpu"), path=Path("run"))  # as the page's models are
-    return handlers.ask_data(run, AskRequest(0, question), folder)
-
-
-def test_a_reply_has_evidence_and_the_tokens_of_the_answer(answering: Path) -> None:
-    data = replied(answering, f" {QUESTION}\n")
-    assert (data["answer"], data["calibrated"]) == ("Rome", False)
-    assert load(answering, device="cpu").tokenizer.decode(data["tokens"]) == "Rome"
-    evidence = data["evidence"]
-    assert (evidence["verdict"], evidence["documents"], evidence["found"]) == ("supported", 1, 1)
-    (passage,) = evidence["passages"]
-    assert (passage["path"], passage["line"]) == ("wiki.txt", 7)
-    assert passage["text"][passage["start"] : passage["end"]] == "Rome"
-    assert str(answering.parent) not in json.dumps(data)
-
-
-def test_the_answer_can_be_looked_at(answering: Path) -> None:
-    data = replied(answering, QUESTION)
-    run = load(answering, device="cpu")
-    wish = LookRequest(model=0, text=QUESTION, generated=tuple(data["tokens"]))
-    (side,) = handlers.look_data([handlers.capture_view(run, wish)], wish)["panels"]
-    last = [run.tokenizer.decode([i]) for i in data["tokens"]]
-    assert list(side["maps"][0]["queries"][-len(last) :]) == last
-
-
-def test_a_question_that_cannot_be_read_gets_the_reason(answering: Path) -> None:
-    data = replied(answering, " ")
-    assert (data["answer"], data["best_guess"], data["tokens"]) == (None, None, [])
-    assert data["reason"] == "the question is empty"
-
-
-def test_only_runs_that_answer_are_asked(answering: Path) -> None:
-    with pytest.raises(UserError, match="isn't trained on questions"):
-        handlers.ask_data(new_run("decoder"), AskRequest(0, QUESTION), answering)

@@ -1,17 +1,13 @@
 """The page in a browser: looked at, clicked through, written with."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from browser import axe, driven
-from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.explorer import page as pages
-from regard.text.corpus import Document
 from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
 
@@ -47,7 +43,7 @@ def browser() -> "Iterator[Browser]":
 
 @contextmanager
 def opened(
-    browser: "Browser", port: int, *, width: int = 360, scheme: Scheme = "dark", models: int = 6
+    browser: "Browser", port: int, *, width: int = 360, scheme: Scheme = "dark"
 ) -> "Iterator[Page]":
     """The page, which asks only its server and has nothing to complain of."""
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -57,7 +53,7 @@ def opened(
     page.on("request", lambda request: asked.append(request.url))
     page.set_default_timeout(60_000)
     page.goto(f"http://127.0.0.1:{port}/")
-    field(page, "Model").locator("option").nth(models - 1).wait_for(state="attached")
+    field(page, "Model").locator("option").nth(5).wait_for(state="attached")
     yield page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
@@ -216,45 +212,6 @@ def test_what_is_too_large_is_made_smaller_on_the_page(
     page.get_by_role("columnheader", name="weight", exact=True).wait_for()
     button(page, "Generate").click()
     page.get_by_role("alert").get_by_text("or choose a shorter text").wait_for()
-
-
-# Asked
-
-
-@pytest.fixture(scope="module")
-def asked(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A server of a run that answers Rome to everything, and reads a hostile text."""
-    folder = shutil.copytree(trained, tmp_path_factory.mktemp("asked") / "run")
-    text = f"Mia Bell 🏛️ {HOSTILE} came from Rome."
-    documents = [Document(text=text, where="wiki.txt:7")]
-    save_index(folder / RUN_INDEX, index_documents(documents))
-    with served(folder) as port:
-        yield port
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_question_is_answered_with_evidence(
-    browser: "Browser", asked: int, scheme: Scheme
-) -> None:
-    with opened(browser, asked, width=390, scheme=scheme, models=1) as page:
-        field(page, "Text").fill("Where was Mia Bell born?")
-        field(page, "Text").press("Tab")
-        button(page, "Ask").focus()
-        page.keyboard.press("Enter")
-        reply = page.get_by_role("region", name="Reply")
-        reply.get_by_text("Rome", exact=True).first.wait_for()
-        assert reply.locator("mark").all_inner_texts() == ["Rome"]
-        assert HOSTILE in reply.inner_text()
-        assert reply.locator("img").count() == 0
-        reply.locator("summary").click()
-        reply.get_by_role("rowheader", name="log-probability").wait_for()
-        page.locator(".view").wait_for()
-        page.evaluate(axe())
-        assert violations(page) == []
-
-
-def test_only_a_run_that_answers_is_asked(page: "Page") -> None:
-    assert not button(page, "Ask").is_visible()
 
 
 # For everybody

@@ -22,7 +22,6 @@ from regard.serve.available_models import AvailableModel, model_info
 from regard.serve.errors import BusyError, ModelFailedError, ShutdownError
 from regard.serve.models import ModelCache, ModelKey
 from regard.serve.schemas import (
-    AskRequest,
     DetailRequest,
     GenerateRequest,
     LookRequest,
@@ -77,18 +76,6 @@ class Endpoints:
             )
         return StreamingResponse(self._stream(body.model, lines), media_type="application/x-ndjson")
 
-    async def ask(self, request: Request) -> Response:
-        """Return the reply to a question."""
-        body = await parse_request(request, AskRequest)
-        with self._worker.slot():
-            return await self._worker.run(lambda: _json(self._ask(body)))
-
-    def _ask(self, body: AskRequest) -> dict[str, Any]:
-        return self._cache.use(
-            ModelKey(body.model),
-            lambda model: handlers.ask_data(model, body, self._available[body.model].path),
-        )
-
     def _look(self, body: LookRequest) -> dict[str, Any]:
         sides = [self._use(body, lambda model: handlers.capture_view(model, body))]
         if (other := body.compare) is not None:
@@ -131,7 +118,6 @@ def make_app(
         Route("/models", endpoints.models),
         Route("/look", endpoints.look, methods=["POST"]),
         Route("/detail", endpoints.detail, methods=["POST"]),
-        Route("/ask", endpoints.ask, methods=["POST"]),
         Route("/generate", endpoints.generate, methods=["POST"]),
     ]
     handled: dict[Any, Any] = {RegardError: _regard_error, HTTPException: _http_error}

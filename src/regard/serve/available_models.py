@@ -11,7 +11,6 @@ from regard.explorer.adapters import HUGGING_FACE
 from regard.huggingface.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
 from regard.runs.recipe import load_recipe, require_run
-from regard.runs.run import load_origin
 from regard.serve.errors import public_message
 
 _SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
@@ -26,10 +25,9 @@ class AvailableModel:
     """Absolute, so that it can be found and replaced in a message."""
 
     def info(self) -> dict[str, Any]:
-        """Return a description, whether it generates, from a source, and answers questions."""
+        """Return a description, whether it generates text, and whether from a source."""
         recipe = load_recipe(self.path)
         return {
-            "answers": recipe.task is None and bool(load_origin(self.path).get("questions")),
             "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
             "generates": isinstance(recipe.head, LMHeadConfig),
             "seq2seq": isinstance(recipe.model, _SEQ2SEQ),
@@ -44,7 +42,6 @@ class AvailableHuggingFaceModel(AvailableModel):
         """Return the same as for a run."""
         config = read_config(self.path)
         return {
-            "answers": False,
             "description": f"Hugging Face {config.get('model_type', 'model')}",
             "generates": False,
             "seq2seq": bool(config.get("is_encoder_decoder")),
@@ -82,8 +79,7 @@ def model_info(model: AvailableModel) -> dict[str, Any]:
     try:
         found = model.info()
     except RegardError as error:
-        can = dict.fromkeys(("answers", "generates", "seq2seq"), False)
-        found = {"description": public_message(error, model)} | can
+        found = {"description": public_message(error, model), "generates": False, "seq2seq": False}
     return {"name": model.name, **found}
 
 

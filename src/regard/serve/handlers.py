@@ -2,18 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from regard.corpus.evidence import VERDICTS
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
-from regard.evaluation.ask import ask, open_run_index
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
 from regard.explorer.look import look
@@ -21,18 +15,8 @@ from regard.explorer.page import TooLargeError, View
 from regard.explorer.run_adapter import RunAdapter
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.serve.schemas import (
-    AskRequest,
-    DetailRequest,
-    GenerateRequest,
-    LookRequest,
-    ModelInput,
-)
-from regard.tasks.examples import Example
-from regard.uncertainty.calibration import load_calibration
+from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
 
-PASSAGES = 20
-"""Most sentences of evidence in a reply."""
 LAYERS, HEADS = "Only layers", "Only heads"
 """Labels of the fields that select layers and heads."""
 
@@ -124,37 +108,6 @@ def _lines(
         "end": "The context is full."
         if len(ids) == prompt.max_new_tokens
         else "Token limit reached."
-    }
-
-
-def ask_data(model: Run | Adapter, request: AskRequest, path: Path) -> dict[str, Any]:
-    """Return the reply to a question, with the tokens of the answer.
-
-    `path` is the folder of the run, with its calibration and its corpus index, if it has them.
-
-    Raises:
-        UserError: the run isn't trained on questions.
-    """
-    run = _require_run(model)
-    calibration = load_calibration(path)
-    (reply,) = ask(
-        run,
-        [Example(text=request.text.strip(), where="the question")],
-        run.environment(),
-        calibration=calibration,
-        index=open_run_index(replace(run, path=path)),
-    )
-    data: dict[str, Any] = msgspec.to_builtins(reply)
-    if reply.evidence is not None:
-        data["evidence"]["meaning"] = VERDICTS[reply.evidence.verdict]
-        data["evidence"]["found"] = len(reply.evidence.passages)
-        data["evidence"]["passages"] = [
-            msgspec.to_builtins(one) | {"path": Path(one.path).name}
-            for one in reply.evidence.passages[:PASSAGES]
-        ]
-    return data | {
-        "calibrated": calibration is not None,
-        "tokens": run.tokenizer.encode(reply.best_guess or "") if reply.reason is None else [],
     }
 
 

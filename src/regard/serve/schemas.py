@@ -64,13 +64,6 @@ class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Index = 0
 
 
-class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A question."""
-
-    model: Index
-    text: Text
-
-
 async def parse_request(request: Request, kind: type[T]) -> T:
     """Decode and validate the body of a request.
 
