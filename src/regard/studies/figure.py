@@ -194,8 +194,8 @@ def bars(
 def interval_bars(intervals: Iterable[Interval], label: str = "") -> Bars:
     """Return a bar with its interval for each score."""
     scores = list(intervals)
-    ends = {"low": [score.low for score in scores], "high": [score.high for score in scores]}
-    return bars([score.value for score in scores], label, **ends)
+    low, high = [score.low for score in scores], [score.high for score in scores]
+    return bars([score.value for score in scores], label, low=low, high=high)
 
 
 def heat_map(values: Iterable[Numbers], **labels: Any) -> HeatMap:
