@@ -84,10 +84,8 @@ def block_graph(
     yield at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5)
     yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
     yield at_least("gap, all three", shapes["all three"].gap, 0.1)
-    yield table(
-        ["looks at", "edges", "mean path", "longest path", "gap"],
-        [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
-    )
+    rows = [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()]
+    yield table(["looks at", "edges", "mean path", "longest path", "gap"], rows)
     shown, axes = graphs["all three"][:64, :64], {"x": "block of keys", "y": "block of queries"}
     yield figure(
         heat_map(shown, title="pattern", unit="1 = attended", **axes),

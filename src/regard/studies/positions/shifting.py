@@ -109,14 +109,10 @@ def _figure(d: int, steps: int) -> Figure:
         for first, style in FIRST.items()
     ]
     ends = Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")
+    matrix, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
+    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
     return figure(
-        heat_map(
-            shift_matrix(d, steps)[:shown, :shown],
-            title=f"M to the power {steps}",
-            x=f"entries 0 to {shown - 1} of p(t)",
-            y=f"of p(t + {steps})",
-            unit="entry",
-        ),
+        heat_map(matrix, title=title, unit="entry", **axes),
         chart(*curves, *ends, title="wavelengths", x="pair", y="wavelength", y_scale="log"),
         caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
         "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "

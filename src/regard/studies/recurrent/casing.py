@@ -6,7 +6,6 @@ from math import nan
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -181,4 +180,5 @@ def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n 
 
 
 def _mean(values: Iterable[bool]) -> float:
-    return float(np.mean(chosen)) if (chosen := list(values)) else nan
+    chosen = list(values)
+    return sum(chosen) / len(chosen) if chosen else nan

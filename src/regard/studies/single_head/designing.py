@@ -167,19 +167,11 @@ def _figure(
     parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
     most = float(own.abs().max()) or 1.0
     outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
-    entries = [str(e + 1) for e in range(own.shape[1])]
+    names = {"rows": outputs[: len(own)], "columns": [str(e + 1) for e in range(own.shape[1])]}
     return figure(
         heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
         heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
-        heat_map(
-            own,
-            title="your own targets",
-            x="entry",
-            rows=outputs[: len(own)],
-            columns=entries,
-            most=most,
-            unit="output",
-        ),
+        heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
         caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
         "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
         "is u_b. Right: outputs of the head designed for your own targets.",

@@ -157,17 +157,13 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
 
 
 def _figure(masks: Mapping[str, Look], row: int) -> Figure:
+    panels = []
+    for name, look in masks.items():
+        rows = "texts" if "padding" in name else "queries"
+        each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
+        panels.append(each)
     return figure(
-        *(
-            heat_map(
-                look.map().double(),
-                title=name,
-                x="keys",
-                y="texts" if "padding" in name else "queries",
-                unit="1 = attended",
-            )
-            for name, look in masks.items()
-        ),
+        *panels,
         columns=2,
         caption="Masks; a colored key is attended. Above: the real tokens of each text, without "
         f"its padding. Below, for text {row}: cross-attention, where all queries attend to all "

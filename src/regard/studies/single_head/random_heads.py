@@ -82,17 +82,13 @@ def random_heads(
         f"Q = K, {_size(h, n)}": same,
         f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
     }
+    panels = []
+    for title, maps in shown.items():
+        keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
+        first = maps[0, :SHOWN, :SHOWN]
+        panels.append(heat_map(first, title=title, x=keys, y="queries", unit="weight"))
     yield figure(
-        *(
-            heat_map(
-                maps[0, :SHOWN, :SHOWN],
-                title=title,
-                x=f"keys 1 to {min(maps.shape[-1], SHOWN)}",
-                y="queries",
-                unit="weight",
-            )
-            for title, maps in shown.items()
-        ),
+        *panels,
         _curves(sorted({n, n_beyond}), seed),
         columns=2,
         caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
