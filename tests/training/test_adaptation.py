@@ -18,9 +18,9 @@ from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.adaptation import release
 from regard.training.loop import accumulate_gradients
-from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.plan_task import plan_task
+from regard.training.state import make_optimizers
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
 from tiny_tasks import CPU, SETTINGS, sharp_run, task_recipe

@@ -9,10 +9,11 @@ from safetensors.torch import load_file
 
 from regard.api import train
 from regard.errors import UserError
-from regard.runs.run import Run, newest_checkpoint
+from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.plan import Plan, plan_training
+from regard.training.state import newest_checkpoint
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 from tiny_tasks import SETTINGS
 

@@ -16,13 +16,13 @@ from regard.errors import NonFiniteError, UserError
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.run import newest_checkpoint
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import loop, optimizers
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
+from regard.training.state import newest_checkpoint
 
 TINY = [
     "model.n_layers=1",

@@ -18,7 +18,7 @@ from regard.models.config import HeadConfig
 from regard.runs.environment import ExecutionEnvironment
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe, load_recipe
-from regard.runs.run import Progress, Run, load_origin, newest_checkpoint
+from regard.runs.run import Run, load_origin
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask
@@ -26,6 +26,7 @@ from regard.tasks.split import Scores
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
 from regard.training.plan_task import check_model, plan_task
+from regard.training.state import Progress, newest_checkpoint
 
 VALIDATION = 2**32
 """Added to a run's seed for its validation examples; seeds of recipes are smaller."""

@@ -11,8 +11,7 @@ from regard.files import pack_tensors, write_file
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.family import Family
 from regard.models.builders import saved_tensors
-from regard.runs.run import Run
-from regard.runs.transformers_files import forced_ids, special_ids, to_json
+from regard.runs.run import Run, forced_ids, special_ids, to_json
 
 
 @dataclass(frozen=True)

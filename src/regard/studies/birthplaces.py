@@ -29,7 +29,7 @@ from regard.evaluation.evaluate import (
 )
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
-from regard.runs.run import Progress, Run
+from regard.runs.run import Run
 from regard.tasks.examples import (
     Example,
     encode_pairs,
@@ -51,6 +51,7 @@ from regard.training.plan import (
     plan_pretraining,
     plan_questions,
 )
+from regard.training.state import Progress
 
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not-pretrained"
