@@ -15,7 +15,7 @@ from regard.models.builders import Model, merged_tensors, saved_tensors
 from regard.models.layers import Layer
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import optimizers
+from regard.training import state
 from regard.training.adaptation import release
 from regard.training.loop import accumulate_gradients
 from regard.training.plan import Plan, plan_training
@@ -118,7 +118,7 @@ def test_low_rank_training_is_resumed_exactly(
 ) -> None:
     data: Any = REVIEWS if task == "classification" else list(BIOGRAPHIES)
     plan(task, data, parent, *LORA, out=tmp_path / "whole").execute(SETTINGS)
-    original = optimizers.clip_gradients
+    original = state.clip_gradients
 
     def killing(*args: Any) -> float:
         if args[3] == 3:
