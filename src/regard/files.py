@@ -58,6 +58,11 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
+def to_json(table: dict[str, Any]) -> bytes:
+    """A table as the content of a JSON file."""
+    return json.dumps(table, indent=2, ensure_ascii=False).encode()
+
+
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
     """The tensors of a safetensors file.
 

@@ -11,9 +11,8 @@ from msgspec import structs
 
 from regard.cli import main
 from regard.config import override
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.recall import FINETUNED, NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
 from regard.studies.recall_report import recall_report
 from regard.tasks.world import WorldConfig

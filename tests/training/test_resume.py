@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from regard import files
 from regard.config import override
 from regard.errors import NonFiniteError, UserError
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import loop, state

@@ -11,8 +11,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.evaluation.tasks import TaskScore
-    from regard.runs.environment import Precision
-    from regard.runs.run import Run
+    from regard.runs.run import Precision, Run
 
 
 @click.command()

@@ -13,12 +13,12 @@ from regard.comparison.folder import Costs, Outcome, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
+from regard.files import read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.config import HeadConfig
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe, load_recipe
-from regard.runs.run import Run, load_origin
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask
@@ -135,7 +135,7 @@ def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
     settings = msgspec.json.decode((path / "cell.json").read_bytes(), type=CellSettings)
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     plan = plan_task(path, load_recipe(path))
-    described = (path / "origin.json").exists() and "stage" in load_origin(path)
+    described = (path / "origin.json").exists() and "stage" in read_table(path / "origin.json")
     if not described:
         with claim.publishing():
             plan.run.save_description()

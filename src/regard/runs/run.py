@@ -1,4 +1,4 @@
-"""A run: a folder with a model, its configuration and its tokenizer.
+"""A run: a folder with a model, its configuration and its tokenizer; and where a model runs.
 
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
@@ -14,12 +14,15 @@ report.html        results of an evaluation
 
 import hashlib
 import json
+import os
+import platform
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -30,11 +33,10 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import pack_tensors, read_table, read_tensors, write_file
+from regard.files import pack_tensors, read_table, read_tensors, to_json, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
 from regard.models.config import EncoderDecoderConfig, TransformerConfig
 from regard.runs.code import code_hashes, copy_code
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
@@ -47,6 +49,78 @@ MODEL_TYPE = "regard"
 TOKENIZER_CLASS = "RegardTokenizer"
 """The `tokenizer_class` of a run; without `import regard.hf`, transformers takes its own."""
 TRANSFORMERS_FILES = ("config.json", "generation_config.json")
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class ExecutionEnvironment:
+    """A device and the precision of its matrix products; weights are always float32."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def choose(
+        device: str = "auto", precision: Precision = "float32", threads: int | None = None
+    ) -> "ExecutionEnvironment":
+        """Return a device and precision; "auto" is a GPU, and bfloat16, where available.
+
+        `threads` sets the number of CPU threads of this process.
+
+        Raises:
+            UserError: the device isn't there.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            chosen = torch.device(device)
+            if chosen.type not in ("cpu", "cuda"):
+                raise RuntimeError("models don't run on it")
+            torch.empty(0, device=chosen)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--device {device}: can't be used here: {reason}") from None
+        if threads is not None:
+            torch.set_num_threads(threads)
+        bfloat16 = precision == "bfloat16" or (precision == "auto" and _has_bfloat16(chosen))
+        return ExecutionEnvironment(chosen, torch.bfloat16 if bfloat16 else torch.float32)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Matrix products in this environment's precision."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def describe(self) -> dict[str, str | int]:
+        """Return everything that exact repetition depends on."""
+        return {
+            "regard": regard.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "machine": f"{platform.machine()} {platform.system()}",
+            "processor": _processor(self.device),
+            "device": str(self.device),
+            "precision": str(self.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count() or 1,
+        }
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 products run in hardware."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def _processor(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
+            return " ".join(next(names, "unknown").split())
+    except OSError:
+        return platform.processor() or "unknown"
 
 
 @dataclass(eq=False)
@@ -81,7 +155,7 @@ class Run:
             raise UserError(
                 f"{path}: has no weights yet; repeat its training command with --resume"
             )
-        run = Run.new(path, recipe, Tokenizer.load(path), load_origin(path))
+        run = Run.new(path, recipe, Tokenizer.load(path), read_table(path / "origin.json"))
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
@@ -246,15 +320,6 @@ def describe_origin(
     }
 
 
-def load_origin(run: Path) -> dict[str, Any]:
-    """Return the provenance of a run.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    return read_table(run / "origin.json")
-
-
 def _made_for(run: Run) -> dict[str, Any]:
     """Return everything that the weights depend on, as plain values."""
     model, head = run.recipe.model, run.recipe.head
@@ -355,8 +420,3 @@ def forced_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
         return {}
     prefix = Template(recipe.template, tokenizer).target.prefix
     return {"forced_bos_token_id": prefix[0]} if len(prefix) == 1 else {}
-
-
-def to_json(table: dict[str, Any]) -> bytes:
-    """A table as the content of a JSON file."""
-    return json.dumps(table, indent=2, ensure_ascii=False).encode()

@@ -19,9 +19,8 @@ from regard.attention import KernelAttention
 from regard.data.batch import Batch, Sampler
 from regard.errors import NonFiniteError, NormalizerError, RegardError
 from regard.models.builders import CompiledBody, Model
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import Run, load_weights
+from regard.runs.run import ExecutionEnvironment, Precision, Run, load_weights
 from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
 from regard.training.state import (

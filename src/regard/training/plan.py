@@ -19,7 +19,6 @@ from regard.data.masked import MaskedAutoencoding, MaskedTokens
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import (
     Recipe,
     TrainingConfig,
@@ -29,7 +28,7 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import TRANSFORMERS_FILES, Run, describe_origin
+from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, start_recipe
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs, texts_of
 from regard.text.corpus import Corpus, Document, read_documents
