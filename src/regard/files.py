@@ -43,6 +43,26 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        table = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: holds no table; restore it from a copy")
+    return table
+
+
+def to_json(table: dict[str, Any]) -> bytes:
+    """A table as the content of a JSON file."""
+    return json.dumps(table, indent=2, ensure_ascii=False).encode()
+
+
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
     """The tensors of a safetensors file.
 

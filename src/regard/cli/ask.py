@@ -12,7 +12,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.evaluation.ask import Reply
-    from regard.runs.environment import Precision
+    from regard.runs.run import Precision
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration
 

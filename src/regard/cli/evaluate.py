@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from regard.evaluation.evaluate import Evaluation
     from regard.evaluation.perplexity import TextScore
     from regard.evaluation.tasks import TaskScore
-    from regard.runs.environment import Precision
-    from regard.runs.run import Run
+    from regard.runs.run import Precision, Run
 
 
 @click.command()

@@ -12,8 +12,7 @@ from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.metrics import exact_match
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
 from regard.uncertainty.abstention import calibrate as test_thresholds
 from regard.uncertainty.calibration import (

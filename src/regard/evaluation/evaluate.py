@@ -29,8 +29,7 @@ from regard.evaluation.perplexity import (
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.environment import ExecutionEnvironment, Precision
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.examples import (
     Example,
     Examples,

@@ -16,8 +16,7 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.page import embedded, embedding_policy, serialize
 from regard.files import write_file
 from regard.metrics import risk_coverage
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.uncertainty.abstention import Guarantee
 
 PASSAGES = 5

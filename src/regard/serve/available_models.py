@@ -11,8 +11,8 @@ from regard.explorer.adapters import HUGGING_FACE
 from regard.huggingface.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
 from regard.runs.recipe import load_recipe, require_run
-from regard.runs.run import load_origin
 from regard.serve.errors import public_message
+from regard.tasks.tables import read_table
 
 _SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
 
@@ -38,7 +38,7 @@ class AvailableModel:
             "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
             "generates": generates,
             "seq2seq": seq2seq,
-            "answers": causal and bool(load_origin(self.path).get("questions")),
+            "answers": causal and bool(read_table(self.path / "origin.json").get("questions")),
         }
 
 

@@ -30,7 +30,7 @@ from regard.evaluation.evaluate import (
 )
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
-from regard.runs.run import Progress, Run
+from regard.runs.run import Run
 from regard.tasks.examples import (
     Example,
     encode_pairs,
@@ -52,6 +52,7 @@ from regard.training.plan import (
     plan_pretraining,
     plan_questions,
 )
+from regard.training.state import Progress
 
 Examples: TypeAlias = Sequence[Example]
 PRETRAINED = "pretrained"

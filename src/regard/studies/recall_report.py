@@ -14,7 +14,7 @@ from regard.evaluation.report import (
     risk_coverage_figure,
 )
 from regard.metrics import accuracy
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.recall import PRETRAINED, Recall
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer

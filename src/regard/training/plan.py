@@ -19,7 +19,6 @@ from regard.data.masked import MaskedAutoencoding, MaskedTokens
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import (
     Recipe,
     TrainingConfig,
@@ -29,9 +28,8 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
+from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, start_recipe
-from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
 from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs, texts_of
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
@@ -46,6 +44,7 @@ from regard.training.loop import (
     train,
 )
 from regard.training.resume_checks import check_resumable
+from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from regard.data.batch import pad_rows
 from regard.explorer.intercept import capture_attention
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import subject_of
 from regard.uncertainty.signals import closed_answer, open_prompts, score_tokens
 

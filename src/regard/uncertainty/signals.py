@@ -25,8 +25,7 @@ from regard.decoding.generate import (
     generate_answers,
     generate_ids,
 )
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 
 BATCH = 256

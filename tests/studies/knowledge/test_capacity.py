@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.studies.knowledge.bare_facts import KINDS, NAMES
-from regard.studies.knowledge.capacity import stored_bits
+from regard.studies.knowledge.capacity import judged, stored_bits
 
 VALUES = (
     len(KINDS["place"]) * len(KINDS["profession"]) * len(KINDS["subject"]) * len(KINDS["hobby"])
@@ -29,3 +29,9 @@ def test_a_higher_loss_is_less_knowledge(n: int, name: float, value: float, more
     stored = stored_bits(n, name, value)
     assert stored_bits(n, name + more, value) < stored
     assert stored_bits(n, name, value + more) == pytest.approx(stored_bits(n, name + more, value))
+
+
+def test_what_the_claim_depends_on() -> None:
+    assert all(number.holds for number in judged({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
+    for few, many in (([0.3], [2.0]), ([1.3], [1.0]), ([1.2], [3.0])):
+        assert not all(number.holds for number in judged({100: few, 1000: many}))

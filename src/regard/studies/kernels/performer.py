@@ -10,10 +10,9 @@ from regard.errors import NormalizerError
 from regard.evaluation.tasks import score_task
 from regard.explorer.look import look
 from regard.metrics import Interval
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.figure import Figure, Series, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.studies.figure import Line, one_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, informational
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.bare_facts import (
     KINDS,
     NAME_TOKENS,
@@ -37,8 +37,8 @@ def capacity(
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
 
-    Some two bits per parameter, if it reads each fact a thousand times, and somewhat more than one
-    bit after a hundred times.
+    Facts of some two bits per parameter, if it reads each of them a thousand times, and of
+    somewhat more than one bit after a hundred times.
 
     $$ R = N \log_2 \frac{N_0}{e^{p_1}} + N \log_2 \frac{S_0}{e^{p_2}} $$
 
@@ -51,7 +51,8 @@ def capacity(
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
     of width 16, and all of its 13 808 parameters are counted, most of them embeddings. With few
     people, the model stores all and could hold more; with too many, it stores less of each; so
-    the capacity is the maximum over the number of people.
+    the capacity is the maximum over the number of people. (After 100 exposures the bits still rise
+    slowly with the number of people: to 1.37 per parameter with 4 800, at seed 0.)
     """
     found = {times: [_bits(people, times, seed) for people in PEOPLE] for times in (FEW, exposures)}
     yield from judged(found)
@@ -61,16 +62,18 @@ def capacity(
         Line(y=1, label="published, 100 exposures"),
         x="people",
         y="bits per parameter",
+        y_limits=(0, 2.4),
         caption="Bits that a model of 13 808 parameters stores about people, per parameter, by the "
         "number of people and of times that it reads about each. Dotted: the published capacities.",
     )
 
 
 def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
-    """Yield the measurements that the claim depends on."""
+    """Yield the measurements that the claim depends on; predicted are the published capacities."""
     few, many = (max(ratios) for ratios in found.values())
-    yield informational("few", few)
-    yield informational("many", many)
+    yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)
+    yield equal("all exposures: bits per parameter", many, 2, 0.3)
+    yield at_least("gained by more exposures", many - few, 0)
 
 
 def stored_bits(people: int, name_loss: float, value_loss: float) -> float:

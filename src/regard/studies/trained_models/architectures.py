@@ -10,8 +10,8 @@ import msgspec
 from regard.errors import UserError
 from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.figure import Line, bar_panel, figure
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
 from regard.studies.model_cache import trained

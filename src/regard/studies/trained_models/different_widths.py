@@ -7,8 +7,7 @@ import torch
 from regard.evaluation.tasks import score_task
 from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.model_cache import trained
