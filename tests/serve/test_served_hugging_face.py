@@ -73,6 +73,7 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
             "description": f"Hugging Face {family}",
             "generates": False,
             "seq2seq": family in PAIRED,
+            "answers": False,
         }
 
 
