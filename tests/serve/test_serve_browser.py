@@ -157,6 +157,7 @@ def test_a_question_is_answered_with_evidence_and_attention(asking: "Page") -> N
     assert reply.locator("li mark").inner_text() == "Rome"
     reply.get_by_text("Signals").press("Enter")
     reply.get_by_role("rowheader", name="log-probability").wait_for()
+    assert asking.evaluate("document.documentElement.scrollWidth") <= 390
     asking.locator(".said").get_by_text("attends most to").wait_for()
     assert violations(asking) == []
     field(asking, "Model").select_option("other0")

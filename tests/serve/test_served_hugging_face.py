@@ -74,6 +74,7 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
             "answers": False,
             "generates": False,
             "seq2seq": family in PAIRED,
+            "answers": False,
         }
 
 
