@@ -74,7 +74,6 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
             "answers": False,
             "generates": False,
             "seq2seq": family in PAIRED,
-            "answers": False,
         }
 
 
