@@ -1,6 +1,6 @@
 """Causal examples: what is read, what is predicted, and how often."""
 
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pytest
@@ -222,6 +222,16 @@ def test_a_question_carries_no_loss_and_its_answer_does(
     predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
     assert predicted == [60, *answer, 70]
     assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
+
+
+@given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=4))
+def test_each_answer_of_a_conversation_carries_loss(
+    turns: list[tuple[list[int], list[int]]],
+) -> None:
+    example = question_answer(*chain(*turns))
+    assert example.ids == [i for turn in turns for part in turn for i in part]
+    alone = [question_answer(*turn) for turn in turns]
+    assert example.targets == [target for one in alone for target in one.targets]
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from regard.tasks.examples import (
     encode_questions,
     majority_answer,
     read_answered,
+    read_history,
     read_questions,
     subjects,
 )
@@ -241,3 +243,83 @@ def test_what_cannot_be_encoded_is_named_by_its_line() -> None:
     ):
         with pytest.raises(UserError, match=r"^2: the vocabulary has no 'd'"):
             encode_pairs(BARE, [good, bad], 32)
+
+
+def as_messages(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
+    roles = ("user", "assistant")
+    return [
+        {"role": roles[i % 2], "content": text} for i, text in enumerate(chain.from_iterable(turns))
+    ]
+
+
+@given(turns=some_pairs, last=st.booleans())
+def test_turns_and_messages_are_the_same_conversation(
+    place: Path, turns: list[tuple[str, str]], last: bool
+) -> None:
+    fields = [{"question": question, "answer": answer} for question, answer in turns]
+    messages = as_messages(turns)
+    if not last:
+        del fields[-1]["answer"], messages[-1]
+    (question, answer) = turns[-1]
+    for record in ({"turns": fields}, {"messages": messages, "id": 7}):
+        path = write(place / "chats.jsonl", json.dumps(record))
+        assert read_questions(path) == [
+            Example(
+                text=question,
+                answer=answer if last else None,
+                turns=tuple(turns[:-1]),
+                where=f"{path}:1",
+            )
+        ]
+        if last:
+            assert read_history(path) == tuple(turns)
+
+
+def test_a_system_message_comes_before_the_first_question(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *as_messages([("a", "b"), ("c", "d")])]
+    path = write(tmp_path / "chats.jsonl", json.dumps({"messages": messages}))
+    (example,) = read_answered(path)
+    assert example.turns == (("Be brief.\n\na", "b"),)
+    assert (example.text, example.answer) == ("c", "d")
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"turns": []}, "empty or missing"),
+        ({"turns": [{"question": "a"}, {"question": "b", "answer": "c"}]}, "empty or missing"),
+        ({"turns": [{"question": " ", "answer": "c"}]}, "empty or missing"),
+        ({"turns": [{"prompt": "a"}]}, "unknown field"),
+        ({"turns": "a"}, "expected"),
+        ({"messages": []}, "empty or missing"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "message 1 is by assistant"),
+        ({"messages": [{"role": "user", "content": "a"}] * 2}, "message 2 is by user"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "Invalid enum value 'tool'"),
+    ],
+)
+def test_a_malformed_conversation_is_named_by_its_line(
+    tmp_path: Path, record: dict[str, object], error: str
+) -> None:
+    path = write(tmp_path / "chats.jsonl", json.dumps(record))
+    with pytest.raises(UserError, match=rf"chats\.jsonl:1: .*{error}"):
+        read_questions(path)
+
+
+short = st.text("abc", min_size=1, max_size=4)
+
+
+@given(turns=st.lists(st.tuples(short, short), min_size=1, max_size=4))
+def test_a_conversation_is_its_turns_one_after_the_other(turns: list[tuple[str, str]]) -> None:
+    *earlier, (question, answer) = turns
+    example = Example(text=question, answer=answer, turns=tuple(earlier))
+    alone = [Example(text=q, answer=a) for q, a in turns]
+    (pair,) = encode_pairs(BARE, [example], 99)
+    assert pair == tuple(chain(*encode_pairs(BARE, alone, 99)))
+    asked = list(chain(*pair[:-1]))
+    assert encode_questions(BARE, [example], 99) == [asked]
+    after = BARE.with_history(earlier)
+    assert encode_questions(after, [Example(text=question)], 99) == [asked]
+    assert encode_questions(BARE, [Example(text=question)], 99) == [pair[-2]]  # not changed
+    longest = sum(map(len, pair)) - 1
+    with pytest.raises(UserError, match="context length is"):
+        encode_pairs(BARE, [example], longest - 1)

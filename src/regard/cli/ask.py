@@ -46,12 +46,14 @@ INDEX = click.option(
 @options.RUN
 @click.argument("questions", nargs=-1, required=True)
 @INDEX
+@options.HISTORY
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per question.")
 @options.environment_options(precision="float32")
 def ask(
     run: Path,
     questions: tuple[str, ...],
     index: Path | None,
+    history: Path | None,
     as_json: bool,
     precision: "Precision",
     **loading: Any,
@@ -66,12 +68,15 @@ def ask(
     from regard.evaluation.ask import ask as reply_to
     from regard.evaluation.ask import open_run_index
     from regard.runs.run import load
+    from regard.tasks.examples import read_history
     from regard.uncertainty.calibration import load_calibration
 
     examples = [_example(text, i) for i, text in enumerate(_lines(questions), 1)]
     if not examples:
         raise UserError("ask: there is no question; name one, or - and lines on stdin")
     loaded = load(run, **loading)
+    if history is not None:
+        loaded = loaded.with_history(read_history(history))
     replies = reply_to(
         loaded,
         examples,

@@ -55,7 +55,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
 
     if kind == "pairs":
         questions = read_answered(file)[:num_examples]
-        texts = [text for q in questions for text in (q.text, q.answer or "")]
+        texts = [text for q in questions for text in (*q.asked, q.answer or "")]
         tokenizer = train_tokenizer(CharactersConfig(), texts)
         template = Template(TemplateConfig(prompt="{question}"), tokenizer)
         for pair in encode_pairs(template, questions, context_length):

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 )
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it stands, without the template.")
+@options.HISTORY
 @options.SEED_0
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per sample or beam.")
 @options.environment_options(precision="float32")
@@ -67,6 +68,7 @@ def generate(
     device: str,
     threads: int | None,
     trust_code: bool,
+    history: Path | None,
     **settings: Any,
 ) -> None:
     """Continue each of PROMPTS with the model of RUN; - reads prompts from the lines of stdin.
@@ -76,12 +78,17 @@ def generate(
     """
     from regard.models.builders import Classifier, TokenClassifier
     from regard.runs.run import load
+    from regard.tasks.examples import read_history
 
     _refuse_mixtures(settings["num_beams"])
     texts = _read_stdin() if prompts == ("-",) else list(prompts)
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
     loaded = load(run, device=device, threads=threads, trust_code=trust_code)
+    if history is not None:
+        if settings["raw"]:
+            raise UserError("generate: --history needs the template; leave --raw out")
+        loaded = loaded.with_history(read_history(history))
     if isinstance(loaded.model, Classifier | TokenClassifier):
         _refuse(_GENERATION, "is for a model that generates, and this one labels; drop it")
         records = _labels(loaded, texts, settings["precision"])

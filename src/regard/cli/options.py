@@ -40,6 +40,11 @@ PATH = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
 
+HISTORY = click.option(
+    "--history",
+    type=PATH,
+    help="File with the earlier turns of the conversation, one record of JSONL.",
+)
 RUN = click.argument("run", type=PATH)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -106,10 +107,10 @@ class SpanCorruption(CausalDataset):
 
 
 class Questions(CausalDataset):
-    """Prompts with their completions, which a causal model predicts."""
+    """Prompts with their completions, which a causal model predicts; of one turn or several."""
 
-    def __init__(self, pairs: Sequence[tuple[Ids, Ids]], format: RowFormat) -> None:
-        super().__init__([question_answer(*pair) for pair in pairs], format)
+    def __init__(self, conversations: Sequence[Sequence[Ids]], format: RowFormat) -> None:
+        super().__init__([question_answer(*turns) for turns in conversations], format)
 
     def length(self, index: int) -> int:
         return len(self.rows[index].ids)
@@ -139,10 +140,10 @@ def predict_all(ids: Sequence[int]) -> CausalExample:
     return CausalExample(ids, [True] * len(ids))
 
 
-def question_answer(prompt: Ids, completion: Ids) -> CausalExample:
-    """Predict a completion from the prompt before it."""
-    targets = [False] * len(prompt) + [True] * len(completion)
-    return CausalExample([*prompt, *completion], targets)
+def question_answer(*turns: Ids) -> CausalExample:
+    """Predict completions, each from all that comes before; prompts and completions alternate."""
+    targets = [i % 2 == 1 for i, part in enumerate(turns) for _ in part]
+    return CausalExample(list(chain(*turns)), targets)
 
 
 def corrupt_span(

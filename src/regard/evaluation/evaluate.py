@@ -353,13 +353,15 @@ def evaluate_questions(
     """Answer all questions, and score the answers where they are known.
 
     `seed` draws the half of the answers on which the signal is chosen. A `calibration` gives
-    confidence and abstention, an `index` the evidence, as by `ask`.
+    confidence and abstention, an `index` the evidence, as by `ask`; of conversations, neither does.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the run was calibrated with
             another index.
     """
     answers = answer_questions(run, questions, environment, paraphrases=paraphrases)
+    if any(question.turns for question in questions):  # `ask` replies to single questions
+        calibration = index = None
     if calibration or index:
         replies = ask(run, questions, environment, calibration=calibration, index=index)
         answers = [

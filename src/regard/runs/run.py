@@ -19,7 +19,7 @@ import platform
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -182,6 +182,22 @@ class Run:
         """The recipe's template in the tokenizer's ids."""
         return Template(self.recipe.template, self.tokenizer)
 
+    def with_history(self, turns: Sequence[tuple[str, str]]) -> "Run":
+        """Return this run with earlier questions and answers before each question.
+
+        Raises:
+            UserError: it isn't a causal model trained on questions, or a text can't be encoded.
+        """
+        if self.recipe.task is not None or not self.answers_questions:
+            raise UserError(
+                f"{self.path}: isn't trained on questions, so it continues no conversation; train "
+                "it with regard finetune"
+            )
+        _ = self.language_model
+        run = replace(self)
+        run.template = self.template.with_history(turns)
+        return run
+
     @cached_property
     def text_affixes(self) -> Affixes:
         """The ids around a text that the model reads alone."""
@@ -308,7 +324,7 @@ def describe_origin(
     """Return how a run is made, for its origin.json."""
     places = [document.where for document in corpus] + [question.where for question in questions]
     files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
-    pairs = [[q.text, *([] if q.second is None else [q.second]), q.answer] for q in questions]
+    pairs = [[*q.asked, *([] if q.second is None else [q.second]), q.answer] for q in questions]
     data = msgspec.json.encode([[document.text for document in corpus], pairs])
     return {
         "regard": regard.__version__,

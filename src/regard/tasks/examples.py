@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,7 +22,14 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     second: str | None = None
     """A second text, where the question is about two."""
     answer: str | None = None
+    turns: tuple[tuple[str, str], ...] = ()
+    """Earlier questions and answers of the conversation."""
     where: str = ""
+
+    @property
+    def asked(self) -> list[str]:
+        """Questions and answers in turn, the last question included."""
+        return [*chain(*self.turns), self.text]
 
 
 Examples: TypeAlias = str | Path | Sequence[Example]
@@ -55,7 +63,8 @@ def read_questions(path: Path) -> list[Example]:
     """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
 
     The fields of JSONL may also be article and summary, source and target, text and label, or text
-    and tags. Either every line has an answer or none has.
+    and tags; or, of conversations, turns or messages (see `parse_conversation`). Either every line
+    has an answer or none has.
 
     Raises:
         UserError: a line is malformed, some answers are missing, or there are no questions.
@@ -114,6 +123,16 @@ def require_answers(questions: list[Example]) -> list[Example]:
     return questions
 
 
+def with_ascii_questions(example: Example) -> Example:
+    """Return an example without the characters of its questions that aren't ASCII."""
+    turns = tuple((_ascii(question), answer) for question, answer in example.turns)
+    return msgspec.structs.replace(example, text=_ascii(example.text), turns=turns)
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "ignore").decode()
+
+
 def majority_answer(questions: Sequence[Example]) -> str:
     """The commonest answer; of equally common ones the first in the alphabet.
 
@@ -154,17 +173,88 @@ def parse_json(line: Document) -> Example:
     """
     try:
         fields = msgspec.json.decode(line.text, type=dict[str, object])
+        if "turns" in fields or "messages" in fields:
+            return parse_conversation(fields, line.where)
         kind = next((kind for field, kind in _LINES.items() if field in fields), _QUESTION)
         read: Any = msgspec.convert(fields, kind)
     except msgspec.DecodeError as error:
         raise UserError(
             f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '
-            "article and summary, source and target, text and label, text and tags"
+            "article and summary, source and target, text and label, text and tags, or turns or "
+            "messages of a conversation"
         ) from None
     text, answer = read.text.strip(), read.answer and read.answer.strip()
     if not text or answer == "":
         raise UserError(f"{line.where}: the question or the answer is empty")
     return Example(text=text, answer=answer, where=line.where)
+
+
+class _Turn(msgspec.Struct, forbid_unknown_fields=True):
+    question: str
+    answer: str | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+def parse_conversation(fields: dict[str, object], where: str) -> Example:
+    """The last turn of a conversation, with the earlier ones.
+
+    Turns have a question and an answer, messages a role and a content. A system message comes
+    before the first question, with an empty line between. The last answer may be missing. Other
+    fields of the record are not read.
+
+    Raises:
+        msgspec.ValidationError: a turn or message is malformed.
+        UserError: questions and answers don't alternate, or one is empty.
+    """
+    if "turns" in fields:
+        turns = msgspec.convert(fields["turns"], list[_Turn])
+        texts = [text for turn in turns for text in (turn.question, turn.answer)]
+        if texts and texts[-1] is None:
+            texts.pop()
+    else:
+        texts = _alternating(msgspec.convert(fields["messages"], list[_Message]), where)
+    stripped = [(text or "").strip() for text in texts]
+    if not stripped or not all(stripped):
+        raise UserError(f"{where}: a question or an answer is empty or missing")
+    answer = stripped.pop() if len(stripped) % 2 == 0 else None
+    earlier = tuple(zip(stripped[:-1:2], stripped[1::2], strict=True))
+    return Example(text=stripped[-1], answer=answer, turns=earlier, where=where)
+
+
+def _alternating(messages: Sequence[_Message], where: str) -> list[str | None]:
+    """The contents of messages by user and assistant in turn."""
+    is_system = bool(messages) and messages[0].role == "system"
+    spoken = messages[is_system:]
+    for i, message in enumerate(spoken):
+        expected = ("user", "assistant")[i % 2]
+        if message.role != expected:
+            raise UserError(
+                f"{where}: message {i + 1 + is_system} is by {message.role}, expected {expected}; "
+                "user and assistant alternate, after at most one system message"
+            )
+    texts: list[str | None] = [message.content for message in spoken]
+    if is_system and texts:
+        texts[0] = f"{messages[0].content.strip()}\n\n{spoken[0].content.strip()}"
+    return texts
+
+
+def read_history(path: Path) -> tuple[tuple[str, str], ...]:
+    """The turns of a file with one conversation, to be continued.
+
+    Raises:
+        UserError: as `read_answered`, or there are several conversations.
+    """
+    first, *others = read_answered(path)
+    if others:
+        raise UserError(
+            f"{others[0].where}: is a second conversation; expected one, as a record with turns"
+        )
+    assert first.answer is not None
+    return (*first.turns, (first.text, first.answer))
 
 
 def subjects(texts: Sequence[str]) -> list[str]:
@@ -228,40 +318,50 @@ def _common(rows: Sequence[Sequence[str]], most: int) -> int:
 
 def texts_of(questions: Sequence[Example]) -> list[str]:
     """Return questions and answers, as a tokenizer is trained on them."""
-    return [text for q in questions for text in (q.text, q.second, q.answer) if text]
+    return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
 
 
 def encode_pairs(
     template: Template, questions: Sequence[Example], context_length: int
-) -> list[tuple[list[int], list[int]]]:
-    """Prompts and completions of questions, uncut.
+) -> list[tuple[list[int], ...]]:
+    """Prompt and completion of each question, uncut; of a conversation, those of each turn.
 
     Raises:
         UserError: a question and its answer don't fit the context, or can't be encoded.
     """
-    prompts = encode_questions(template, questions, context_length)
-    documents = [Document(q.answer or "", q.where) for q in questions]
-    answers = encode_documents(template.tokenizer, documents)
-    pairs = list(zip(prompts, map(template.completion.around, answers), strict=True))
-    for question, (prompt, completion) in zip(questions, pairs, strict=True):
+    rows = _encode_turns(template, questions, [[*q.asked, q.answer or ""] for q in questions])
+    for question, row in zip(questions, rows, strict=True):
         # The last token is never read.
-        _require_fit(question, len(prompt) + len(completion) - 1, context_length)
-    return pairs
+        answered = len(row[-1]) - 1
+        shortest = len(template.completion.prefix) + 1
+        taken = sum(map(len, row[:-1])) + max(answered, shortest)
+        _require_fit(question, taken, context_length)
+    return rows
 
 
 def encode_questions(
     template: Template, questions: Sequence[Example], context_length: int
 ) -> list[list[int]]:
-    """Prompts of questions, uncut.
+    """Prompts of questions, uncut; earlier turns of a conversation come before the last prompt.
 
     Raises:
         UserError: a question doesn't fit the context together with an answer, or can't be encoded.
     """
-    encoded = encode_documents(template.tokenizer, [Document(q.text, q.where) for q in questions])
-    prompts = [template.prompt.around(ids) for ids in encoded]
+    rows = _encode_turns(template, questions, [q.asked for q in questions])
+    prompts = [list(chain(*row)) for row in rows]
     for question, prompt in zip(questions, prompts, strict=True):
         _require_fit(question, len(prompt) + len(template.completion.prefix) + 1, context_length)
     return prompts
+
+
+def _encode_turns(
+    template: Template, questions: Sequence[Example], texts: Sequence[Sequence[str]]
+) -> list[tuple[list[int], ...]]:
+    """Prompts and completions in turn, of the texts of each question."""
+    places = zip(questions, texts, strict=True)
+    documents = [Document(text, question.where) for question, row in places for text in row]
+    ids = iter(encode_documents(template.tokenizer, documents))
+    return [tuple(template.encode_turns(list(islice(ids, len(row))))) for row in texts]
 
 
 def _require_fit(question: Example, taken: int, context_length: int) -> None:

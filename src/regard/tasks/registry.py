@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from regard.errors import UserError
 from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
@@ -63,4 +64,9 @@ def check_examples(config: TextTask, examples: Sequence[Example]) -> None:
         UserError: names the first of them.
     """
     for example in examples:
+        if example.turns:
+            raise UserError(
+                f"{example.where}: has several turns, which are for `train questions` and "
+                "`finetune`; give one question and one answer"
+            )
         config.check(example)

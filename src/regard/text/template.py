@@ -2,8 +2,10 @@
 
 import string
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from msgspec.structs import asdict
 
@@ -17,7 +19,7 @@ class TemplateConfig(Config, frozen=True):
     document: str = "{bos}{document}{eos}"
     """A document of a corpus, for models that continue texts."""
     prompt: str = "{bos}{question}"
-    """A question, or a text that an encoder reads."""
+    """A question, or a text that an encoder reads; in a conversation, that of each turn."""
     completion: str = "{sep}{answer}{eos}"
     """Continuation of the prompt, which alone carries loss; generation begins at {answer}."""
     pair: tuple[str, str] = ("{first}", "{sep}{second}")
@@ -73,6 +75,23 @@ class Template:
     def open_answer(self, prompt: Sequence[int]) -> list[int]:
         """Return the row that the answer to a prompt continues."""
         return [*prompt, *self.completion.prefix]
+
+    def encode_turns(self, fields: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return prompts and completions in turn around questions and answers in turn."""
+        affixes = (self.prompt, self.completion)
+        return [affixes[i % 2].around(ids) for i, ids in enumerate(fields)]
+
+    def with_history(self, turns: Sequence[tuple[str, str]]) -> "Template":
+        """Return this template with earlier questions and answers before each prompt.
+
+        Raises:
+            UserError: a text can't be encoded.
+        """
+        fields = [self.tokenizer.encode(text) for turn in turns for text in turn]
+        template = copy(self)
+        earlier = chain(*self.encode_turns(fields))
+        template.prompt = Affixes((*earlier, *self.prompt.prefix), self.prompt.suffix)
+        return template
 
     def join(
         self, outer: Affixes, first: Sequence[int], second: Sequence[int] | None = None

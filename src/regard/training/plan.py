@@ -9,7 +9,6 @@ from math import log
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import msgspec
 import numpy as np
 
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
@@ -30,7 +29,14 @@ from regard.runs.recipe import (
 from regard.runs.recipes import TASKS
 from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, start_recipe
-from regard.tasks.examples import Example, Examples, answered_examples, encode_pairs, texts_of
+from regard.tasks.examples import (
+    Example,
+    Examples,
+    answered_examples,
+    encode_pairs,
+    texts_of,
+    with_ascii_questions,
+)
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
@@ -431,7 +437,7 @@ def _plan_questions(
     return make_plan(run, [WeightedDataset(training)], [held_out], config, title)
 
 
-def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], ...]]:
     """Return prompts and completions to train on.
 
     Raises:
@@ -440,8 +446,5 @@ def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list
     if not questions:
         raise UserError("there are no questions to train on; give at least one")
     if run.recipe.data.ascii_questions:
-        questions = [
-            msgspec.structs.replace(q, text=q.text.encode("ascii", "ignore").decode())
-            for q in questions
-        ]
+        questions = list(map(with_ascii_questions, questions))
     return encode_pairs(run.template, questions, run.recipe.model.context_length)
