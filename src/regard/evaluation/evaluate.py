@@ -353,7 +353,7 @@ def evaluate_questions(
     """Answer all questions, and score the answers where they are known.
 
     `seed` draws the half of the answers on which the signal is chosen. A `calibration` gives
-    confidence and abstention, an `index` the evidence, as by `ask`; of conversations, neither does.
+    confidence and abstention, an `index` the evidence, as by `ask`, but not for conversations.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the run was calibrated with
