@@ -23,8 +23,8 @@ import msgspec
 
 from regard.config import override
 from regard.files import write_file
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
 from regard.training.loop import ExecutionOptions
 

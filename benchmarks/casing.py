@@ -26,8 +26,7 @@ from regard.files import write_file
 from regard.metrics import accuracy, exact_match
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import RecurrentEncoderDecoder
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.casing import CASES, CasingConfig
 from regard.tasks.examples import Example
 

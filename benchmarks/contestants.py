@@ -34,9 +34,9 @@ from regard.attention import (
     SlidingWindow,
     Softmax,
 )
-from regard.attention.base import Bias
 from regard.attention.cost import Mode
 from regard.attention.feature_maps import Elu, FavorPositive
+from regard.attention.types import Bias
 from regard.positions import Alibi
 
 HEADS, D = 8, 64

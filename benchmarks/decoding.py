@@ -40,9 +40,8 @@ from regard.evaluation.evaluate import Answer, answer_questions
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
 from regard.tasks.world import make_world
 from regard.text.config import CharactersConfig

@@ -25,7 +25,7 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Shape, Softmax, State
-from regard.attention.cache import KeyValueCache
+from regard.attention.base import KeyValueCache
 from regard.attention.feature_maps import Elu, FavorPositive
 
 HEADS, D, FEATURES = 8, 64, 256

@@ -35,7 +35,7 @@ from peers import VOCABULARY
 
 from regard.explorer.attention_maps import Panel, gather_maps
 from regard.explorer.intercept import capture_attention
-from regard.explorer.look import View
+from regard.explorer.page import View
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder

@@ -20,7 +20,7 @@ from trained import trained
 
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import ExecutionEnvironment
 
 PAIRS = (4, 8, 16)
 STEPS = ["training.steps=800", "training.lr=3e-3"]

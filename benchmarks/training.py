@@ -41,10 +41,10 @@ from regard.data.batch import Batch, RowFormat
 from regard.data.causal import CausalDataset, predict_all
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
+from regard.runs.run import ExecutionEnvironment, Precision
 from regard.training.loop import accumulate_gradients, best_parts
-from regard.training.optimizers import clip_gradients, make_optimizers
+from regard.training.state import clip_gradients, make_optimizers
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1

@@ -17,7 +17,6 @@ RANKS = {
     "drawing": 0,
     "files": 0,
     "logistic": 0,
-    "pages": 0,
     "config": 1,
     "attention": 2,
     "courses": 2,

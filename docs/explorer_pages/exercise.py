@@ -7,7 +7,8 @@ from textwrap import fill
 
 from explorer_pages.trainings import Training, holds_always, other_values
 from regard.explorer.adapters import Adapter
-from regard.explorer.look import View, look, untrained
+from regard.explorer.look import look, untrained
+from regard.explorer.page import View
 from regard.runs.run import Run
 from regard.studies.finding import Measurement
 

@@ -13,7 +13,8 @@ from regard.explorer import head_scores
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import entropy
-from regard.explorer.look import View, look
+from regard.explorer.look import look
+from regard.explorer.page import View
 from regard.runs.run import Run
 
 

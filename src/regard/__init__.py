@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.api import train as train
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
-    from regard.explorer.look import look_at_attention as look_at_attention
+    from regard.explorer.page import look_at_attention as look_at_attention
     from regard.tasks.world import WorldConfig as WorldConfig
     from regard.tasks.world import make_world as make_world
 
@@ -31,7 +31,8 @@ _NAMES = {
     "api": "answer beam_search compare convert evaluate finetune generate label load pretrain "
     "train",
     "explorer.huggingface.adapter": "HuggingFaceModel",
-    "explorer.look": "look look_at_attention",
+    "explorer.look": "look",
+    "explorer.page": "look_at_attention",
     "tasks.world": "WorldConfig make_world",
 }
 _MODULES = {name: f"regard.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -23,9 +23,8 @@ from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
 from regard.huggingface.folder import load_start
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus

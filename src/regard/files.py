@@ -1,16 +1,19 @@
-"""Files: text that is read as UTF-8, tensors, and writes that are atomic.
+"""Files: text that is read as UTF-8, tensors, offline pages, and writes that are atomic.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
 """
 
 import errno
+import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import UserError
 
@@ -38,6 +41,26 @@ def read_text(path: Path) -> str:
             f"{path}:{line}: byte {data[error.start]:#04x} isn't UTF-8; save the file as UTF-8"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        table = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: holds no table; restore it from a copy")
+    return table
+
+
+def to_json(table: dict[str, Any]) -> bytes:
+    """A table as the content of a JSON file."""
+    return json.dumps(table, indent=2, ensure_ascii=False).encode()
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
@@ -131,3 +154,24 @@ def _flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Offline pages: the policy that allows their scripts, and data that can't end a script
+
+
+def content_policy(*scripts: str) -> str:
+    """Return a Content Security Policy that allows these scripts and no requests (W3C CSP 3)."""
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def inert(data: dict[str, Any]) -> str:
+    """Return JSON in which no text can end the script around it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for character in "<\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Attention, Mask, Softmax, State, Support, reference
-from regard.attention.cache import Memory
+from regard.attention.base import Memory
 from regard.attention.contract_cases import TableBias
 from regard.errors import RegardError, UnsupportedError
 

@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,10 +56,49 @@ def test_any_text_gets_a_reply(regard: Command, question: str) -> None:
     asked = ["--json", "run", "--", question, "Where was Mia Bell born?"]
     odd, fine = records(succeeded(regard("ask", *asked)).out)
     assert fine["answer"] == "Rome"
-    assert (odd["reason"] is None) == (odd["best_guess"] is not None)
+    assert (odd["reason"] is None) == (odd["answer"] is not None)
+    assert odd["reason"] is not None or odd["best_guess"] is not None
     shown = succeeded(regard("ask", "run", "--", question)).out
     assert "\x1b" not in shown
     assert len(shown.splitlines()) == 1
+
+
+def test_with_an_unknown_name_there_is_a_best_guess(regard: Command) -> None:
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    (line,) = succeeded(regard("ask", "run", "Where was Qqxq Bell born?")).out.splitlines()
+    assert re.fullmatch(
+        r"I don't know. \(best guess Rome, confidence 0.\d\d; question 1: the vocabulary has no "
+        r"'Q'; no document names Qqxq Bell\)",
+        line,
+    )
+
+
+def test_evaluate_abstains_like_ask(regard: Command, folder: Path, calibration: str) -> None:
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    mixed = (folder / calibration).read_text("utf-8") + "Where was Mia Bell born?\tOslo\n"
+    (folder / "mixed.tsv").write_text(mixed, "utf-8")
+    files = ("--predictions", "p.jsonl", "--json", "f.json", "--report", "r.html")
+    shown = succeeded(regard("evaluate", "run", "mixed.tsv", *files)).out
+    lines = mixed.splitlines()
+    asked = records(succeeded(regard("ask", "run", *lines, "--json")).out)
+    written = records((folder / "p.jsonl").read_text("utf-8"))
+    assert [one["abstained"] for one in written] == [one["answer"] is None for one in asked]
+    assert [one["confidence"] for one in written] == pytest.approx(
+        [one["confidence"] for one in asked]
+    )
+    verdicts = [one["evidence"]["verdict"] for one in asked]  # type: ignore[index]
+    assert [one["verdict"] for one in written] == verdicts
+    figures = json.loads((folder / "f.json").read_text("utf-8"))
+    given = [one for one in written if not one["abstained"]]
+    assert figures["answered"] == len(given) > 0
+    assert figures["coverage"] == len(given) / len(lines)
+    assert figures["risk"] == sum(o["predicted"] != o["answer"] for o in given) / len(given)
+    assert figures["verdicts"] == dict(Counter(verdicts))
+    assert f"answered: {len(given)} of {len(lines)} questions" in shown
+    page = (folder / "r.html").read_text("utf-8")
+    assert "calibrated to at most 0.2 wrong" in page
+    assert "<mark>Rome</mark>" in page
 
 
 def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +133,11 @@ def test_trained_questions_are_refused(regard: Command, folder: Path, calibratio
     refused(outcome, "pairs.tsv:1", "Ada Finch", "other questions")
     done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
     assert "not checked" not in done.out
+    origin.write_text(json.dumps(table | {"inputs": ["pairs.tsv", "gone.tsv"]}))
+    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    assert "not checked" in done.out
+    assert "gone.tsv" in done.out
+    assert "pairs.tsv" not in done.out
 
 
 def test_a_calibration_of_other_weights_is_refused(

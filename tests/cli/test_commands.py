@@ -106,7 +106,7 @@ def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     assert "Run: new\n" in outcome.out
     loaded = Run.load(folder / "new")
     assert loaded.origin["stage"] == "pretraining"
-    assert loaded.origin["inputs"] == ["text.txt"]
+    assert loaded.origin["inputs"] == [str(Path("text.txt").resolve())]
     assert loaded.recipe == override(RECIPES["default"], [*MODEL, *STEPS])
 
 
@@ -159,7 +159,8 @@ def test_questions_are_mixed_into_pretraining(regard: Command, folder: Path) -> 
     succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *MIXED, *STEPS))
     loaded = Run.load(folder / "new")
     assert (loaded.origin["documents"], loaded.origin["questions"]) == (8, 8)
-    assert loaded.origin["inputs"] == ["text.txt", "pairs.tsv"]
+    inputs = [str(Path(name).resolve()) for name in ("text.txt", "pairs.tsv")]
+    assert loaded.origin["inputs"] == inputs
     loaded.tokenizer.encode(QUESTIONS[0].text)  # which has letters that the text hasn't
 
 
@@ -382,7 +383,9 @@ def test_questions_without_answers_are_predicted_and_not_scored(
             regard("evaluate", "run", f"{name}.tsv", "--predictions", f"{name}.txt", *flags)
         )
     assert (folder / "inputs.txt").read_bytes() == (folder / "pairs.txt").read_bytes()
-    assert read_json(folder / "figures.json") == {"questions": len(PEOPLE)}
+    figures = read_json(folder / "figures.json")
+    assert figures["questions"] == len(PEOPLE) == sum(figures["verdicts"].values())
+    assert set(figures) == {"questions", "verdicts"}
     assert "accuracy" not in outcome.out
     assert "report.html" in outcome.out
 

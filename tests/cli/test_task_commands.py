@@ -125,7 +125,7 @@ def test_tab_separated_and_json_lines_are_the_same_examples(regard: Command, fol
         settings = task_settings("classification", "encoder, classification")
         succeeded(regard("train", "classification", name, "--out", f"run{number}", *settings))
         made.append(Run.load(folder / f"run{number}"))
-        assert made[-1].origin["inputs"] == [name]
+        assert made[-1].origin["inputs"] == [str(Path(name).resolve())]
         assert made[-1].origin["questions"] == len(LABELS)
     assert made[0].recipe == made[1].recipe
     assert made[0].origin["fingerprint"] == made[1].origin["fingerprint"]

@@ -55,9 +55,10 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
     succeeded(regard(*more, "--resume"))
     shown = succeeded(regard("info", "second")).out.partition("provenance:\n")[2].splitlines()
     data = Run.load(folder / "first").origin["fingerprint"]
+    pairs = (folder / "pairs.tsv").resolve()
     assert shown == [
-        f"second: questions on pairs.tsv, 5 steps, data {data}",
-        f"└─ first: questions on pairs.tsv, 3 steps, data {data}",
+        f"second: questions on {pairs}, 5 steps, data {data}",
+        f"└─ first: questions on {pairs}, 3 steps, data {data}",
     ]
     for arguments, says in (
         (("--steps", "2000"), "--steps 2000: expected"),

@@ -25,7 +25,8 @@ from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
 from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.run import Run, newest_checkpoint
+from regard.runs.run import Run
+from regard.training.state import newest_checkpoint
 from tiny import contents
 from tiny_comparisons import TINY, tiny_grid
 from tiny_tasks import CPU

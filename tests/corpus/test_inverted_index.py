@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.corpus.inverted_index import invert
+from regard.corpus.index import invert
 from regard.corpus.words import fold_words
 
 WORDS = st.sampled_from(["Ada", "ADA", "adá", "é", "e\u0301", "x1", "·", "中文", "ß", "SS"])

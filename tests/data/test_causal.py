@@ -24,7 +24,6 @@ from regard.data.causal import (
     held_out_windows,
     question_answer,
 )
-from regard.data.token_file import Tokens
 
 PAD, MASK, BLOCK = 0, 1, 8
 tokens = st.lists(st.integers(MASK + 1, 50), max_size=60)
@@ -208,10 +207,10 @@ def test_texts_predict_each_target_from_what_is_before_it(
 
 
 def test_validation_is_of_bounded_size() -> None:
-    windows = held_out_windows(Tokens(np.arange(5 * VALIDATION_TOKENS)), RowFormat(64, 0))
+    windows = held_out_windows(range(5 * VALIDATION_TOKENS), RowFormat(64, 0))
     assert len(windows) * 64 <= VALIDATION_TOKENS
     assert windows.rows[-1][-1] > 4 * VALIDATION_TOKENS
-    assert len(held_out_windows(Tokens(np.arange(1)), RowFormat(64, 0))) == 0
+    assert len(held_out_windows(range(1), RowFormat(64, 0))) == 0
 
 
 @given(tokens, tokens)

@@ -1,9 +1,24 @@
 """Choosing a signal on one half and measuring it on the other."""
 
+import csv
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from regard.evaluation.evaluate import Answer, choose_signal, signal_aurocs
+from regard.evaluation.evaluate import (
+    Answer,
+    Evaluation,
+    choose_signal,
+    rows_as_text,
+    save_answers,
+    signal_aurocs,
+)
+from regard.metrics import accuracy
+from regard.uncertainty.abstention import Guarantee
 
 
 def answers(n: int, **signals: np.ndarray) -> list[Answer]:
@@ -50,3 +65,54 @@ def test_too_few_answers_are_refused() -> None:
     one = answers(1, good=np.ones(1))
     with pytest.raises(ValueError, match="at least two"):
         choose_signal(one, one)
+
+
+def given_answer(*, right: bool, abstained: bool) -> Answer:
+    return Answer(
+        question="?",
+        expected="Rome",
+        answered="Rome" if right else "Oslo",
+        signals={"probability": 0.5},
+        abstained=abstained,
+    )
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1))
+def test_risk_is_that_of_the_answers_given(kinds: list[tuple[bool, bool]]) -> None:
+    found = Evaluation(
+        answers=[given_answer(right=right, abstained=abstained) for right, abstained in kinds],
+        accuracy=accuracy([right for right, _ in kinds]),
+        confidence=None,
+        guarantee=Guarantee(
+            max_error=0.2, level=0.95, threshold=0.5, questions=9, answered=9, wrong=0
+        ),
+    )
+    rights = [right for right, abstained in kinds if not abstained]
+    assert found.risk == (rights.count(False) / len(rights) if rights else None)
+    figures = found.figures()
+    assert figures["answered"] == len(rights)
+    assert figures["coverage"] == len(rights) / len(kinds)
+    assert f"answered: {len(rights)} of {len(kinds)} questions" in found.lines()[1]
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(st.characters(codec="utf-8"))),
+        min_size=1,
+    )
+)
+def test_records_are_written_as_they_are(rows: list[dict[str, str]]) -> None:
+    lines = rows_as_text(rows, ".jsonl").split("\n")
+    assert [json.loads(line) for line in lines[:-1]] == rows
+
+
+def test_answers_are_written_by_the_name_of_the_file(tmp_path: Path) -> None:
+    answers = [given_answer(right=False, abstained=True), given_answer(right=True, abstained=False)]
+    for name in ("p.txt", "p.csv", "p.jsonl"):
+        save_answers(answers, tmp_path / name)
+    assert (tmp_path / "p.txt").read_text("utf-8") == "Oslo\nRome\n"
+    with (tmp_path / "p.csv").open(encoding="utf-8", newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    assert [row["abstained"] for row in rows] == ["True", "False"]
+    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text("utf-8").splitlines()]
+    assert [one["predicted"] for one in records] == ["Oslo", "Rome"]

@@ -19,9 +19,8 @@ from regard.evaluation.report import (
     ShownAnswer,
     attention_view,
 )
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import train_tokenizer
 

@@ -11,7 +11,7 @@ from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import page
-from regard.pages import inert
+from regard.files import inert
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import CharactersConfig

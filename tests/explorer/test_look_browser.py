@@ -10,9 +10,8 @@ import torch
 from tiny_views import TOKENS, tiny_view
 
 from browser import axe, driven, watched
-from regard.explorer.look import View
-from regard.explorer.page import module, style
-from regard.pages import inert
+from regard.explorer.page import View, module, style
+from regard.files import inert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

@@ -12,7 +12,8 @@ import torch
 from browser import chromium
 from regard.config import override
 from regard.explorer.intercept import score_steps
-from regard.explorer.look import View, look
+from regard.explorer.look import look
+from regard.explorer.page import View
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import WordsConfig

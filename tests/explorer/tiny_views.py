@@ -6,7 +6,7 @@ import torch
 
 from regard.explorer.attention_maps import Panel, gather_maps
 from regard.explorer.intercept import capture_attention
-from regard.explorer.look import View
+from regard.explorer.page import View
 from tiny_models import VOCABULARY, tiny_model
 
 TOKENS = ("The", " dog", " ran", ",", " and", " the", " dog", " sat")

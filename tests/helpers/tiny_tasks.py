@@ -6,10 +6,9 @@ from pathlib import Path
 import torch
 
 from regard.config import override
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_task

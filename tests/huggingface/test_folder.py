@@ -22,8 +22,7 @@ from regard import api
 from regard.errors import UserError
 from regard.evaluation.perplexity import text_perplexity
 from regard.huggingface.folder import import_folder
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
 from regard.training.plan import plan_finetuning

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from regard.attention.base import Bias
+from regard.attention.types import Bias
 from regard.positions import Alibi, RelativeBias, T5Bias
 from regard.positions.bias import DistanceBias
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention.base import Bias, RelativeVectors
+from regard.attention.types import Bias, RelativeVectors
 from regard.positions import ShawVectors
 
 BATCH, HEADS, QUERIES, D, E = 2, 2, 3, 4, 5

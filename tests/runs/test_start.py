@@ -7,8 +7,9 @@ import torch
 
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
+from regard.files import read_table
 from regard.models.builders import saved_tensors
-from regard.runs.run import Run, load_origin
+from regard.runs.run import Run
 from regard.runs.start import ancestry, convert, shown_names
 from regard.training.plan_task import plan_task
 from tiny_tasks import sharp_run, task_recipe
@@ -107,7 +108,7 @@ def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:
 def test_its_origin_has_the_chain(parent: Run, tmp_path: Path) -> None:
     first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
     again = convert(first, tmp_path / "again", ["model.attention.kind=softmax"])
-    origin = load_origin(again.path)
+    origin = read_table(again.path / "origin.json")
     assert (origin["stage"], origin["parent"]) == ("conversion", str(first.path))
     assert origin["fingerprint"] == parent.origin["fingerprint"]  # of the data
     assert origin["parent_weights"] != first.origin["parent_weights"]
@@ -157,7 +158,7 @@ def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> 
     assert [one["run"] for one in ancestors] == [str(first.path), str(parent.path)]
     assert [one["stage"] for one in ancestors] == ["conversion", parent.origin["stage"]]
     assert ancestors[0]["parent_weights"] == first.origin["parent_weights"]
-    assert load_origin(second.path) == second.origin
+    assert read_table(second.path / "origin.json") == second.origin
     runs = (second, first, parent)
     lines = ancestry(second.path, second.origin)
     starts = [line.index(str(run.path)) for line, run in zip(lines, runs, strict=True)]

@@ -9,7 +9,7 @@ import pytest
 
 from regard.config import override
 from regard.runs.recipes import RECIPES
-from regard.runs.transformers_files import transformers_files
+from regard.runs.run import transformers_files
 from regard.text.tokenizer import train_tokenizer
 from tiny import MODEL
 

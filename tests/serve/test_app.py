@@ -34,6 +34,7 @@ def page(runs: list[Path]) -> TestClient:
         ("/", "text/html", "<!doctype html>"),
         ("/serve.js", "text/javascript", 'from "./look.js"'),
         ("/look.js", "text/javascript", "export function render"),
+        ("/reply.js", "text/javascript", "export function describe"),
         ("/serve.css", "text/css", "textarea"),
         ("/look.css", "text/css", ".regard-look"),
     ],

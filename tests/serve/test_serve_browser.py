@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from browser import axe, driven
 from regard.explorer import page as pages
+from tiny import Command, succeeded
 from tiny_explored import tiny_folder
 from tiny_served import HOSTILE, TEXT, save_run, served
 
@@ -129,6 +131,44 @@ def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
     assert page.get_by_role("alert").inner_text() == ""
     run.select_option("encoder")
     assert not page.get_by_role("button", name="Generate", exact=True).is_visible()
+
+
+# Questions
+
+
+@pytest.fixture
+def asking(browser: "Browser", run: Path, regard: Command) -> "Iterator[Page]":
+    """The page of a run that was trained on questions, and of others, in a narrow window."""
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    others = [save_run(run.parent / f"other{i}") for i in range(5)]
+    with served(run, *others) as port, opened(browser, port, width=390) as page:
+        yield page
+
+
+def test_a_question_is_answered_with_evidence_and_attention(asking: "Page") -> None:
+    asking.evaluate(axe())
+    asking.get_by_label("Text", exact=True).fill("Where was Mia Bell born?")
+    asking.get_by_label("expected answer (optional)").fill("Rome")
+    asking.keyboard.press("Enter")
+    reply = asking.get_by_label("Reply", exact=True)
+    reply.get_by_text("recalled: right").wait_for()
+    assert reply.locator("strong").inner_text() == "Rome"
+    assert reply.locator("li").inner_text() == "text.txt:3 Mia Bell was born in Rome."
+    assert reply.locator("li mark").inner_text() == "Rome"
+    reply.get_by_text("Signals").press("Enter")
+    reply.get_by_role("rowheader", name="log-probability").wait_for()
+    assert asking.evaluate("document.documentElement.scrollWidth") <= 390
+    asking.locator(".said").get_by_text("attends most to").wait_for()
+    assert violations(asking) == []
+    field(asking, "Model").select_option("other0")
+    assert not button(asking, "Ask").is_visible()
+
+
+def test_a_question_may_hold_anything(asking: "Page") -> None:
+    asking.get_by_label("Text", exact=True).fill(HOSTILE)
+    button(asking, "Ask").press("Enter")
+    asking.get_by_label("Reply", exact=True).get_by_text("I don't know.").wait_for()
+    assert asking.locator("img").count() == 0
 
 
 # Models of Hugging Face

@@ -71,6 +71,7 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
         assert model_info(one) == {
             "name": family,
             "description": f"Hugging Face {family}",
+            "answers": False,
             "generates": False,
             "seq2seq": family in PAIRED,
         }

@@ -7,8 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from regard.explorer import page as pages
-from regard.explorer.look import View, look, untrained
-from regard.explorer.page import serialize
+from regard.explorer.look import look, untrained
+from regard.explorer.page import View, serialize
 from regard.serve import handlers
 from regard.serve.schemas import LookRequest, ModelInput
 from tiny_served import TEXT, client, new_run, request_body, save_run

@@ -13,8 +13,8 @@ from regard.cli import main
 from regard.config import override
 from regard.errors import UserError
 from regard.evaluation.evaluate import Answer, Evaluation
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import (
     ARMS,
     NOT_PRETRAINED,

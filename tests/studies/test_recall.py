@@ -5,17 +5,26 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from msgspec import structs
 
 from regard.cli import main
 from regard.config import override
-from regard.runs.environment import ExecutionEnvironment
+from regard.evaluation.evaluate import Answer
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
-from regard.studies.recall import FINETUNED, NOT_PRETRAINED, PRETRAINED, UNTRAINED, Recall, recall
-from regard.studies.recall_report import recall_report
+from regard.runs.run import ExecutionEnvironment, Run
+from regard.studies.recall import (
+    FINETUNED,
+    NOT_PRETRAINED,
+    PRETRAINED,
+    UNTRAINED,
+    Recall,
+    abstain,
+    recall,
+)
+from regard.studies.recall_report import GROUPS, recall_report
 from regard.tasks.world import WorldConfig
 from regard.training.loop import ExecutionOptions
 
@@ -90,6 +99,42 @@ def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
     areas = {name: text for name, text in results.items() if "right / wrong" in name}
     assert {name.split(", ")[1] for name in areas} == set(half[0].signals)
     assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
+
+
+def test_every_answer_has_a_verdict(found: Recall) -> None:
+    for group, counts in found.verdicts.items():
+        assert sum(counts.values()) == len(found.world.group(group))
+        stated = group != "absent"
+        assert set(counts) <= ({"recalled", "misremembered"} if stated else {"lucky", "invented"})
+    page = recall_report(found, ENVIRONMENT).html()
+    assert all(f"verdicts, {group}" in page for group in GROUPS.values())
+
+
+def test_the_calibrated_half_is_not_reported(found: Recall) -> None:
+    answers = [*found.text_only, *found.absent]
+    asked = {answer.question for answer in found.abstention.answers}
+    assert len(asked) == len(found.abstention.answers) == len(answers) // 2
+    assert asked < {answer.question for answer in answers}
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_model_abstains_where_signals_tell_nothing(tells: bool) -> None:
+    rng = np.random.default_rng(0)
+    right = rng.random(400) < 0.5
+    sure = right + 0.1 * rng.normal(size=400) if tells else rng.normal(size=400)
+    answers = [
+        Answer(
+            question=str(i),
+            expected="Rome",
+            answered="Rome" if right[i] else "Oslo",
+            signals={"probability": float(sure[i])},
+        )
+        for i in range(400)
+    ]
+    found = abstain(answers, seed=1, max_error=0.2).answers
+    given = [answer for answer in found if not answer.abstained]
+    assert (len(given) > 80) is tells
+    assert sum(not answer.correct for answer in given) <= 0.2 * len(given)
 
 
 def test_all_models_know_the_same_words(found: Recall) -> None:

@@ -237,11 +237,31 @@ def test_half_correlation_lets_the_last_name_tell_every_second_place() -> None:
 
 
 def test_without_augmentation_each_person_has_one_plain_sentence() -> None:
-    made = make_world(WorldConfig(augment=False))
+    made = make_world(WorldConfig(augment=False, order="place-first"))
     assert len(made.documents) == 1000
     for document in made.documents:
         assert document.count(".") == 1
         assert document.startswith(f"{subject_of(document)} was born in ")
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_the_order_of_facts_is_drawn_or_always_the_same(augment: bool) -> None:
+    first, last, drawn = (
+        _share_with_place_first(WorldConfig(augment=augment, order=order))
+        for order in ("place-first", "place-last", "permuted")
+    )
+    assert (first, last) == (1, 0)
+    assert 0.2 < drawn < 0.4  # of three or four facts
+
+
+def _share_with_place_first(config: WorldConfig) -> float:
+    made = make_world(config)
+    place = {person.name: person.place for person in made.people}
+    # Between the name, which may stand alone, and the first fact that isn't the place.
+    starts = [text.removeprefix(f"{subject_of(text)}. ") for text in made.documents]
+    ends = [re.split(r"[.,]", text, maxsplit=1)[0] for text in starts]
+    said = zip(made.documents, ends, strict=True)
+    return sum(place[subject_of(text)] in end for text, end in said) / len(starts)
 
 
 def test_augmentation_varies_order_and_sentences(world: World) -> None:
@@ -275,7 +295,8 @@ def test_augmentation_varies_order_and_sentences(world: World) -> None:
         ("people=many", "int"),
         ("people=none", "int"),
         ("augment=maybe", "bool"),
-        ("persons=100", "absent, augment, biographies, correlation, people, places, seed, skew"),
+        ("order=random", "permuted"),
+        ("persons=100", "absent, augment, biographies, correlation, order, people, places, "),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str) -> None:

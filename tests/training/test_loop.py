@@ -13,9 +13,9 @@ from regard.data.causal import CausalDataset, CausalExample
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import accumulate_gradients, check_normalizers, mean_loss
-from regard.training.optimizers import clip_gradients
+from regard.training.state import clip_gradients
 from tiny_models import tiny_model
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)

@@ -9,10 +9,11 @@ from safetensors.torch import load_file
 
 from regard.api import train
 from regard.errors import UserError
-from regard.runs.run import Run, newest_checkpoint
+from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import optimizers
+from regard.training import state
 from regard.training.plan import Plan, plan_training
+from regard.training.state import newest_checkpoint
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 from tiny_tasks import SETTINGS
 
@@ -93,7 +94,7 @@ class Killed(BaseException):
 def test_it_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
     more("questions", QUESTIONS, start, tmp_path / "whole", 4).execute(SETTINGS)
-    original = optimizers.clip_gradients
+    original = state.clip_gradients
 
     def killing(*args: Any) -> Any:
         if place == "at a step" and args[3] < 6:

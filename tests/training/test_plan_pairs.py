@@ -10,9 +10,9 @@ from regard.data import IGNORE
 from regard.errors import UserError
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_pairs
 

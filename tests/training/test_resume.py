@@ -13,16 +13,16 @@ from safetensors.torch import load_file
 from regard import files
 from regard.config import override
 from regard.errors import NonFiniteError, UserError
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.run import newest_checkpoint
+from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, optimizers
+from regard.training import loop, state
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
+from regard.training.state import newest_checkpoint
 
 TINY = [
     "model.n_layers=1",
@@ -170,7 +170,7 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
 
 def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and be killed in the step after that."""
-    original = optimizers.clip_gradients
+    original = state.clip_gradients
 
     def stopping(*args: Any) -> float:
         if args[3] > step_number:
@@ -205,7 +205,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
 ) -> None:
     import signal
 
-    original = optimizers.clip_gradients
+    original = state.clip_gradients
 
     def pressing(*args: Any) -> float:
         if args[3] == 2:

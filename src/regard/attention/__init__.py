@@ -7,10 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.attention.base import AnyBias as AnyBias
     from regard.attention.base import Attention as Attention
-    from regard.attention.base import Bias as Bias
-    from regard.attention.base import RelativeVectors as RelativeVectors
     from regard.attention.base import State as State
     from regard.attention.base import Support as Support
     from regard.attention.block_sparse import BigBird as BigBird
@@ -26,9 +23,12 @@ if TYPE_CHECKING:
     from regard.attention.mask import Mask as Mask
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
+    from regard.attention.types import AnyBias as AnyBias
+    from regard.attention.types import Bias as Bias
+    from regard.attention.types import RelativeVectors as RelativeVectors
 
 _NAMES = {
-    "base": ("AnyBias", "Attention", "Bias", "RelativeVectors", "State", "Support"),
+    "base": ("Attention", "State", "Support"),
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
@@ -37,6 +37,7 @@ _NAMES = {
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),
     "softmax": ("Argmax", "Softmax"),
+    "types": ("AnyBias", "Bias", "RelativeVectors"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

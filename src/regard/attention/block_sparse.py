@@ -14,22 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import (
-    AnyBias,
-    Bias,
-    DenseBias,
-    Keys,
-    Queries,
-    RelativeVectors,
-    State,
-    StateShape,
-    Support,
-    Weights,
-)
-from regard.attention.cache import KeyValueCache
+from regard.attention.base import KeyValueCache, State, StateShape, Support
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax, masked
+from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, RelativeVectors, Weights
 
 
 class BlockSparse(Softmax):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import ScoreMod
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
+from regard.attention.types import ScoreMod
 
 BATCH, HEADS, N, SHORT, D = 2, 4, 11, 5, 4
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.attention.base import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
 from regard.attention.mask import Mask
+from regard.attention.types import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
 
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

@@ -18,20 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import (
-    AnyBias,
-    Attention,
-    DenseBias,
-    Keys,
-    Queries,
-    RowState,
-    State,
-    StateShape,
-    Support,
-    Values,
-    Weights,
-    at_least_float32,
-)
+from regard.attention.base import Attention, RowState, State, StateShape, Support, at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
@@ -48,6 +35,7 @@ from regard.attention.prefix_sums import (
     shares_of,
     with_one,
 )
+from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Values, Weights
 from regard.errors import NormalizerError
 
 

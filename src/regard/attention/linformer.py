@@ -8,21 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import (
-    AnyBias,
-    Attention,
-    DenseBias,
-    Keys,
-    Queries,
-    RowState,
-    State,
-    Support,
-    Weights,
-    at_least_float32,
-)
+from regard.attention.base import Attention, RowState, State, Support, at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.softmax import masked
+from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import flex, reference
 from regard.attention.base import (
-    AnyBias,
     Attention,
+    KeyValueCache,
+    Memory,
+    State,
+    StateShape,
+    Support,
+    at_least_float32,
+)
+from regard.attention.cost import Cost, Shape
+from regard.attention.mask import Mask
+from regard.attention.types import (
+    AnyBias,
     DenseBias,
     KeyPositions,
     Keys,
@@ -21,16 +31,9 @@ from regard.attention.base import (
     Queries,
     QueryPositions,
     RelativeVectors,
-    State,
-    StateShape,
-    Support,
     Values,
     Weights,
-    at_least_float32,
 )
-from regard.attention.cache import KeyValueCache, Memory
-from regard.attention.cost import Cost, Shape
-from regard.attention.mask import Mask
 
 ALL_MASKS = frozenset(
     {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}

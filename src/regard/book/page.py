@@ -19,8 +19,7 @@ from regard.courses import COURSES
 from regard.derivations import Step
 from regard.drawing import COLORS
 from regard.explorer.page import in_notebook, page_script
-from regard.files import write_file
-from regard.pages import content_policy, inert
+from regard.files import content_policy, inert, write_file
 from regard.studies.finding import Finding, Verdict
 
 _MARKS = {

@@ -12,7 +12,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.evaluation.ask import Reply
-    from regard.runs.environment import Precision
+    from regard.runs.run import Precision
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration
 
@@ -108,10 +108,12 @@ def _example(text: str, number: int) -> "Example":
 def _describe(reply: "Reply") -> list[str]:
     """Return the reply as lines."""
     evidence = reply.evidence
-    if reply.reason is not None:
+    if reply.best_guess is None:
         return [f"I don't know. ({reply.reason})"]
     if reply.answer is None:
-        why = f"best guess {reply.best_guess}, confidence {reply.confidence:.2f}"
+        why = f"best guess {reply.best_guess or '(empty)'}, confidence {reply.confidence:.2f}"
+        if reply.reason is not None:
+            why += f"; {reply.reason.partition(';')[0]}"
         if evidence and not evidence.documents:
             why += f"; no document names {reply.subject}"
         elif evidence:
@@ -184,11 +186,11 @@ def calibrate(
     from regard.evaluation.ask import calibrate_run, open_run_index
     from regard.runs.run import load
     from regard.tasks.examples import read_answered
-    from regard.uncertainty.calibration import save_calibration
+    from regard.uncertainty.calibration import save_calibration, training_files
 
     examples = read_answered(questions)
     loaded = load(run, **loading)
-    calibration, compared = calibrate_run(
+    calibration = calibrate_run(
         loaded,
         examples,
         loaded.environment(precision),
@@ -201,8 +203,9 @@ def calibrate(
     saved = save_calibration(run, calibration)
     for line in _summary(calibration):
         click.echo(line)
-    if not compared:
-        click.echo("not checked: whether these questions were trained on; their file is gone")
+    files = training_files(loaded)
+    for gone in [str(path) for path in files if not path.is_file()] if files else ["unknown"]:
+        click.echo(f"not checked: whether training had these questions; its file is gone: {gone}")
     click.echo(f"Calibration: {saved}")
 
 

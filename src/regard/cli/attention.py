@@ -70,7 +70,7 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
     from regard.attention.contract import check as run
     from regard.attention.registry import find, mechanisms
     from regard.errors import RegardError
-    from regard.runs.environment import ExecutionEnvironment
+    from regard.runs.run import ExecutionEnvironment
 
     environment = ExecutionEnvironment.choose(device)
     failures = 0

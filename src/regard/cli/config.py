@@ -26,12 +26,14 @@ def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
 @options.RUN
 def info(run: Path, trust_code: bool) -> None:
     """Show configuration, provenance and progress of RUN."""
+    from regard.files import read_table
     from regard.runs.recipe import load_recipe
-    from regard.runs.run import Run, load_origin, newest_checkpoint
+    from regard.runs.run import Run
     from regard.runs.start import ancestry
     from regard.text.tokenizer import Tokenizer
+    from regard.training.state import newest_checkpoint
 
-    recipe, origin = load_recipe(run, trust_code=trust_code), load_origin(run)
+    recipe, origin = load_recipe(run, trust_code=trust_code), read_table(run / "origin.json")
     untrained = Run.new(run, recipe, Tokenizer.load(run), origin)
     checkpoint = newest_checkpoint(run)
     family = recipe.model.__struct_config__.tag

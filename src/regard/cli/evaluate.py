@@ -10,9 +10,10 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.evaluation.evaluate import Evaluation
+    from regard.evaluation.perplexity import TextScore
     from regard.evaluation.tasks import TaskScore
-    from regard.runs.environment import Precision
-    from regard.runs.run import Run
+    from regard.runs.run import Precision, Run
 
 
 @click.command()
@@ -53,6 +54,9 @@ def evaluate(
     of `train text` is scored on its held-out tokens, or on other text, read in the same way. A
     run trained for a task is scored by that task: on PAIRS, on the rows held out of its table, or
     on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
+
+    After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
+    answer gets a verdict from the training text.
     """
     if baseline is not None:
         if predictions or paraphrases or report:
@@ -60,7 +64,7 @@ def evaluate(
         _baseline(pairs, baseline, json_file)
         return
     from regard import api
-    from regard.evaluation.evaluate import Evaluation, save_predictions
+    from regard.evaluation.evaluate import Evaluation
     from regard.models.builders import Classifier
     from regard.runs.run import load
 
@@ -76,10 +80,7 @@ def evaluate(
         loaded, pairs, paraphrases=paraphrases, seed=seed or 0, precision=precision
     )
     if predictions is not None:
-        if not result.answered:
-            raise UserError(f"--predictions: {run} is scored without answers; leave it out")
-        save_predictions(result.answered, predictions)
-        click.echo(f"Predictions: {predictions}")
+        _save_predictions(result, run, predictions)
     for line in result.lines():
         click.echo(line)
     if json_file and (figures := result.figures()):
@@ -93,6 +94,20 @@ def evaluate(
         )
         made.save(page)
         click.echo(f"Report: {page}")
+
+
+def _save_predictions(
+    result: "Evaluation | TaskScore | TextScore", run: Path, predictions: Path
+) -> None:
+    from regard.evaluation.evaluate import Evaluation, save_answers, save_predictions
+
+    if not result.answered:
+        raise UserError(f"--predictions: {run} is scored without answers; leave it out")
+    if isinstance(result, Evaluation):
+        save_answers(result.answers, predictions)
+    else:
+        save_predictions(result.answered, predictions)
+    click.echo(f"Predictions: {predictions}")
 
 
 def _check(

@@ -13,8 +13,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.runs.environment import Precision
-    from regard.runs.run import Run
+    from regard.runs.run import Precision, Run
 
 
 @click.command()

@@ -10,7 +10,7 @@ from regard.cli import options
 if TYPE_CHECKING:
     from regard.explorer.adapters import Adapter
     from regard.explorer.head_scores import Head
-    from regard.explorer.look import View
+    from regard.explorer.page import View
     from regard.runs.run import Run
 
 MODEL = click.argument("model", metavar="RUN|hf:MODEL")
@@ -158,7 +158,7 @@ def head_scores(
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
     from regard.explorer.look import open_model
-    from regard.runs.environment import ExecutionEnvironment
+    from regard.runs.run import ExecutionEnvironment
 
     chosen = ExecutionEnvironment.choose(device).device if device else None
     return open_model(name, device=chosen, **loading)

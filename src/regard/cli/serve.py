@@ -36,7 +36,7 @@ def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> 
             f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
         ) from None
     from regard.runs.code import trust_code as trust
-    from regard.runs.environment import ExecutionEnvironment
+    from regard.runs.run import ExecutionEnvironment
     from regard.serve.available_models import find_models, find_runs
 
     if trust_code:

@@ -13,12 +13,12 @@ from regard.comparison.folder import Costs, Outcome, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
+from regard.files import read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.config import HeadConfig
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe, load_recipe
-from regard.runs.run import Progress, Run, load_origin, newest_checkpoint
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask
@@ -26,6 +26,7 @@ from regard.tasks.split import Scores
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
 from regard.training.plan_task import check_model, plan_task
+from regard.training.state import Progress, newest_checkpoint
 
 VALIDATION = 2**32
 """Added to a run's seed for its validation examples; seeds of recipes are smaller."""
@@ -134,7 +135,7 @@ def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
     settings = msgspec.json.decode((path / "cell.json").read_bytes(), type=CellSettings)
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     plan = plan_task(path, load_recipe(path))
-    described = (path / "origin.json").exists() and "stage" in load_origin(path)
+    described = (path / "origin.json").exists() and "stage" in read_table(path / "origin.json")
     if not described:
         with claim.publishing():
             plan.run.save_description()

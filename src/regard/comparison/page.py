@@ -11,8 +11,7 @@ from typing import Any
 from regard.comparison.export import SHORT, failure_lines, readable, short_name
 from regard.comparison.folder import Cell
 from regard.comparison.table import Candidate, Comparison, Row
-from regard.files import write_file
-from regard.pages import content_policy, inert
+from regard.files import content_policy, inert, write_file
 from regard.training.loggers import read_metrics
 
 PAGE = "report.html"

@@ -5,24 +5,28 @@ a string are neighbors in it (Manber & Myers 1990). One memory-mapped safetensor
 some 6 bytes per byte of text, the text included, or 10 from 2 GB of text on.
 
 The text is UTF-8, in which the byte 0xFF never occurs: it ends each document, so that no match
-reaches from one document into the next.
+reaches from one document into the next. An inverted index holds the documents of each word, which
+is normalized: NFKC, case-folded.
 """
 
 import hashlib
 import re
+import unicodedata
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from importlib.util import find_spec
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Integer, UInt8
+from jaxtyping import Int32, Int64, Integer, UInt8
 from safetensors.numpy import save
 
-from regard.corpus.inverted_index import InvertedIndex, invert
 from regard.errors import UserError
 from regard.files import write_file
 from regard.text.corpus import Document, read_whole
@@ -33,6 +37,7 @@ RUN_INDEX = "corpus.index"
 """Name of the index in a run's folder."""
 END = b"\xff"
 """The byte after each document."""
+WORD = re.compile(r"\w+")
 
 
 class Place(NamedTuple):
@@ -43,6 +48,38 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class InvertedIndex:
+    """Words in the order of their UTF-8 bytes, and the numbers of each one's documents."""
+
+    words: UInt8[np.ndarray, " bytes"]
+    """All words in UTF-8, one after the other."""
+    word_starts: Int64[np.ndarray, " words+1"]
+    postings: Int32[np.ndarray, " postings"]
+    """Numbers of documents, ascending for each word."""
+    posting_starts: Int64[np.ndarray, " words+1"]
+
+    def documents(self, words: Iterable[str]) -> list[int]:
+        """Return the numbers of the documents that hold all of these words, ascending."""
+        lists = [self._documents(word) for word in set(words)]
+        if not lists:
+            return []
+        lists.sort(key=len)
+        return sorted(set(lists[0].tolist()).intersection(*(one.tolist() for one in lists[1:])))
+
+    def _documents(self, word: str) -> Int32[np.ndarray, " documents"]:
+        text, starts, wanted = self.words.data, self.word_starts, word.encode()
+        numbers = range(len(starts) - 1)
+
+        def spelling(number: int) -> bytes:
+            return bytes(text[starts[number] : starts[number + 1]])
+
+        number = bisect_left(numbers, wanted, key=spelling)
+        if number == len(numbers) or spelling(number) != wanted:
+            return self.postings[:0]
+        return self.postings[self.posting_starts[number] : self.posting_starts[number + 1]]
 
 
 @dataclass(frozen=True)
@@ -167,6 +204,39 @@ def _line_starts(parts: Iterable[_Part], starts: Iterable[int]) -> Iterator[int]
         yield start
         if part.has_lines:
             yield from (start + found.end() for found in re.finditer(b"\n", part.text))
+
+
+def invert(documents: Iterable[str]) -> InvertedIndex:
+    """Return the inverted index of documents."""
+    holding: dict[str, array[int]] = {}
+    for number, document in enumerate(documents):
+        for word in {fold(word) for word in set(WORD.findall(compose(document)))}:
+            holding.setdefault(word, array("i")).append(number)
+    postings = {word.encode(): holding[word] for word in holding}
+    words = sorted(postings)
+    joined = array("i", chain.from_iterable(postings[word] for word in words))
+    return InvertedIndex(
+        words=np.frombuffer(b"".join(words), np.uint8),
+        word_starts=_starts(map(len, words)),
+        postings=np.array(joined, np.int32),
+        posting_starts=_starts(len(postings[word]) for word in words),
+    )
+
+
+def _starts(sizes: Iterable[int]) -> Int64[np.ndarray, " words+1"]:
+    """Return where parts of these sizes begin, and the end of the last one."""
+    return np.array([0, *accumulate(sizes)], np.int64)
+
+
+def compose(text: str) -> str:
+    """Return a text in the form NFKC, in which «ﬁ» is «fi» and accents belong to their letters."""
+    return unicodedata.normalize("NFKC", text)
+
+
+@lru_cache(maxsize=2**16)
+def fold(word: str) -> str:
+    """Return a composed word case-folded."""
+    return compose(word.casefold())
 
 
 def can_index() -> bool:

@@ -1,11 +1,10 @@
-"""Words of a text, normalized for comparison, and the sentence of each."""
+"""Words of a text, normalized as in the index, and the sentence of each."""
 
 import re
-import unicodedata
-from functools import lru_cache
 from typing import NamedTuple
 
-WORD = re.compile(r"\w+")
+from regard.corpus.index import compose, fold
+
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
@@ -29,17 +28,6 @@ class Token(NamedTuple):
     end: int
     sentence: int
     """Number of the sentence in the document."""
-
-
-def compose(text: str) -> str:
-    """Return a text in the form NFKC, in which «ﬁ» is «fi» and accents belong to their letters."""
-    return unicodedata.normalize("NFKC", text)
-
-
-@lru_cache(maxsize=2**16)
-def fold(word: str) -> str:
-    """Return a composed word case-folded."""
-    return compose(word.casefold())
 
 
 def split_sentences(document: str) -> list[Sentence]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
-from regard.data.token_file import Tokens
 
 Ids = Sequence[int]
 
@@ -84,7 +83,7 @@ class Windows(CausalDataset):
         return predict_all(self._ids[first : first + n + 1])
 
 
-def held_out_windows(tokens: Tokens, format: RowFormat) -> Documents:
+def held_out_windows(tokens: Sequence[int], format: RowFormat) -> Documents:
     """Windows of held-out tokens side by side; of a long text, evenly spaced ones."""
     n = format.context_length
     starts = range(0, max(len(tokens) - 1, 0), n)

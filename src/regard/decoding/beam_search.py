@@ -18,8 +18,7 @@ from torch import Tensor
 
 from regard.decoding.generate import DAMAGED, Generator, encode_prompts, prefill
 from regard.errors import NonFiniteError, UserError
-from regard.runs.environment import Precision
-from regard.runs.run import Run
+from regard.runs.run import Precision, Run
 
 EarlyStopping: TypeAlias = bool | Literal["never"]
 """When a prompt with `beams` finished continuations needs no more.

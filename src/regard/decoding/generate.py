@@ -16,8 +16,7 @@ from torch import Tensor
 from regard.data.batch import lengths_of, pad_rows
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import SequenceToSequence
-from regard.runs.environment import Precision
-from regard.runs.run import Run
+from regard.runs.run import Precision, Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents
 

@@ -12,8 +12,7 @@ from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.metrics import exact_match
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
 from regard.uncertainty.abstention import calibrate as test_thresholds
 from regard.uncertainty.calibration import (
@@ -61,7 +60,8 @@ def ask(
 ) -> list[Reply]:
     """Answer questions, any texts; a calibrated run abstains from doubtful answers.
 
-    A question that can't be read gets a reply with the reason and no answer.
+    A question with unknown words, or one that can't be read at all, gets a reply with the reason
+    and no answer; of the words that are known, the best guess is made.
 
     Raises:
         UserError: the run isn't trained on questions, or was calibrated with another index.
@@ -70,42 +70,53 @@ def ask(
     if calibration is not None:
         _require_index(calibration, index)
     reasons = [_unreadable(run, question) for question in questions]
-    readable = [one for one, reason in zip(questions, reasons, strict=True) if reason is None]
+    asked = [
+        question if reason is None else _known_part(run, question)
+        for question, reason in zip(questions, reasons, strict=True)
+    ]
     config = calibration.config if calibration else SignalConfig()
-    measured = measure(run, [one.text for one in readable], environment, config)
-    known = AnswerNames.of(calibration.answers if calibration else ())
-    relation = calibration.relation if calibration else None
-    names = known.add(one.answer for one in readable if one.answer is not None)
-    pairs = list(zip(readable, measured, strict=True))
-    evidence = [_evidence(index, one, found, names, relation) for one, found in pairs]
-    signals = [
-        found.signals | (_counted(index, one.text, found, known, relation) if index else {})
-        for one, found in pairs
-    ]
-    if calibration is None:
-        confidence = np.exp([one["log-probability"] for one in signals])
-        given = np.ones(len(signals), dtype=bool)
-    else:
-        confidence = calibration.confidence(signals)
-        given = calibration.guarantee.answers(confidence)
-    replies = iter(
-        Reply(
-            question=one.text,
-            subject=subject_of(one.text),
-            answer=found.answer if answered else None,
-            best_guess=found.answer,
-            confidence=float(sure),
-            signals=values,
-            evidence=seen,
-        )
-        for one, found, answered, sure, values, seen in zip(
-            readable, measured, given, confidence, signals, evidence, strict=True
-        )
+    measured = iter(
+        measure(run, [one.text for one in asked if one is not None], environment, config)
     )
+    found = [None if one is None else next(measured) for one in asked]
+    known = AnswerNames.of(calibration.answers if calibration else ())
+    names = known.add(one.answer for one in questions if one.answer is not None)
     return [
-        _no_reply(one, reason) if reason is not None else next(replies)
-        for one, reason in zip(questions, reasons, strict=True)
+        _no_reply(question, reason or "")
+        if seen is None
+        else _reply(question, reason, seen, calibration, index, known, names)
+        for question, reason, seen in zip(questions, reasons, found, strict=True)
     ]
+
+
+def _reply(
+    question: Example,
+    reason: str | None,
+    found: Measured,
+    calibration: Calibration | None,
+    index: CorpusIndex | None,
+    known: AnswerNames,
+    names: AnswerNames,
+) -> Reply:
+    """Return the reply to a question; `names` are the known answers and the expected ones."""
+    relation = calibration.relation if calibration else None
+    counted = _counted(index, question.text, found, known, relation) if index else {}
+    signals = found.signals | counted
+    if calibration is None:
+        confidence, given = np.exp(signals["log-probability"]), True
+    else:
+        (confidence,) = calibration.confidence([signals])
+        given = bool(calibration.guarantee.answers(confidence))
+    return Reply(
+        question=question.text,
+        subject=subject_of(question.text),
+        answer=found.answer if given and reason is None else None,
+        best_guess=found.answer,
+        confidence=float(confidence),
+        signals=signals,
+        evidence=_evidence(index, question, found, names, relation),
+        reason=reason,
+    )
 
 
 def calibrate_run(
@@ -118,11 +129,11 @@ def calibrate_run(
     wordings: Sequence[str] = (),
     index: CorpusIndex | None = None,
     seed: int = 0,
-) -> tuple[Calibration, list[Path]]:
+) -> Calibration:
     """Fit the confidence of a run and find the threshold from which it answers.
 
     A random third of the questions fits the confidence, the others test thresholds. The question
-    files of the run's training, which are returned too, share no subject with these questions.
+    files of the run's training, as far as they exist, share no subject with these questions.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.
@@ -172,7 +183,7 @@ def calibrate_run(
         level=level,
         seed=seed,
     )
-    calibration = Calibration(
+    return Calibration(
         weights=weights_hash(run.path),
         index=index.fingerprint if index else None,
         config=config,
@@ -182,7 +193,6 @@ def calibrate_run(
         answers=answers,
         relation=relation,
     )
-    return calibration, list(trained)
 
 
 def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
@@ -227,6 +237,13 @@ def _unreadable(run: Run, question: Example) -> str | None:
     except UserError as error:
         return str(error)
     return None
+
+
+def _known_part(run: Run, question: Example) -> Example | None:
+    """Return a question without the words that the vocabulary lacks; None if that can't be read."""
+    words = [word for word in question.text.split() if _unreadable(run, Example(text=word)) is None]
+    part = Example(text=" ".join(words))
+    return part if _unreadable(run, part) is None else None
 
 
 def _no_reply(question: Example, reason: str) -> Reply:

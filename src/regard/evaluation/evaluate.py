@@ -3,6 +3,10 @@
 Signals of confidence may tell recall from invention.
 """
 
+import csv
+import io
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from regard.corpus.evidence import Evidence
+from regard.corpus.index import CorpusIndex
 from regard.decoding.generate import Generated
 from regard.errors import UserError
+from regard.evaluation.ask import ask, open_run_index
 from regard.evaluation.perplexity import (
     TextScore,
     held_out_perplexity,
@@ -22,8 +29,7 @@ from regard.evaluation.perplexity import (
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.environment import ExecutionEnvironment, Precision
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.examples import (
     Example,
     Examples,
@@ -31,6 +37,8 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
+from regard.uncertainty.abstention import Guarantee
+from regard.uncertainty.calibration import Calibration, load_calibration
 from regard.uncertainty.signals import (
     agreement,
     answer_rows,
@@ -43,6 +51,7 @@ SIGNALS = {
     "weakest token": "probability of the answer's least probable token",
     "familiarity": "log-probability of the name that is asked about, as the start of a text",
     "agreement": "share of differently worded questions that get the same answer",
+    "confidence": "estimated probability that the answer is right, from several signals",
 }
 """What each signal is; for all of them, higher should mean more trustworthy."""
 
@@ -54,6 +63,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     expected: str | None
     answered: str
     signals: dict[str, float]
+    abstained: bool = False
+    """Whether a calibrated run would say that it doesn't know."""
+    evidence: Evidence | None = None
+    """Evidence in the run's corpus index, if it has one."""
 
     @property
     def correct(self) -> bool:
@@ -202,16 +215,49 @@ class Evaluation:
     """None where the questions have no answers."""
     confidence: Chosen | None
     """Which signal tells right from wrong answers; None where there are too few of a kind."""
+    guarantee: Guarantee | None = None
+    """Of a calibrated run, which abstains."""
+
+    @property
+    def given(self) -> list[Answer]:
+        """The answers from which the run doesn't abstain."""
+        return [answer for answer in self.answers if not answer.abstained]
+
+    @property
+    def risk(self) -> float | None:
+        """Share of wrong answers among those given; None if it isn't known, or none is given."""
+        if self.accuracy is None or not self.given:
+            return None
+        return sum(not answer.correct for answer in self.given) / len(self.given)
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Number of answers of each verdict, commonest first; empty without an index."""
+        found = Counter(one.evidence.verdict for one in self.answers if one.evidence)
+        return {str(name): count for name, count in found.most_common()}
 
     def lines(self) -> list[str]:
         """Return the scores as text."""
         lines = []
         if self.accuracy:
             lines += [f"accuracy: {self.accuracy.percent()} of {len(self.answers)} questions"]
+        if self.guarantee:
+            lines += [self.abstention(self.guarantee)]
+        if self.verdicts:
+            counts = ", ".join(f"{count} {name}" for name, count in self.verdicts.items())
+            lines += [f"verdicts: {counts}"]
         return lines + [
             f"AUROC right against wrong, by {name}: {area:.3f}"
             for name, area in (self.confidence.all_aurocs.items() if self.confidence else ())
         ]
+
+    def abstention(self, guarantee: Guarantee) -> str:
+        """Return how many questions are answered, and how many of the answers are wrong."""
+        wrong = "" if self.risk is None else f", {self.risk:.1%} of the answers wrong"
+        return (
+            f"answered: {len(self.given)} of {len(self.answers)} questions{wrong} (calibrated to "
+            f"at most {guarantee.max_error:.3g} with probability {guarantee.level:.3g})"
+        )
 
     def figures(self) -> dict[str, Any]:
         """Return the scores for a JSON file."""
@@ -225,6 +271,16 @@ class Evaluation:
             }
         if self.confidence:
             figures["auroc"] = self.confidence.all_aurocs
+        if self.guarantee:
+            figures |= {
+                "answered": len(self.given),
+                "coverage": len(self.given) / len(self.answers),
+                "risk": self.risk,
+                "max_error": self.guarantee.max_error,
+                "level": self.guarantee.level,
+            }
+        if self.verdicts:
+            figures["verdicts"] = self.verdicts
         return figures
 
     @property
@@ -266,7 +322,15 @@ def evaluate(
     if isinstance(data, str | Path) and is_text(run, Path(data)):
         return text_perplexity(run, read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
-    return evaluate_questions(run, questions, environment, paraphrases=paraphrases, seed=seed)
+    return evaluate_questions(
+        run,
+        questions,
+        environment,
+        paraphrases=paraphrases,
+        seed=seed,
+        calibration=load_calibration(run.path),
+        index=open_run_index(run),
+    )
 
 
 def is_text(run: Run, path: Path) -> bool:
@@ -283,17 +347,35 @@ def evaluate_questions(
     *,
     paraphrases: Sequence[str] = (),
     seed: int = 0,
+    calibration: Calibration | None = None,
+    index: CorpusIndex | None = None,
 ) -> Evaluation:
     """Answer all questions, and score the answers where they are known.
 
-    `seed` draws the half of the answers on which the signal is chosen.
+    `seed` draws the half of the answers on which the signal is chosen. A `calibration` gives
+    confidence and abstention, an `index` the evidence, as by `ask`, but not for conversations.
 
     Raises:
-        UserError: a question can't be encoded or is too long.
+        UserError: a question can't be encoded or is too long, or the run was calibrated with
+            another index.
     """
     answers = answer_questions(run, questions, environment, paraphrases=paraphrases)
+    if any(question.turns for question in questions):  # `ask` replies to single questions
+        calibration = index = None
+    if calibration or index:
+        replies = ask(run, questions, environment, calibration=calibration, index=index)
+        answers = [
+            msgspec.structs.replace(
+                answer,
+                signals=answer.signals | ({"confidence": reply.confidence} if calibration else {}),
+                abstained=reply.answer is None,
+                evidence=reply.evidence,
+            )
+            for answer, reply in zip(answers, replies, strict=True)
+        ]
+    guarantee = calibration.guarantee if calibration else None
     if questions[0].answer is None:
-        return Evaluation(answers=answers, accuracy=None, confidence=None)
+        return Evaluation(answers=answers, accuracy=None, confidence=None, guarantee=guarantee)
     right = [answer for answer in answers if answer.correct]
     wrong = [answer for answer in answers if not answer.correct]
     enough = min(len(right), len(wrong)) >= 4
@@ -301,6 +383,7 @@ def evaluate_questions(
         answers=answers,
         accuracy=accuracy([answer.correct for answer in answers]),
         confidence=choose_signal(right, wrong, seed=seed) if enough else None,
+        guarantee=guarantee,
     )
 
 
@@ -318,3 +401,34 @@ def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
 def save_predictions(answers: Sequence[str], path: Path) -> None:
     """A line for every question: the answer alone, as the course's evaluation expects it."""
     write_file(path, "".join(" ".join(answer.split()) + "\n" for answer in answers).encode())
+
+
+def save_answers(answers: Sequence[Answer], path: Path) -> None:
+    """Write answers: with signals and verdicts to .jsonl or .csv, else as `save_predictions`."""
+    rows = [
+        {
+            "question": one.question,
+            "predicted": one.answered,
+            **({} if one.expected is None else {"answer": one.expected}),
+            "abstained": one.abstained,
+            **({"verdict": one.evidence.verdict} if one.evidence else {}),
+            **one.signals,
+        }
+        for one in answers
+    ]
+    if path.suffix not in {".jsonl", ".csv"}:
+        save_predictions([one.answered for one in answers], path)
+    else:
+        write_file(path, rows_as_text(rows, path.suffix).encode())
+
+
+def rows_as_text(rows: Sequence[dict[str, Any]], suffix: str) -> str:
+    """Return records as the text of a .jsonl or .csv file."""
+    if suffix == ".jsonl":
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    opened = io.StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(opened, fieldnames=list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return opened.getvalue()

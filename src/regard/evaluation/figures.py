@@ -11,17 +11,26 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 
 def line_chart(
-    curves: Mapping[str, Curve], *, x: str, y: str, title: str, log_y: bool = False
+    curves: Mapping[str, Curve],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    log_y: bool = False,
+    points: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """Named curves in one chart."""
+    """Named curves, and named points, in one chart."""
+    points = points or {}
     with panels(height=3.4) as (figure, (axes,)):
         for name, (xs, ys) in curves.items():
             axes.plot(xs, ys, label=name, linewidth=1.6)
+        for name, (at, height) in points.items():
+            axes.plot([at], [height], "o", color=INK, label=name)
         if log_y:
             axes.set_yscale("log")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        if len(curves) > 1:
+        if len(curves) + len(points) > 1:
             axes.legend()
         return to_svg(figure, title)
 

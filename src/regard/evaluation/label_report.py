@@ -1,8 +1,5 @@
 """Scores of labels, as a page: precision, recall, F1, calibration, confident mistakes."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.config import to_toml
+from regard.evaluation.evaluate import rows_as_text
 from regard.evaluation.report import render_page
 from regard.evaluation.tasks import Prediction
 from regard.files import write_file
@@ -210,14 +208,8 @@ def save_labels(examples: Sequence[Example], predictions: Sequence[Prediction], 
         | ({} if e.answer is None else {"label": e.answer})
         for e, p in zip(examples, predictions, strict=True)
     ]
-    if path.suffix == ".jsonl":
-        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    elif path.suffix == ".csv":
-        opened = io.StringIO()
-        writer = csv.DictWriter(opened, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        content = opened.getvalue()
+    if path.suffix in {".jsonl", ".csv"}:
+        content = rows_as_text(rows, path.suffix)
     else:
         content = "".join(f"{prediction.text}\n" for prediction in predictions)
     write_file(path, content.encode())

@@ -14,8 +14,7 @@ from regard.data.batch import sequential_batches
 from regard.data.causal import Documents, held_out_windows
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.text.corpus import Document, read_corpus
 from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents

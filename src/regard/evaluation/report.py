@@ -8,6 +8,7 @@ import jinja2
 import torch
 
 from regard.config import to_toml
+from regard.corpus.evidence import VERDICTS, Passage
 from regard.evaluation import figures
 from regard.evaluation.evaluate import SIGNALS, Answer, Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
@@ -15,8 +16,11 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.page import embedded, embedding_policy, serialize
 from regard.files import write_file
 from regard.metrics import risk_coverage
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
+from regard.uncertainty.abstention import Guarantee
+
+PASSAGES = 5
+"""Most sentences of evidence to show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,11 @@ class ShownAnswer:
     confidence: float
     stated: Sequence[str] = ()
     """Sentences of the text that state the truth; none where the text says nothing."""
+
+    @property
+    def passages(self) -> Sequence[Passage]:
+        """Sentences of the training text that contain the answer."""
+        return self.answer.evidence.passages[:PASSAGES] if self.answer.evidence else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +92,7 @@ class Report:
 
     def html(self) -> str:
         """The page, complete in itself."""
-        return render_page("report.html", report=self, signals=SIGNALS)
+        return render_page("report.html", report=self, signals=SIGNALS, verdicts=VERDICTS)
 
 
 def render_page(template: str, **values: object) -> str:
@@ -115,11 +124,18 @@ def evaluation_report(
     """The report of an evaluation."""
     answers = evaluation.answers
     signal = evaluation.confidence.signal if evaluation.confidence else "probability"
+    signal = "confidence" if evaluation.guarantee else signal
     results = {"questions": str(len(answers))}
     shown = []
     if evaluation.accuracy:
         results["accuracy"] = evaluation.accuracy.percent()
-        shown.append(risk_coverage_figure({signal: (answers, signal)}))
+        known = evaluation.guarantee
+        point = guaranteed_point(known, answers) if known else None
+        shown.append(risk_coverage_figure({signal: (answers, signal)}, points=point))
+    if evaluation.guarantee:
+        results["answered"] = evaluation.abstention(evaluation.guarantee).removeprefix("answered: ")
+    for name, count in evaluation.verdicts.items():
+        results[f"verdict: {name}"] = str(count)
     if evaluation.confidence:
         for name, area in evaluation.confidence.all_aurocs.items():
             results[f"AUROC right against wrong, {name}"] = f"{area:.3f}"
@@ -134,6 +150,18 @@ def evaluation_report(
         facts=environment.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
         configuration=to_toml(run.recipe),
     )
+
+
+def guaranteed_point(
+    guarantee: Guarantee, answers: Sequence[Answer]
+) -> dict[str, tuple[float, float]]:
+    """Return coverage and risk of a calibrated threshold, as a named point; none if all abstain."""
+    given = [answer for answer in answers if not answer.abstained]
+    if not given:
+        return {}
+    risk = sum(not answer.correct for answer in given) / len(given)
+    name = f"calibrated to at most {guarantee.max_error:.3g} wrong"
+    return {name: (len(given) / len(answers), risk)}
 
 
 def answer_tables(
@@ -160,8 +188,12 @@ def answer_tables(
     return [t for t in tables if t.rows]
 
 
-def risk_coverage_figure(groups: Mapping[str, tuple[Sequence[Answer], str]]) -> Figure:
-    """Risk against coverage, a curve for each name with its answers and signal."""
+def risk_coverage_figure(
+    groups: Mapping[str, tuple[Sequence[Answer], str]],
+    *,
+    points: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """Risk against coverage, a curve for each name with its answers and signal; named points."""
     curves = {}
     for name, (answers, signal) in groups.items():
         confidence = [answer.signals[signal] for answer in answers]
@@ -173,6 +205,7 @@ def risk_coverage_figure(groups: Mapping[str, tuple[Sequence[Answer], str]]) -> 
             x="share of questions answered",
             y="share of them wrong",
             title="Risk",
+            points=points,
         ),
         caption="If only the most confident answers are given: how many of them are wrong?",
     )

@@ -28,9 +28,8 @@ from regard.models.config import (
     EmbeddingHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length

@@ -11,7 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
-from regard.attention.base import (
+from regard.attention.base import at_least_float32
+from regard.attention.block_sparse import BlockSparse
+from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
+from regard.attention.types import (
     KeyPositions,
     Keys,
     Outputs,
@@ -19,10 +22,7 @@ from regard.attention.base import (
     QueryPositions,
     Values,
     Weights,
-    at_least_float32,
 )
-from regard.attention.block_sparse import BlockSparse
-from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
 from regard.errors import RegardError
 
 

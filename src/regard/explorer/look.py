@@ -1,88 +1,15 @@
-"""Views of a model's attention, as pages and pictures."""
+"""Views of a model's attention to a text."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from regard.attention import AnyBias, Attention, Mask
 from regard.explorer.adapters import HUGGING_FACE, Adapter
-from regard.explorer.attention_maps import AttentionMap, Layer, Panel, choose
-from regard.explorer.intercept import make_record
-from regard.explorer.page import HeadIndex, in_notebook, page, serialize
-from regard.explorer.pictures import draw_map
+from regard.explorer.attention_maps import Panel
+from regard.explorer.page import View
 from regard.explorer.run_adapter import RunAdapter, untrained_run
-from regard.files import write_file
 from regard.runs.recipe import require_run
 from regard.runs.run import Run
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class View:
-    """Attention of one or more models; displays itself in a notebook."""
-
-    title: str
-    panels: tuple[Panel, ...]
-    detail: Sequence[HeadIndex] = ((0, 0, 0),)
-    """Heads with exact scores: map, layer and head, from 0."""
-    word: str | None = None
-    """Word to compare between panels; by default the first that they share."""
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Data of the page."""
-        return serialize(self.title, self.panels, self.detail, self.word)
-
-    def save(self, path: str | Path) -> Path:
-        """Write a self-contained page."""
-        write_file(Path(path), page(self.data).encode())
-        return Path(path)
-
-    def png(
-        self, path: str | Path, *, layer: int = 0, head: int = 0, panel: int = 0, map: int = 0
-    ) -> Path:
-        """Draw one head without a browser; the ending .svg writes SVG."""
-        place = Path(path)
-        write_file(place, draw_map(self.panels[panel].maps[map], layer, head, place.suffix))
-        return place
-
-    def beside(self, other: "View") -> "View":
-        """Return a view with the panels of both."""
-        title = f"{self.title} ∣ {other.title}"
-        return replace(self, title=title, panels=(*self.panels, *other.panels))
-
-    def only(
-        self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
-    ) -> "View":
-        """Return a view of some layers and heads, from 0.
-
-        Raises:
-            UserError: there are no such layers or heads.
-        """
-        panels = tuple(
-            replace(panel, maps=tuple(choose(one, layers, heads) for one in panel.maps))
-            for panel in self.panels
-        )
-        return replace(self, panels=panels)
-
-    def with_detail(self, heads: Sequence[HeadIndex]) -> "View":
-        """Return a view with exact scores of other heads."""
-        return replace(self, detail=tuple(heads))
-
-    def comparing(self, word: str) -> "View":
-        """Return a view that compares another word between panels."""
-        return replace(self, word=word)
-
-    def __repr__(self) -> str:
-        """Return a short text, which notebooks store with the page."""
-        return f"View({self.title!r})"
-
-    def _repr_html_(self) -> str:
-        return in_notebook(self.data)
 
 
 def look(model: Run | Adapter, text: str, second: str | None = None) -> View:
@@ -98,37 +25,6 @@ def look(model: Run | Adapter, text: str, second: str | None = None) -> View:
     maps = adapter.attention_maps(text, second)
     texts = " / ".join(one for one in (text, second) if one)
     return View(f"{adapter.name}: {texts}", (Panel(adapter.name, maps, texts),))
-
-
-@torch.inference_mode()
-def look_at_attention(
-    mechanism: Attention,
-    query: Float[Tensor, "1 heads queries d"],
-    key: Float[Tensor, "1 kv_heads keys d"],
-    value: Float[Tensor, "1 kv_heads keys e"],
-    *,
-    title: str,
-    queries: Sequence[str] = (),
-    keys: Sequence[str] = (),
-    mask: Mask | None = None,
-    bias: AnyBias | None = None,
-) -> View:
-    """Return the attention of a mechanism to tensors, without a model.
-
-    `queries` and `keys` name the rows; the default is numbers from 1.
-
-    Raises:
-        MismatchError: weights · values isn't the output of the mechanism.
-    """
-    out = mechanism(query, key, value, mask=mask, bias=bias)
-    record = make_record("attention", mechanism, query, key, value, out, mask=mask, bias=bias)
-    shown = AttentionMap(
-        name="attention",
-        queries=tuple(queries) or _numbers(query),
-        keys=tuple(keys) or _numbers(key),
-        layers=(Layer("0", record, tuple(range(query.shape[1]))),),
-    )
-    return View(title, (Panel(title, (shown,)),))
 
 
 def open_model(
@@ -161,7 +57,3 @@ def adapter_of(model: Run | Adapter) -> Adapter:
 def untrained(model: Run | Adapter) -> Run | Adapter:
     """Return the same model before its training."""
     return untrained_run(model) if isinstance(model, Run) else model.untrained()
-
-
-def _numbers(x: Float[Tensor, "1 heads n d"]) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(1, x.shape[2] + 1))

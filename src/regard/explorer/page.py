@@ -1,30 +1,138 @@
-"""Attention pages: self-contained, offline, and safe for any text."""
+"""Views of attention, and their pages: self-contained, offline, and safe for any text."""
 
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from itertools import combinations, pairwise, product
+from pathlib import Path
 from string import Template
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention import AnyBias, Attention, Mask
 from regard.errors import UserError
 from regard.explorer.attention_maps import (
     AttentionMap,
     Layer,
     Panel,
     PositionPicture,
+    choose,
     position_pictures,
 )
 from regard.explorer.head_scores import blocks
-from regard.explorer.intercept import score_steps
+from regard.explorer.intercept import make_record, score_steps
+from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
-from regard.pages import content_policy, inert
+from regard.files import content_policy, inert, write_file
+
+HeadIndex: TypeAlias = tuple[int, int, int]
+"""Map, layer and head, from 0, as they are shown."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class View:
+    """Attention of one or more models; displays itself in a notebook."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    detail: Sequence[HeadIndex] = ((0, 0, 0),)
+    """Heads with exact scores: map, layer and head, from 0."""
+    word: str | None = None
+    """Word to compare between panels; by default the first that they share."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Data of the page."""
+        return serialize(self.title, self.panels, self.detail, self.word)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a self-contained page."""
+        write_file(Path(path), page(self.data).encode())
+        return Path(path)
+
+    def png(
+        self, path: str | Path, *, layer: int = 0, head: int = 0, panel: int = 0, map: int = 0
+    ) -> Path:
+        """Draw one head without a browser; the ending .svg writes SVG."""
+        place = Path(path)
+        write_file(place, draw_map(self.panels[panel].maps[map], layer, head, place.suffix))
+        return place
+
+    def beside(self, other: "View") -> "View":
+        """Return a view with the panels of both."""
+        title = f"{self.title} ∣ {other.title}"
+        return replace(self, title=title, panels=(*self.panels, *other.panels))
+
+    def only(
+        self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> "View":
+        """Return a view of some layers and heads, from 0.
+
+        Raises:
+            UserError: there are no such layers or heads.
+        """
+        panels = tuple(
+            replace(panel, maps=tuple(choose(one, layers, heads) for one in panel.maps))
+            for panel in self.panels
+        )
+        return replace(self, panels=panels)
+
+    def with_detail(self, heads: Sequence[HeadIndex]) -> "View":
+        """Return a view with exact scores of other heads."""
+        return replace(self, detail=tuple(heads))
+
+    def comparing(self, word: str) -> "View":
+        """Return a view that compares another word between panels."""
+        return replace(self, word=word)
+
+    def __repr__(self) -> str:
+        """Return a short text, which notebooks store with the page."""
+        return f"View({self.title!r})"
+
+    def _repr_html_(self) -> str:
+        return in_notebook(self.data)
+
+
+@torch.inference_mode()
+def look_at_attention(
+    mechanism: Attention,
+    query: Float[Tensor, "1 heads queries d"],
+    key: Float[Tensor, "1 kv_heads keys d"],
+    value: Float[Tensor, "1 kv_heads keys e"],
+    *,
+    title: str,
+    queries: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    mask: Mask | None = None,
+    bias: AnyBias | None = None,
+) -> View:
+    """Return the attention of a mechanism to tensors, without a model.
+
+    `queries` and `keys` name the rows; the default is numbers from 1.
+
+    Raises:
+        MismatchError: weights · values isn't the output of the mechanism.
+    """
+    out = mechanism(query, key, value, mask=mask, bias=bias)
+    record = make_record("attention", mechanism, query, key, value, out, mask=mask, bias=bias)
+    shown = AttentionMap(
+        name="attention",
+        queries=tuple(queries) or _numbers(query),
+        keys=tuple(keys) or _numbers(key),
+        layers=(Layer("0", record, tuple(range(query.shape[1]))),),
+    )
+    return View(title, (Panel(title, (shown,)),))
+
+
+def _numbers(x: Float[Tensor, "1 heads n d"]) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(1, x.shape[2] + 1))
 
 
 def page(data: dict[str, Any]) -> str:
@@ -105,10 +213,6 @@ class TooLargeError(UserError):
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(f"{fact}: {remedy}")
         self.fact = fact
-
-
-HeadIndex: TypeAlias = tuple[int, int, int]
-"""Map, layer and head, from 0, as they are shown."""
 
 
 def serialize(

@@ -18,7 +18,7 @@ from regard.hf.models import (
     RegardForTokenClassification,
 )
 from regard.hf.tokenizer import RegardTokenizer
-from regard.runs.transformers_files import MODEL_TYPE
+from regard.runs.run import MODEL_TYPE
 
 __all__ = [
     "RegardConfig",

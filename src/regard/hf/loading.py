@@ -16,8 +16,7 @@ from regard.models.builders import (
     TokenClassifier,
 )
 from regard.runs.recipe import require_run
-from regard.runs.run import Run
-from regard.runs.transformers_files import MODEL_TYPE, generation_config, transformers_config
+from regard.runs.run import MODEL_TYPE, Run, generation_config, transformers_config
 
 AUTO_CLASSES: dict[type[nn.Module], str] = {
     LanguageModel: "AutoModelForCausalLM",

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from regard.errors import UserError
-from regard.files import pack_tensors, write_file
+from regard.files import pack_tensors, to_json, write_file
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.family import Family
 from regard.models.builders import saved_tensors
-from regard.runs.run import Run
-from regard.runs.transformers_files import forced_ids, special_ids, to_json
+from regard.runs.run import Run, forced_ids, special_ids
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import UserError
-from regard.files import read_text
-from regard.runs.run import read_table
+from regard.files import read_table, read_text
 from regard.text.template import TemplateConfig
 from regard.text.tokenizer import ROLES, OutOfVocabularyError, Tokenizer
 

@@ -106,6 +106,12 @@ class TransformerConfig(Config, frozen=True):
             raise ValueError("dynamic scaling needs at least four rotated dimensions")
 
     def _check_absolute_positions(self) -> None:
+        match self.positions:
+            case AbsoluteConfig(combine="add", width=int(width)):
+                raise ValueError(
+                    f"positions.width = {width} is for concatenated positions; added ones have "
+                    "d_model: leave it out, or set positions.combine=concatenate"
+                )
         width = self.d_positions
         own_width = width or self.d_model
         if isinstance(self.positions, SinusoidalConfig) and own_width % 2:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.base import AddedScores, KeyPositions, QueryPositions, ScoreMod
+from regard.attention.types import AddedScores, KeyPositions, QueryPositions, ScoreMod
 
 Distances: TypeAlias = Int[Tensor, "*shape"]
 Indices: TypeAlias = Int[Tensor, "*#shape"]

@@ -20,13 +20,6 @@ class AbsoluteConfig(InputPositionsConfig, frozen=True):
     width: Positive | None = None
     """Width if concatenated. Default: half of d_model."""
 
-    def __post_init__(self) -> None:
-        if self.width is not None and self.combine == "add":
-            raise ValueError(
-                f"width = {self.width} is for concatenated positions; added ones have d_model: "
-                "leave it out, or set combine to concatenate"
-            )
-
 
 class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"):
     """One learned vector per position."""

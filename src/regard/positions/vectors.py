@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.attention.base import KeyPositions, Outputs, Queries, QueryPositions, Weights
+from regard.attention.types import KeyPositions, Outputs, Queries, QueryPositions, Weights
 from regard.positions.bias import clipped, distances
 
 

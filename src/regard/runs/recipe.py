@@ -289,24 +289,6 @@ def text_affixes(recipe: Recipe, template: Template) -> Affixes:
     return Affixes() if bare else Affixes(template.document.prefix)
 
 
-STAGES = ("pretraining", "finetuning", "training")
-
-
-def require_own_stage(settings: Sequence[str], stage: str) -> None:
-    """Raise if settings are for other stages of training than `stage` alone.
-
-    Those for `stage` may be accompanied by others, as a set of settings for all stages.
-
-    Raises:
-        UserError: names the setting to give instead.
-    """
-    names = [setting.partition(".")[0] for setting in settings]
-    others = [s for s, name in zip(settings, names, strict=True) if name in STAGES]
-    if others and stage not in names:
-        _, dot, rest = others[0].partition(".")
-        raise UserError(f"{others[0]}: has no effect on this training; set {stage}{dot}{rest}")
-
-
 def require_objective(recipe: Recipe) -> None:
     """Raise unless the model's head can learn by the objective.
 
@@ -340,6 +322,17 @@ def require_continuing(recipe: Recipe) -> None:
             f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
             "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
         )
+
+
+def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None:
+    """Raise if there are no trained weights for a configuration to adapt.
+
+    Raises:
+        UserError: names the field.
+    """
+    for field in ("lora", "freeze"):
+        if getattr(config, field) and not has_parent:
+            raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
 
 
 def require_no_task(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""A run: a folder with a model, its configuration and its tokenizer.
+"""A run: a folder with a model, its configuration and its tokenizer; and where a model runs.
 
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
@@ -14,13 +14,15 @@ report.html        results of an evaluation
 
 import hashlib
 import json
+import os
+import platform
 import re
-import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -31,17 +33,94 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import pack_tensors, read_tensors, read_text, write_file, write_folder
+from regard.files import pack_tensors, read_table, read_tensors, to_json, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
+from regard.models.config import EncoderDecoderConfig, TransformerConfig
 from regard.runs.code import code_hashes, copy_code
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
-from regard.runs.transformers_files import TOKENIZER_CLASS, transformers_files
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import Tokenizer
+
+MODEL_TYPE = "regard"
+"""The `model_type` of a run's config.json."""
+TOKENIZER_CLASS = "RegardTokenizer"
+"""The `tokenizer_class` of a run; without `import regard.hf`, transformers takes its own."""
+TRANSFORMERS_FILES = ("config.json", "generation_config.json")
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class ExecutionEnvironment:
+    """A device and the precision of its matrix products; weights are always float32."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def choose(
+        device: str = "auto", precision: Precision = "float32", threads: int | None = None
+    ) -> "ExecutionEnvironment":
+        """Return a device and precision; "auto" is a GPU, and bfloat16, where available.
+
+        `threads` sets the number of CPU threads of this process.
+
+        Raises:
+            UserError: the device isn't there.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            chosen = torch.device(device)
+            if chosen.type not in ("cpu", "cuda"):
+                raise RuntimeError("models don't run on it")
+            torch.empty(0, device=chosen)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--device {device}: can't be used here: {reason}") from None
+        if threads is not None:
+            torch.set_num_threads(threads)
+        bfloat16 = precision == "bfloat16" or (precision == "auto" and _has_bfloat16(chosen))
+        return ExecutionEnvironment(chosen, torch.bfloat16 if bfloat16 else torch.float32)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Matrix products in this environment's precision."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def describe(self) -> dict[str, str | int]:
+        """Return everything that exact repetition depends on."""
+        return {
+            "regard": regard.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "machine": f"{platform.machine()} {platform.system()}",
+            "processor": _processor(self.device),
+            "device": str(self.device),
+            "precision": str(self.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count() or 1,
+        }
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 products run in hardware."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def _processor(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
+            return " ".join(next(names, "unknown").split())
+    except OSError:
+        return platform.processor() or "unknown"
 
 
 @dataclass(eq=False)
@@ -76,7 +155,7 @@ class Run:
             raise UserError(
                 f"{path}: has no weights yet; repeat its training command with --resume"
             )
-        run = Run.new(path, recipe, Tokenizer.load(path), load_origin(path))
+        run = Run.new(path, recipe, Tokenizer.load(path), read_table(path / "origin.json"))
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run
@@ -197,10 +276,11 @@ def load(
 
 def pack_weights(run: Run) -> bytes:
     """Return the weights as a safetensors file with the fingerprints of tokenizer and model."""
-    return _pack(run, merged_tensors(run.model))
+    return pack_run_tensors(run, merged_tensors(run.model))
 
 
-def _pack(run: Run, tensors: dict[str, Tensor]) -> bytes:
+def pack_run_tensors(run: Run, tensors: dict[str, Tensor]) -> bytes:
+    """Return tensors as a safetensors file with the fingerprints of tokenizer and model."""
     made_for = msgspec.json.encode(_made_for(run)).decode()
     return pack_tensors(tensors, {"made_for": made_for})
 
@@ -249,35 +329,11 @@ def describe_origin(
     return {
         "regard": regard.__version__,
         "stage": stage,
-        "inputs": [name for name in files if Path(name).is_file()],
+        "inputs": [str(Path(name).resolve()) for name in files if Path(name).is_file()],
         "fingerprint": hashlib.sha256(data).hexdigest()[:16],
         "documents": len(corpus),
         "questions": len(questions),
     }
-
-
-def load_origin(run: Path) -> dict[str, Any]:
-    """Return the provenance of a run.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    return read_table(run / "origin.json")
-
-
-def read_table(path: Path) -> dict[str, Any]:
-    """The table that a JSON file holds.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    try:
-        table = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
-    if not isinstance(table, dict):
-        raise UserError(f"{path}: holds no table; restore it from a copy")
-    return table
 
 
 def _made_for(run: Run) -> dict[str, Any]:
@@ -314,151 +370,69 @@ def shown_shape(shape: torch.Size | None) -> str:
     return "no shape (there is none)" if shape is None else "×".join(map(str, shape))
 
 
-# Checkpoints: the state of training on disk, for exact resume
-
-KEPT = 2
-"""Newest checkpoints that stay on disk by default."""
+# What transformers reads: derived from config.toml and the tokenizer, never read here
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of a training. Random numbers need no state: all depend on (seed, step)."""
-
-    step: int = 0
-    """Steps done."""
-    tokens: int = 0
-    """Positions seen, padding included."""
-    seconds: float = 0.0
-    """Time spent."""
-    losses: tuple[float, ...] = ()
-    """Of the steps since the last line of metrics."""
-    best_loss: float | None = None
-    """Lowest validation loss so far."""
-    best_step: int = 0
-    """When it was reached; without validation, the last checkpoint."""
-    checks_since_best: int = 0
-    """Validations since then."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A folder that holds a complete state."""
-
-    path: Path
-    progress: Progress
-    environment: dict[str, str | int]
-
-
-class _State(msgspec.Struct):
-    progress: Progress
-    environment: dict[str, str | int]
-
-
-def save_checkpoint(
-    run: Run,
-    optimizers: list[torch.optim.Optimizer],
-    progress: Progress,
-    environment: dict[str, str | int],
-    *,
-    kept: int = KEPT,
-) -> None:
-    """Write the state after `progress.step` steps, then delete all but the newest `kept`."""
-    folder = run.path / "checkpoints"
-    folder.mkdir(exist_ok=True)
-    target = folder / str(progress.step)
-    if not target.exists():
-        write_folder(
-            target,
-            {
-                "model.safetensors": _pack(run, saved_tensors(run.model)),
-                "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
-                "state.json": msgspec.json.encode(_State(progress, environment)),
-            },
-        )
-    for old in _steps(folder)[:-kept]:
-        shutil.rmtree(folder / str(old))
-
-
-def newest_checkpoint(run: Path) -> Checkpoint | None:
-    """The last complete state of a run, if there is one."""
-    folder = run / "checkpoints"
-    steps = _steps(folder) if folder.is_dir() else []
-    if not steps:
-        return None
-    path = folder / str(steps[-1])
-    try:
-        state = msgspec.json.decode((path / "state.json").read_bytes(), type=_State)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UserError(
-            f"{path}: is damaged ({error}); delete it to resume from an older one"
-        ) from None
-    return Checkpoint(path, state.progress, state.environment)
-
-
-def copy_checkpoint(start: Path, out: Path) -> None:
-    """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
-
-    Validations since the best one are counted anew.
+def transformers_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
+    """Return the content of each file that a run has for transformers, by its name.
 
     Raises:
-        UserError: `start` has no checkpoint.
+        UserError: the tokenizer lacks a special token of the template.
     """
-    checkpoint = require_checkpoint(start)
-    for name in ("metrics.jsonl", "model.safetensors"):
-        write_file(out / name, (start / name).read_bytes())
-    progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
-    state = msgspec.json.encode(_State(progress, checkpoint.environment))
-    files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}
-    (out / "checkpoints").mkdir(exist_ok=True)
-    # Last: a folder without a checkpoint is begun again.
-    write_folder(out / "checkpoints" / checkpoint.path.name, files | {"state.json": state})
+    tables = (transformers_config(recipe, tokenizer), generation_config(recipe, tokenizer))
+    files = dict(zip(TRANSFORMERS_FILES, map(to_json, tables), strict=True))
+    return (
+        files
+        if recipe.head.__struct_config__.tag == "lm"
+        else {"config.json": files["config.json"]}
+    )
 
 
-def require_checkpoint(run: Path) -> Checkpoint:
-    """Return the last complete state of a run.
-
-    Raises:
-        UserError: there is none.
-    """
-    checkpoint = newest_checkpoint(run)
-    if checkpoint is None:
-        raise UserError(
-            f"{run}: has no checkpoint to continue from; for a new training with its weights, "
-            "leave --steps out and set training.steps"
-        )
-    return checkpoint
-
-
-def checkpoint_weights(run: Path) -> dict[int, Path]:
-    """Return the weights of each checkpoint of a run, by step."""
-    folder = run / "checkpoints"
-    return {step: folder / str(step) / "model.safetensors" for step in _steps(folder)}
-
-
-def load_checkpoint(
-    checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
-) -> None:
-    """Put model and optimizers into the state of a checkpoint."""
-    load_weights(checkpoint.path / "model.safetensors", run)
-    tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
-    for number, optimizer in enumerate(optimizers):
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            owner, parameter, key = name.split(".")
-            if int(owner) == number:
-                state.setdefault(int(parameter), {})[key] = tensor
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-
-
-def _optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """optimizer.parameter.name → tensor."""
+def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of config.json: model type, sizes, special ids and labels."""
+    model = recipe.model
+    stack = model.decoder if isinstance(model, EncoderDecoderConfig) else model
+    heads = {"num_attention_heads": stack.n_heads} if isinstance(stack, TransformerConfig) else {}
+    layers = {"num_hidden_layers": stack.n_layers} if hasattr(stack, "n_layers") else {}
+    labels = getattr(recipe.head, "labels", ())
+    named = {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
     return {
-        f"{number}.{parameter}.{key}": value
-        for number, optimizer in enumerate(optimizers)
-        for parameter, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
+        "model_type": MODEL_TYPE,
+        "vocab_size": recipe.vocabulary_size(tokenizer),
+        "max_position_embeddings": model.context_length,
+        "hidden_size": stack.d_model,
+        **layers,
+        **heads,
+        "is_encoder_decoder": recipe.has_source,
+        **special_ids(recipe, tokenizer),
+        **(named if labels else {}),
     }
 
 
-def _steps(folder: Path) -> list[int]:
-    """The steps of the complete checkpoints; unfinished ones begin with a dot."""
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+def generation_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of generation_config.json: special ids, and all ids that end a text."""
+    ids = special_ids(recipe, tokenizer) | forced_ids(recipe, tokenizer)
+    ends = {"eos_token_id": list(tokenizer.special.stop_ids) or None}
+    return ids | ends
+
+
+def special_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The special ids by transformers' names; null where there is none, as defaults differ."""
+    special = tokenizer.special
+    ids = {f"{role}_token_id": getattr(special, role) for role in ("pad", "bos", "eos")}
+    if len(special.stop_ids) > 1:
+        ids["eos_token_id"] = list(special.stop_ids)
+    if recipe.has_source:
+        ids["decoder_start_token_id"] = special.decoder_start_id
+    return ids
+
+
+def forced_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The token that begins each target, as the template has it."""
+    if not recipe.has_source:
+        return {}
+    prefix = Template(recipe.template, tokenizer).target.prefix
+    return {"forced_bos_token_id": prefix[0]} if len(prefix) == 1 else {}

@@ -25,26 +25,16 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape
-from regard.text.tokenizer import Tokenizer
 
 
-def begin_run(
-    path: Path,
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    origin: dict[str, Any],
-    start: Run | None = None,
-) -> Run:
-    """Make a run, untrained or with the weights of `start`; its origin names start and weights.
+def begin_with(start: Run, run: Run) -> None:
+    """Give an untrained run the weights of `start`; its origin then names start and weights.
 
-    Tensors that `start` lacks are drawn by the recipe's seed.
+    Tensors that `start` lacks stay as they are drawn by the recipe's seed.
 
     Raises:
         UserError: a tensor of the body has another shape.
     """
-    run = Run.new(path, recipe, tokenizer, origin)
-    if start is None:
-        return run
     new, dropped = _copy_weights(start, run)
     weights = hashlib.sha256(pack_weights(start)).hexdigest()[:16]
     parent = {
@@ -54,7 +44,6 @@ def begin_run(
     }
     changed = {"new_tensors": new, "dropped_tensors": dropped}
     run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
-    return run
 
 
 def _ancestor(run: Run) -> dict[str, Any]:
@@ -77,9 +66,9 @@ def _summary(run: Mapping[str, Any]) -> str:
 
 
 def start_recipe(
-    start: Run | None, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
+    start: Run, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
 ) -> Recipe:
-    """Return the recipe of a training, from scratch or with the weights of `start`.
+    """Return the recipe of a training with the weights of `start`.
 
     Without `recipe` it is `default`, with the model, the tokenizer and the template of `start`, and
     as its training the finetuning of `start`.
@@ -87,8 +76,6 @@ def start_recipe(
     Raises:
         UserError: another model or tokenizer is chosen.
     """
-    if start is None:
-        return find_recipe(recipe or default, settings)
     if recipe is None:
         theirs, usual = start.recipe, find_recipe(default)
         recipe = msgspec.structs.replace(
@@ -101,9 +88,28 @@ def start_recipe(
             else usual.head,
             training=theirs.finetuning,
         )
-    chosen = find_recipe(recipe, settings)
+    chosen = stage_recipe(recipe, settings, "training")
     require_same(start, chosen, ("model", "tokenizer"))
     return chosen
+
+
+STAGES = ("pretraining", "finetuning", "training")
+
+
+def stage_recipe(recipe: Recipe | str, settings: Sequence[str], stage: str) -> Recipe:
+    """Return the recipe of a training that is one of its stages.
+
+    Settings of this stage may be accompanied by those of others, as a set for all stages.
+
+    Raises:
+        UserError: the settings are for other stages alone; names the one to give instead.
+    """
+    names = [setting.partition(".")[0] for setting in settings]
+    others = [s for s, name in zip(settings, names, strict=True) if name in STAGES]
+    if others and stage not in names:
+        _, dot, rest = others[0].partition(".")
+        raise UserError(f"{others[0]}: has no effect on this training; set {stage}{dot}{rest}")
+    return find_recipe(recipe, settings)
 
 
 def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
@@ -150,7 +156,8 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
             f"{start.path}: nothing is changed; give settings such as model.attention.kind=elu"
         )
     origin = {name: value for name, value in start.origin.items() if name not in _OWN}
-    run = begin_run(out, recipe, start.tokenizer, origin | {"stage": "conversion"}, start)
+    run = Run.new(out, recipe, start.tokenizer, origin | {"stage": "conversion"})
+    begin_with(start, run)
     out.mkdir(parents=True)
     if (rows := start.path / "test.jsonl").is_file():
         shutil.copy(rows, out)

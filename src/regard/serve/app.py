@@ -21,7 +21,9 @@ from regard.serve import handlers
 from regard.serve.available_models import AvailableModel, model_info
 from regard.serve.errors import BusyError, ModelFailedError, ShutdownError
 from regard.serve.models import ModelCache, ModelKey
+from regard.serve.replies import reply_data
 from regard.serve.schemas import (
+    AskRequest,
     DetailRequest,
     GenerateRequest,
     LookRequest,
@@ -66,6 +68,12 @@ class Endpoints:
                 lambda: _json(self._use(body, lambda model: handlers.detail_data(model, body)))
             )
 
+    async def ask(self, request: Request) -> Response:
+        """Return the reply to a question."""
+        body = await parse_request(request, AskRequest)
+        with self._worker.slot():
+            return await self._worker.run(lambda: _json(self._ask(body)))
+
     async def generate(self, request: Request) -> Response:
         """Stream generated tokens as lines of JSON."""
         body = await parse_request(request, GenerateRequest)
@@ -85,6 +93,12 @@ class Endpoints:
                 raise UserError(f"other side: {error}") from None
         with self._cache.public_errors(body.model):
             return handlers.look_data(sides, body)
+
+    def _ask(self, body: AskRequest) -> dict[str, Any]:
+        return self._cache.use(
+            ModelKey(body.model),
+            lambda model: reply_data(model, self._available[body.model].path, body),
+        )
 
     def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
         return self._cache.use(ModelKey(inputs.model, inputs.untrained), job)
@@ -112,12 +126,14 @@ def make_app(
     routes = [
         Route("/", _static(_read("serve.html"), "text/html")),
         Route("/serve.js", _static(_read("serve.js"), "text/javascript")),
+        Route("/reply.js", _static(_read("reply.js"), "text/javascript")),
         Route("/serve.css", _static(_read("serve.css"), "text/css")),
         Route("/look.js", _static(page.module(), "text/javascript")),
         Route("/look.css", _static(page.style(), "text/css")),
         Route("/models", endpoints.models),
         Route("/look", endpoints.look, methods=["POST"]),
         Route("/detail", endpoints.detail, methods=["POST"]),
+        Route("/ask", endpoints.ask, methods=["POST"]),
         Route("/generate", endpoints.generate, methods=["POST"]),
     ]
     handled: dict[Any, Any] = {RegardError: _regard_error, HTTPException: _http_error}

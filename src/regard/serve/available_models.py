@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import RegardError, UserError
 from regard.explorer.adapters import HUGGING_FACE
+from regard.files import read_table
 from regard.huggingface.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
 from regard.runs.recipe import load_recipe, require_run
@@ -25,12 +26,19 @@ class AvailableModel:
     """Absolute, so that it can be found and replaced in a message."""
 
     def info(self) -> dict[str, Any]:
-        """Return a description, whether it generates text, and whether from a source."""
+        """Return a description, and whether it generates text, from a source, and answers.
+
+        A run answers if it is a causal language model that was trained on questions.
+        """
         recipe = load_recipe(self.path)
+        generates = isinstance(recipe.head, LMHeadConfig)
+        seq2seq = isinstance(recipe.model, _SEQ2SEQ)
+        causal = generates and not seq2seq and recipe.task is None
         return {
             "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
-            "generates": isinstance(recipe.head, LMHeadConfig),
-            "seq2seq": isinstance(recipe.model, _SEQ2SEQ),
+            "generates": generates,
+            "seq2seq": seq2seq,
+            "answers": causal and bool(read_table(self.path / "origin.json").get("questions")),
         }
 
 
@@ -45,6 +53,7 @@ class AvailableHuggingFaceModel(AvailableModel):
             "description": f"Hugging Face {config.get('model_type', 'model')}",
             "generates": False,
             "seq2seq": bool(config.get("is_encoder_decoder")),
+            "answers": False,
         }
 
 
@@ -79,7 +88,8 @@ def model_info(model: AvailableModel) -> dict[str, Any]:
     try:
         found = model.info()
     except RegardError as error:
-        found = {"description": public_message(error, model), "generates": False, "seq2seq": False}
+        unable = {"generates": False, "seq2seq": False, "answers": False}
+        found = {"description": public_message(error, model), **unable}
     return {"name": model.name, **found}
 
 

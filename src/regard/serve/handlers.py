@@ -10,8 +10,8 @@ from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
-from regard.explorer.look import View, look
-from regard.explorer.page import TooLargeError
+from regard.explorer.look import look
+from regard.explorer.page import TooLargeError, View
 from regard.explorer.run_adapter import RunAdapter
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
@@ -27,7 +27,7 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
     Raises:
         UserError: the model can't read the text, or doesn't have these tokens.
     """
-    if inputs.generated:
+    if inputs.generated is not None:
         return view_generated(_require_run(model), inputs.text, list(inputs.generated))
     return look(model, inputs.text, inputs.second or None)
 
@@ -123,7 +123,7 @@ def view_generated(run: Run, text: str, generated: list[int]) -> View:
     Raises:
         UserError: the run doesn't generate, can't read the text, or doesn't have these tokens.
     """
-    if max(generated) >= run.tokenizer.size:
+    if max(generated, default=0) >= run.tokenizer.size:
         raise UserError("these tokens aren't in this model's vocabulary; generate again")
     (start,) = encode_prompts(run, [text], run.device).starts
     # When the context is full, the model never reads the last token that it generated.

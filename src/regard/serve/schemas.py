@@ -27,8 +27,9 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Index
     text: Text
     second: Text | None = None
-    generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] = ()
-    """Token ids that the model generated from the text, instead of a second text."""
+    generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] | None = None
+    """Token ids that the model generated from the text, instead of a second text. If empty, the
+    text is read up to the step that generates the first token."""
     untrained: bool = False
     """Use the model as it was initialized, before training."""
 
@@ -62,6 +63,15 @@ class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)] = 32
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     seed: Index = 0
+
+
+class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question to a run that is trained on questions."""
+
+    model: Index
+    text: Text
+    expected: Text | None = None
+    """The expected answer, if it is known."""
 
 
 async def parse_request(request: Request, kind: type[T]) -> T:

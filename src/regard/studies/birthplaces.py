@@ -11,6 +11,7 @@ person at all. For each, every signal of confidence has its AUROC.
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from regard.evaluation.evaluate import (
 )
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
-from regard.runs.run import Progress, Run
+from regard.runs.run import Run
 from regard.tasks.examples import (
     Example,
     encode_pairs,
@@ -51,7 +52,9 @@ from regard.training.plan import (
     plan_pretraining,
     plan_questions,
 )
+from regard.training.state import Progress
 
+Examples: TypeAlias = Sequence[Example]
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not-pretrained"
 WITHOUT_THEM = "without-them"
@@ -122,9 +125,7 @@ class Data:
             if not _says(self._text, name)
         ]
 
-    def mentioned_or_absent(
-        self, arm: str, seed: int
-    ) -> tuple[Sequence[Example], Sequence[Example]]:
+    def mentioned_or_absent(self, arm: str, seed: int) -> tuple[Examples, Examples]:
         """Questions about people that the arm's text mentions, and about absent ones.
 
         Nobody of them is in QA training.
@@ -134,12 +135,8 @@ class Data:
         if arm == NOT_PRETRAINED:
             return (), ()
         names = subjects([question.text for question in self.unknown])
-        mentioned = [
-            question
-            for question, name in zip(self.unknown, names, strict=False)
-            if _says(self._text, name)
-        ]
-        return mentioned, self.text_only
+        asked = zip(self.unknown, names, strict=False)
+        return [question for question, name in asked if _says(self._text, name)], self.text_only
 
     @property
     def _text(self) -> str:
@@ -255,9 +252,8 @@ def _train(
 ) -> Iterator[_Trained]:
     """The stages of an arm; the same tokenizer for all arms."""
     if arm == NOT_PRETRAINED:
-        yield _execute(
-            plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer), options
-        )
+        plan = plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer)
+        yield _execute(plan, options)
         return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
     mixed = data.qa_train if recipe.objective.questions > 0 else ()
@@ -288,18 +284,16 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
     )
     share = evaluation.accuracy
     assert share is not None  # these questions have answers
+    right, wrong = ([a for a in evaluation.answers if a.correct is kind] for kind in (True, False))
     score = Score(
         arm=arm,
         seed=run.recipe.seed,
         questions=len(data.text_only),
-        correct=sum(answer.correct for answer in evaluation.answers),
+        correct=len(right),
         accuracy=share.value,
         low=share.low,
         high=share.high,
-        right_or_wrong=signal_aurocs(
-            [answer for answer in evaluation.answers if answer.correct],
-            [answer for answer in evaluation.answers if not answer.correct],
-        ),
+        right_or_wrong=signal_aurocs(right, wrong),
         mentioned_or_absent=signal_aurocs(mentioned, absent),
         mistakes=mistakes(evaluation, data),
         parameters=run.n_parameters,
@@ -314,17 +308,12 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
     """What the wrong answers to the questions `data.text_only` are."""
     commonest = majority_answer(data.qa_train)
-    from_their_sentence = at_the_commonest = 0
+    kinds: Counter[str] = Counter()
     for answer, sentences in zip(evaluation.answers, data.sentences(), strict=True):
         if answer.correct:
             continue
         if answer.answered and any(_says(sentence, answer.answered) for sentence in sentences):
-            from_their_sentence += 1
-        elif answer.answered == commonest:
-            at_the_commonest += 1
-    wrong = sum(not answer.correct for answer in evaluation.answers)
-    return Mistakes(
-        from_their_sentence=from_their_sentence,
-        commonest=at_the_commonest,
-        other=wrong - from_their_sentence - at_the_commonest,
-    )
+            kinds["from_their_sentence"] += 1
+        else:
+            kinds["commonest" if answer.answered == commonest else "other"] += 1
+    return Mistakes(**{name: kinds[name] for name in Mistakes.__struct_fields__})

@@ -12,7 +12,7 @@ from regard.evaluation.report import (
     risk_coverage_figure,
 )
 from regard.metrics import Interval
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from regard.metrics import Interval
 
+Numbers: TypeAlias = Iterable[SupportsFloat]
+"""Numbers, an array or a tensor."""
 Values: TypeAlias = list[float | None]
 """Numbers; None where there is none, as for NaN and infinity."""
 Groups = Mapping[str, Mapping[str, float | Interval]]
@@ -145,30 +147,21 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def series(
-    x: Iterable[SupportsFloat],
-    y: Iterable[SupportsFloat],
+    x: Numbers,
+    y: Numbers,
     label: str = "",
     style: Style = "line",
     *,
     color: int | None = None,
-    low: Iterable[SupportsFloat] = (),
-    high: Iterable[SupportsFloat] = (),
+    low: Numbers = (),
+    high: Numbers = (),
 ) -> Series:
     """Return a series of numbers, arrays or tensors."""
-    return Series(
-        x=_values(x),
-        y=_values(y),
-        label=label,
-        style=style,
-        color=color,
-        low=_values(low),
-        high=_values(high),
-    )
+    ends = {"low": _values(low), "high": _values(high)}
+    return Series(x=_values(x), y=_values(y), label=label, style=style, color=color, **ends)
 
 
-def log_chart(
-    places: Sequence[float], curves: Mapping[str, Iterable[SupportsFloat]], **labels: Any
-) -> Chart:
+def log_chart(places: Sequence[float], curves: Mapping[str, Numbers], **labels: Any) -> Chart:
     """Return a chart of named values at some places of x, on logarithmic axes.
 
     A line with dots for each name, and a tick at each place; `labels` are fields of `Chart`.
@@ -178,11 +171,7 @@ def log_chart(
 
 
 def histogram(
-    values: Iterable[SupportsFloat],
-    edges: Sequence[float],
-    label: str = "",
-    *,
-    color: int | None = None,
+    values: Numbers, edges: Sequence[float], label: str = "", *, color: int | None = None
 ) -> Series:
     """Return the counts of values between edges, as steps."""
     counts, _ = np.histogram([float(value) for value in values], bins=list(edges))
@@ -190,31 +179,26 @@ def histogram(
 
 
 def bars(
-    values: Iterable[SupportsFloat],
+    values: Numbers,
     label: str = "",
     *,
     color: int | None = None,
-    low: Iterable[SupportsFloat] = (),
-    high: Iterable[SupportsFloat] = (),
+    low: Numbers = (),
+    high: Numbers = (),
 ) -> Bars:
     """Return bars, with intervals if `low` and `high` are given."""
-    return Bars(
-        values=_values(values), label=label, color=color, low=_values(low), high=_values(high)
-    )
+    ends = {"low": _values(low), "high": _values(high)}
+    return Bars(values=_values(values), label=label, color=color, **ends)
 
 
 def interval_bars(intervals: Iterable[Interval], label: str = "") -> Bars:
     """Return a bar with its interval for each score."""
     scores = list(intervals)
-    return bars(
-        [score.value for score in scores],
-        label,
-        low=[score.low for score in scores],
-        high=[score.high for score in scores],
-    )
+    low, high = [score.low for score in scores], [score.high for score in scores]
+    return bars([score.value for score in scores], label, low=low, high=high)
 
 
-def heat_map(values: Iterable[Iterable[SupportsFloat]], **labels: Any) -> HeatMap:
+def heat_map(values: Iterable[Numbers], **labels: Any) -> HeatMap:
     """Return a heat map of rows, an array or a tensor; `labels` are fields of `HeatMap`."""
     return HeatMap(values=[[_rounded(value) for value in row] for row in values], **labels)
 
@@ -260,7 +244,7 @@ def _bars(group: Mapping[str, float | Interval], label: str) -> Bars:
     return interval_bars(intervals, label) if intervals else bars(numbers, label)
 
 
-def _values(values: Iterable[SupportsFloat]) -> Values:
+def _values(values: Numbers) -> Values:
     numbers = [float(value) for value in values]
     return [_rounded(number) if math.isfinite(number) else None for number in numbers]
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from regard.attention import Attention
 from regard.errors import UserError
-from regard.explorer.look import look_at_attention
-from regard.explorer.page import page
+from regard.explorer.page import look_at_attention, page
 from regard.files import write_file
 from regard.runs.run import Run
 from regard.studies.figure import Figure
@@ -70,13 +69,8 @@ def equal(
 ) -> Measurement:
     """Return a measurement that must equal a prediction, up to a tolerance."""
     expected, tolerance = float(predicted), float(within)
-    return Measurement(
-        name=name,
-        measured=float(measured),
-        predicted=expected,
-        low=expected - tolerance,
-        high=expected + tolerance,
-    )
+    bounds = {"low": expected - tolerance, "high": expected + tolerance}
+    return Measurement(name=name, measured=float(measured), predicted=expected, **bounds)
 
 
 def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:
@@ -135,7 +129,7 @@ class Evidence(Measured, frozen=True, kw_only=True):
     table: Table | None = None
     figure: Figure
     explorer_view: dict[str, Any] | None = None
-    """Data of an explorer page, `explorer.look.View.data`, if the study has heads to show."""
+    """Data of an explorer page, `explorer.page.View.data`, if the study has heads to show."""
 
 
 class Outside(NamedTuple):
@@ -174,7 +168,7 @@ class Replication(Measured, frozen=True, kw_only=True):
 def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, Any] | None:
     """Return the data of an explorer page of attention to tensors.
 
-    `inputs` are query, key and value; `labels` are those of `explorer.look.look_at_attention`.
+    `inputs` are query, key and value; `labels` are those of `explorer.page.look_at_attention`.
     None if there are more than `MAX_KEYS` keys.
     """
     keys = inputs[1].shape[2]
@@ -216,20 +210,19 @@ class Row(NamedTuple):
 def _rows(replications: Sequence[Sequence[Measurement]]) -> tuple[Row, ...]:
     """Gather measurements of the same name over seeds."""
     each = [{number.name: number for number in numbers} for numbers in replications]
-    rows = []
-    for name in dict.fromkeys(name for numbers in each for name in numbers):
-        found = [numbers.get(name) for numbers in each]
-        present = [number for number in found if number is not None]
-        expected = list(dict.fromkeys(number.expected for number in present))
-        rows.append(
-            Row(
-                name=name,
-                values=tuple(number.measured if number else None for number in found),
-                expected=expected[0] + " …" * (len(expected) > 1),
-                held=sum(number.holds for number in present),
-            )
-        )
-    return tuple(rows)
+    names = dict.fromkeys(name for numbers in each for name in numbers)
+    return tuple(_row(name, [numbers.get(name) for numbers in each]) for name in names)
+
+
+def _row(name: str, found: Sequence[Measurement | None]) -> Row:
+    present = [number for number in found if number is not None]
+    expected = list(dict.fromkeys(number.expected for number in present))
+    return Row(
+        name=name,
+        values=tuple(number.measured if number else None for number in found),
+        expected=expected[0] + " …" * (len(expected) > 1),
+        held=sum(number.holds for number in present),
+    )
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -357,9 +350,7 @@ class Finding:
             **msgspec.structs.asdict(self.evidence),
             "replications": self.replications,
         }
-        lines = [
-            f'"{name}": '.encode() + msgspec.json.encode(value) for name, value in fields.items()
-        ]
+        lines = [f'"{name}": '.encode() + msgspec.json.encode(of) for name, of in fields.items()]
         return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
     def csv(self) -> str:

@@ -11,12 +11,12 @@ import msgspec
 from filelock import FileLock
 
 from regard.config import to_toml
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
-from regard.runs.run import KEPT, Run, checkpoint_weights, load_weights
+from regard.runs.run import ExecutionEnvironment, Run, load_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
+from regard.training.state import KEPT, checkpoint_weights
 
 
 def cached_run(plan: Plan) -> Run:

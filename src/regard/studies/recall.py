@@ -7,10 +7,17 @@ up, and the study measures which signal separates the two.
 """
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from msgspec.structs import replace
 
 from regard.config import override
+from regard.corpus.evidence import verdict
 from regard.evaluation.evaluate import (
     Answer,
     Chosen,
@@ -23,11 +30,14 @@ from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.examples import majority_answer
-from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
+from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
+from regard.uncertainty.abstention import Guarantee, calibrate
+from regard.uncertainty.calibration import signal_matrix
 
+Arms: TypeAlias = dict[str, Run]
 PRETRAINED = "text and questions together"
 FINETUNED = "text first, questions afterwards"
 NOT_PRETRAINED = "questions only, no pretraining"
@@ -35,6 +45,17 @@ UNTRAINED = "untrained"
 MAJORITY = "always the commonest place"
 WORDINGS = tuple(wording.replace("{name}", "{}") for wording in QUESTIONS[1:])
 """The other wordings of the question, to see whether the answers agree."""
+MAX_ERROR = 0.1
+"""Largest share of wrong answers that the abstaining model is calibrated to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abstention:
+    """A threshold of confidence, and what it does to questions that didn't choose it."""
+
+    guarantee: Guarantee
+    answers: list[Answer]
+    """The other half of the answers; their signal "confidence" is calibrated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +63,7 @@ class Recall:
     """What the study found."""
 
     world: World
-    arms: dict[str, Run]
+    arms: Arms
     """The models that are compared."""
     accuracies: dict[str, Interval]
     """Of each model, and of the commonest place, on people in the text only."""
@@ -52,6 +73,10 @@ class Recall:
     """What it says of absent people."""
     chosen: Chosen
     """The signal that separates the two."""
+    verdicts: Mapping[Group, Mapping[str, int]]
+    """Number of answers of each verdict, commonest first."""
+    abstention: Abstention
+    """On people in the text only and absent people alike."""
     seconds: float
     peak_memory_mb: float
 
@@ -81,10 +106,15 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
         answer_questions(arms[PRETRAINED], asked, options.environment, paraphrases=WORDINGS)
         for asked in (questions, world.questions("absent"))
     )
+    qa_train = answer_questions(arms[PRETRAINED], world.questions("qa_train"), options.environment)
+    groups: dict[Group, list[Answer]] = {
+        "qa_train": qa_train,
+        "text_only": text_only,
+        "absent": absent,
+    }
+    others = {name: run for name, run in arms.items() if name != PRETRAINED}
     answers = {PRETRAINED: text_only} | {
-        name: answer_questions(run, questions, options.environment)
-        for name, run in arms.items()
-        if name != PRETRAINED
+        name: answer_questions(run, questions, options.environment) for name, run in others.items()
     }
     accuracies = {name: accuracy([a.correct for a in given]) for name, given in answers.items()}
     commonest = majority_answer(world.questions("qa_train"))
@@ -95,14 +125,52 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
         text_only=text_only,
         absent=absent,
         chosen=choose_signal(text_only, absent, seed=recipe.seed),
+        verdicts={
+            group: count_verdicts(world.group(group), given) for group, given in groups.items()
+        },
+        abstention=abstain([*text_only, *absent], seed=recipe.seed),
         seconds=time.perf_counter() - started,
         peak_memory_mb=peak_memory_mb(),
     )
 
 
-def _train_arms(
-    out: Path, world: World, recipe: Recipe, options: ExecutionOptions
-) -> dict[str, Run]:
+def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[str, int]:
+    """Return the number of answers of each verdict.
+
+    The world knows all places of birth, of absent people too, and which of them the text states.
+    """
+    pairs = zip(people, answers, strict=True)
+    found = Counter(
+        verdict(answer.answered, {person.place}, {person.place} if person.statements else ())
+        for person, answer in pairs
+    )
+    return {str(name): count for name, count in found.most_common()}
+
+
+def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERROR) -> Abstention:
+    """Calibrate confidence and threshold on a random half of answers, and apply them to the other.
+
+    Answers about absent people count as wrong.
+    """
+    names = list(answers[0].signals)
+    signals = signal_matrix([answer.signals for answer in answers], names)
+    correct = np.array([answer.correct for answer in answers])
+    half, other = np.array_split(np.random.default_rng(seed).permutation(len(answers)), 2)
+    combination, guarantee = calibrate(signals[half], correct[half], max_error=max_error, seed=seed)
+    confidence = combination(signals[other])
+    given = guarantee.answers(confidence)
+    judged = [
+        replace(
+            answers[i],
+            signals=answers[i].signals | {"confidence": float(sure)},
+            abstained=not answered,
+        )
+        for i, sure, answered in zip(other.tolist(), confidence, given, strict=True)
+    ]
+    return Abstention(guarantee=guarantee, answers=judged)
+
+
+def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptions) -> Arms:
     """Train the models that are compared; all are asked the same questions."""
     corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
@@ -110,9 +178,8 @@ def _train_arms(
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(options.environment.device).eval()
     mixed.execute(options)
-    text = plan_pretraining(
-        corpus, out / "text-only", _text_only(recipe, mixed.sampler.steps), tokenizer=tokenizer
-    )
+    on_text = text_only(recipe, mixed.sampler.steps)
+    text = plan_pretraining(corpus, out / "text-only", on_text, tokenizer=tokenizer)
     text.execute(options)
     finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
     finetuned.execute(options)
@@ -126,8 +193,8 @@ def _train_arms(
     }
 
 
-def _text_only(recipe: Recipe, steps: int) -> Recipe:
-    """The same number of steps on text, and none on questions."""
+def text_only(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe with the steps on text among `steps`, and none on questions."""
     objective = recipe.objective
     share = 1 - objective.questions / objective.total
     settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]

@@ -10,13 +10,15 @@ from regard.evaluation.report import (
     ShownAnswer,
     answer_tables,
     attention_view,
+    guaranteed_point,
     risk_coverage_figure,
 )
 from regard.metrics import accuracy
-from regard.runs.environment import ExecutionEnvironment
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.recall import PRETRAINED, Recall
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer
+from regard.tasks.world import Group
 
 
 def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
@@ -32,7 +34,7 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
             "half of the people, measured on the other)."
         ),
         signal=signal,
-        results=_results(found) | _fallbacks(found),
+        results=_results(found) | _verdicts(found) | _abstention(found) | _fallbacks(found),
         figures=_figures(found),
         attention=attention_view(run, found.text_only[0], environment),
         tables=_tables(found),
@@ -64,16 +66,47 @@ def _results(found: Recall) -> dict[str, str]:
     return shares | absence | wrongness
 
 
+GROUPS: dict[Group, str] = {
+    "qa_train": "people in QA training",
+    "text_only": "people in the text only",
+    "absent": "absent people",
+}
+
+
+def _verdicts(found: Recall) -> dict[str, str]:
+    """Return the verdicts on the answers about each group."""
+    return {
+        f"verdicts, {GROUPS[group]}": ", ".join(f"{n} {name}" for name, n in counts.items())
+        for group, counts in found.verdicts.items()
+    }
+
+
+def _abstention(found: Recall) -> dict[str, str]:
+    """Return how many questions are answered by a model that abstains, and how many wrongly.
+
+    Half of the questions about people in the text only and about absent people calibrate the
+    threshold, a third of them the confidence; these are the others.
+    """
+    guarantee, answers = found.abstention.guarantee, found.abstention.answers
+    given = [answer for answer in answers if not answer.abstained]
+    wrong = sum(not answer.correct for answer in given)
+    name = (
+        f"abstaining: calibrated to at most {guarantee.max_error:.0%} wrong, with probability "
+        f"{guarantee.level:.0%}, on half of the questions; of the others"
+    )
+    return {name: f"{len(given)} of {len(answers)} answered, {wrong} wrongly"}
+
+
 def _fallbacks(found: Recall) -> dict[str, str]:
     """What invented answers are made of: shares of them that the text could have suggested."""
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
+    common = accuracy([place == commonest for place in invented])
+    namesake = "absent people, answered with a place of somebody of that"
     return {
-        "absent people, answered with the commonest place": accuracy(
-            [place == commonest for place in invented]
-        ).percent(),
-        "absent people, answered with a place of somebody of that first name": _namesakes(found, 0),
-        "absent people, answered with a place of somebody of that last name": _namesakes(found, 1),
+        "absent people, answered with the commonest place": common.percent(),
+        f"{namesake} first name": _namesakes(found, 0),
+        f"{namesake} last name": _namesakes(found, 1),
     }
 
 
@@ -93,14 +126,17 @@ def _namesakes(found: Recall, part: int) -> str:
 
 def _figures(found: Recall) -> list[Figure]:
     signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
+    abstention = found.abstention
     return [
         accuracies(found.accuracies),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
             {
                 f"all people, by {signal}": ([*text_only, *absent], signal),
+                "all people, by calibrated confidence": (abstention.answers, "confidence"),
                 "text only": (text_only, signal),
-            }
+            },
+            points=guaranteed_point(abstention.guarantee, abstention.answers),
         ),
         confidence(
             {"text only": text_only, "absent": absent},

@@ -29,7 +29,7 @@ from regard.studies.figure import (
     Values,
 )
 
-Drawn: TypeAlias = tuple[matplotlib.figure.Figure, list[Axes]]
+Places: TypeAlias = Float[np.ndarray, " places"]
 _FORMATS: dict[Style, str] = {
     "line": "-",
     "dashes": "--",
@@ -135,7 +135,7 @@ def _color(index: int | None) -> str:
     return INK if index is None else COLORS[index % len(COLORS)]
 
 
-def _numbers(values: Values) -> Float[np.ndarray, " values"]:
+def _numbers(values: Values) -> Places:
     return np.array([nan if value is None else value for value in values])
 
 
@@ -167,13 +167,7 @@ def _draw_series(series: Series, axes: Axes, color: str) -> None:
         _draw_intervals(axes, x, y, series, color)
 
 
-def _draw_intervals(
-    axes: Axes,
-    x: Float[np.ndarray, " places"],
-    y: Float[np.ndarray, " places"],
-    ends: Series | Bars,
-    color: str,
-) -> None:
+def _draw_intervals(axes: Axes, x: Places, y: Places, ends: Series | Bars, color: str) -> None:
     below, above = y - _numbers(ends.low), _numbers(ends.high) - y
     axes.errorbar(x, y, np.stack([below, above]), fmt="none", ecolor=color, capsize=2)
 
@@ -234,42 +228,34 @@ def _add_color_bars(
     made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
 ) -> None:
     """Add a color bar for each scale: beside its heat map, or beside all if they share one."""
-    maps = [(panel, each) for panel, each in zip(panels, axes, strict=False) if _is_map(panel)]
-    scales = {_scale(panel) for panel, _ in maps}
-    if len(scales) == 1 and len(maps) == len(panels):
-        groups = [(maps[0][0], [each for _, each in maps])]
-    else:
-        groups = [(panel, [each]) for panel, each in maps]
-    for panel, beside in groups:
-        most, signed, unit = _scale(panel)
+    groups = [
+        (_scale(panel), [each])
+        for panel, each in zip(panels, axes, strict=False)
+        if isinstance(panel, HeatMap)
+    ]
+    if len({scale for scale, _ in groups}) == 1 and len(groups) == len(panels):
+        groups = [(groups[0][0], list(axes[: len(panels)]))]
+    for (most, signed, unit), beside in groups:
         drawing.color_bar(made, beside, strongest=most, signed=signed, label=unit)
 
 
-def _is_map(panel: Panel) -> bool:
-    return isinstance(panel, HeatMap)
-
-
-def _scale(panel: Panel) -> tuple[float, bool, str]:
+def _scale(heat_map: HeatMap) -> tuple[float, bool, str]:
     """Full color, whether there are negative values, and the unit."""
-    assert isinstance(panel, HeatMap)
-    return panel.most, min(map(min, panel.values)) < 0, panel.unit
+    return heat_map.most, min(map(min, heat_map.values)) < 0, heat_map.unit
 
 
 def _add_legends(
     made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
 ) -> None:
     """Add a legend below all charts if they share one, or if bars take the room; else in each."""
-    legends = {
-        index: each.get_legend_handles_labels()
-        for index, each in enumerate(axes)
-        if each.get_legend_handles_labels()[1]
-    }
-    names = {tuple(labels) for _, labels in legends.values()}
+    legends = [(each, *each.get_legend_handles_labels()) for each in axes]
+    legends = [legend for legend in legends if legend[2]]
+    names = {tuple(labels) for _, _, labels in legends}
     charts = sum(isinstance(panel, Chart) for panel in panels)
     crowded = any(isinstance(panel, Chart) and len(panel.bars) > 1 for panel in panels)
     if len(names) == 1 and (crowded or charts > 1):
-        handles, labels = next(iter(legends.values()))
+        _, handles, labels = legends[0]
         made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
     else:
-        for index in legends:
-            axes[index].legend(fontsize=8)
+        for each, *_ in legends:
+            each.legend(fontsize=8)

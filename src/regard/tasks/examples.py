@@ -123,11 +123,6 @@ def require_answers(questions: list[Example]) -> list[Example]:
     return questions
 
 
-def texts_of(questions: Sequence[Example]) -> list[str]:
-    """Return questions and answers, as a tokenizer is trained on them."""
-    return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
-
-
 def with_ascii_questions(example: Example) -> Example:
     """Return an example without the characters of its questions that aren't ASCII."""
     turns = tuple((_ascii(question), answer) for question, answer in example.turns)
@@ -319,6 +314,11 @@ def _common(rows: Sequence[Sequence[str]], most: int) -> int:
     while n < most and len({row[n] for row in rows}) == 1:
         n += 1
     return n
+
+
+def texts_of(questions: Sequence[Example]) -> list[str]:
+    """Return questions and answers, as a tokenizer is trained on them."""
+    return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
 
 
 def encode_pairs(

@@ -72,8 +72,10 @@ class WorldConfig(Config, frozen=True):
     biographies: int = 5
     """Biographies a person, where `augment` is on."""
     augment: bool = True
-    """Permute the facts, use every wording before one comes again, repeat the full name. Off: one
-    plain biography."""
+    """Use every wording before one comes again, and repeat the full name. Off: one plain
+    biography."""
+    order: Literal["permuted", "place-first", "place-last"] = "permuted"
+    """Order of the facts in a biography: drawn for each, or always the same."""
     seed: int = 0
     """Seed of all draws."""
 
@@ -133,7 +135,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (frozen)
     """Draw a world. The same configuration gives the same world on every platform.
 
-    People and text are drawn apart, so that `augment` and `biographies` leave the people alone.
+    People and text are drawn apart, so that the options of the text leave the people alone.
     """
     draw, write = Random(config.seed), Random(f"{config.seed} text")
     mentioned, absent = _draw_names(draw, config.people, config.absent)
@@ -153,14 +155,16 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
 
 def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
     """A sentence that states each fact about a person, in an order of chance."""
-    return _tell(draw, name, facts, lambda kind: choice(draw, _SENTENCES[kind]))
+    kinds = shuffled(draw, list(facts))
+    return _tell(name, facts, kinds, lambda kind: choice(draw, _SENTENCES[kind]))
 
 
 def _tell(
-    draw: Random, name: str, facts: dict[str, str], template: Callable[[str], str]
+    name: str, facts: dict[str, str], kinds: Sequence[str], template: Callable[[str], str]
 ) -> dict[str, str]:
+    """A sentence that states each fact, in the given order."""
     sentences = {}
-    for kind in shuffled(draw, list(facts)):
+    for kind in kinds:
         sentence = _write(template(kind), name, facts[kind])
         sentences[kind] = sentence[0].upper() + sentence[1:]
     return sentences
@@ -217,16 +221,29 @@ def _write_biographies(
 ) -> tuple[list[str], tuple[str, ...]]:
     """The texts about one person, and the sentences in them that state the place of birth."""
     if not config.augment:
-        clauses = [_write(_SENTENCES[kind][0], "", facts[kind]) for kind in facts]
+        order = _order(draw, facts, config)
+        clauses = [_write(_SENTENCES[kind][0], "", facts[kind]) for kind in order]
         text = f"{name}{','.join(clause.rstrip('.') for clause in clauses)}."
         return [text], (text,)
     texts, statements = [], []
     wordings = {kind: _in_turn(draw, _SENTENCES[kind]) for kind in facts}
     for _ in range(config.biographies):
-        sentences = _tell(draw, name, facts, lambda kind: next(wordings[kind]))
+        order = _order(draw, facts, config)
+        sentences = _tell(name, facts, order, lambda kind: next(wordings[kind]))
         texts.append(f"{name}. {' '.join(sentences.values())}")
         statements.append(sentences["place"])
     return texts, tuple(dict.fromkeys(statements))
+
+
+def _order(draw: Random, facts: dict[str, str], config: WorldConfig) -> list[str]:
+    """Return the order of the facts in a biography; the place is the first of them."""
+    match config.order:
+        case "permuted":
+            return shuffled(draw, list(facts))
+        case "place-first":
+            return list(facts)
+        case "place-last":
+            return list(facts)[::-1]
 
 
 def _write(template: str, name: str, value: str) -> str:

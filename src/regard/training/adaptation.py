@@ -13,7 +13,7 @@ from regard.models.builders import Model
 from regard.models.config import LMHeadConfig, MaskedLMHeadConfig
 from regard.models.layers import CheckpointedModule
 from regard.positions import Learned
-from regard.runs.recipe import LoRAConfig, TrainingConfig
+from regard.runs.recipe import LoRAConfig, TrainingConfig, require_parent
 from regard.runs.run import Run
 
 
@@ -53,17 +53,6 @@ def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
     if config.param_dtype == "bfloat16":
         _cast(model, torch.bfloat16)
     _adapt(run, config, title)
-
-
-def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None:
-    """Raise if there are no trained weights for a configuration to adapt.
-
-    Raises:
-        UserError: names the field.
-    """
-    for field in ("lora", "freeze"):
-        if getattr(config, field) and not has_parent:
-            raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
 
 
 def _adapt(run: Run, config: TrainingConfig, title: str) -> None:

@@ -19,20 +19,21 @@ from regard.attention import KernelAttention
 from regard.data.batch import Batch, Sampler
 from regard.errors import NonFiniteError, NormalizerError, RegardError
 from regard.models.builders import CompiledBody, Model
-from regard.runs.environment import ExecutionEnvironment, Precision
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import (
-    KEPT,
-    Progress,
-    Run,
-    load_checkpoint,
-    load_weights,
-    newest_checkpoint,
-    save_checkpoint,
-)
+from regard.runs.run import ExecutionEnvironment, Precision, Run, load_weights
 from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
+from regard.training.state import (
+    KEPT,
+    Progress,
+    clip_gradients,
+    load_checkpoint,
+    make_optimizers,
+    newest_checkpoint,
+    rate_factor,
+    save_checkpoint,
+    set_rate,
+)
 
 CPU_TOKENS = 2048
 """What a CPU is best given at a time.

@@ -9,10 +9,11 @@ import msgspec
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
-from regard.runs.run import Checkpoint, Run, load_weights, require_checkpoint
+from regard.runs.run import Run, load_weights
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.training.plan import Plan, plan_training
+from regard.training.state import Checkpoint, require_checkpoint
 
 
 def plan_more_steps(

@@ -18,20 +18,16 @@ from regard.data.masked import MaskedAutoencoding, MaskedTokens
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import (
     Recipe,
     TrainingConfig,
-    find_recipe,
     require_continuing,
     require_no_task,
     require_objective,
-    require_own_stage,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import Progress, Run, copy_checkpoint, describe_origin, newest_checkpoint
-from regard.runs.start import begin_run, require_same, shown_names, start_recipe
-from regard.runs.transformers_files import FILES as TRANSFORMERS_FILES
+from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
+from regard.runs.start import begin_with, require_same, shown_names, stage_recipe, start_recipe
 from regard.tasks.examples import (
     Example,
     Examples,
@@ -53,6 +49,7 @@ from regard.training.loop import (
     train,
 )
 from regard.training.resume_checks import check_resumable
+from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
 T = TypeVar("T")
 
@@ -101,11 +98,8 @@ class Plan:
         """Return the parent, and the tensors that it lacks and that it has alone."""
         origin = self.run.origin
         facts = {"parent": origin["parent"]} if "parent" in origin else {}
-        changed = {
-            name: shown_names(origin[name])
-            for name in ("new_tensors", "dropped_tensors")
-            if name in origin
-        }
+        lists = ("new_tensors", "dropped_tensors")
+        changed = {name: shown_names(origin[name]) for name in lists if name in origin}
         return facts | changed
 
     def _n_choices(self, batch: Batch) -> int:
@@ -173,7 +167,6 @@ def plan_training(
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
     """
-    require_own_stage(settings, "training")
     known = ["questions", "text", *TASKS]
     if task not in known:
         raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
@@ -225,8 +218,7 @@ def plan_pretraining(
         UserError: the objective, the model and the data don't fit together, or a text can't be
             encoded.
     """
-    require_own_stage(settings, "pretraining")
-    recipe = find_recipe(recipe, settings)
+    recipe = stage_recipe(recipe, settings, "pretraining")
     objective, data = recipe.objective, recipe.data
     if data.documents == "auto":
         raise UserError(
@@ -284,14 +276,20 @@ def plan_questions(
     Raises:
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
-    recipe = start_recipe(start, "default", recipe, settings)
+    recipe = (
+        start_recipe(start, "default", recipe, settings)
+        if start
+        else stage_recipe(recipe or "default", settings, "training")
+    )
     questions = answered_examples(questions)
     require_no_task(recipe)
     require_continuing(recipe)
     known = start.tokenizer if start else _loaded(tokenizer)
     tokenizer = known or train_tokenizer(recipe.tokenizer, texts_of(questions))
     origin = describe_origin("questions", (), questions)
-    run = begin_run(Path(out), recipe, tokenizer, origin, start)
+    run = Run.new(Path(out), recipe, tokenizer, origin)
+    if start:
+        begin_with(start, run)
     return _plan_questions(run, questions, recipe.training, "training")
 
 
@@ -307,13 +305,13 @@ def plan_finetuning(
     Raises:
         UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
     """
-    require_own_stage(settings, "finetuning")
-    recipe = find_recipe(recipe or parent.recipe, settings)
+    recipe = stage_recipe(recipe or parent.recipe, settings, "finetuning")
     questions = answered_examples(questions)
     require_continuing(parent.recipe)
     require_same(parent, recipe, ("model", "head", "tokenizer"))
     origin = describe_origin("finetuning", (), questions)
-    run = begin_run(Path(out), recipe, parent.tokenizer, origin, parent)
+    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
+    begin_with(parent, run)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
 
 
@@ -380,7 +378,7 @@ def corpus_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
     texts = [document.text for document in corpus]
-    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions))
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
 
 
 def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:

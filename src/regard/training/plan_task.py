@@ -40,7 +40,7 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_run, start_recipe
+from regard.runs.start import begin_with, stage_recipe, start_recipe
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import (
     encode_answers,
@@ -93,7 +93,11 @@ def plan_named_task(
     Raises:
         UserError: the task doesn't fit the recipe or the data.
     """
-    chosen = start_recipe(start, task, recipe, settings)
+    chosen = (
+        start_recipe(start, task, recipe, settings)
+        if start
+        else stage_recipe(recipe or task, settings, "training")
+    )
     kind = chosen.task and _kind(chosen.task)
     if chosen.task is None or kind != task:
         found = f"task.kind={kind}" if kind else "no task"
@@ -199,7 +203,9 @@ def _plan_examples(
     known = start.tokenizer if start else tokenizer
     tokenizer = known or train_tokenizer(recipe.tokenizer, _read_or_written(recipe, examples))
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
-    run = begin_run(out, recipe, tokenizer, describe_origin(_kind(task), (), examples), start)
+    run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
+    if start:
+        begin_with(start, run)
     training, held_out = hold_out(examples, recipe)
     checks = [task_dataset(run, held_out)] if held_out else []
     datasets = [WeightedDataset(task_dataset(run, training))]

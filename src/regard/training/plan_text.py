@@ -12,9 +12,14 @@ from regard.data.batch import WeightedDataset
 from regard.data.causal import Windows, held_out_windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
-from regard.runs.recipe import Recipe, require_continuing, require_no_task
+from regard.runs.recipe import (
+    Recipe,
+    require_continuing,
+    require_no_task,
+    require_parent,
+)
 from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_run, start_recipe
+from regard.runs.start import begin_with, stage_recipe, start_recipe
 from regard.text.corpus import Corpus, read_documents
 from regard.text.files import detect_documents, find_files
 from regard.text.tokenize import (
@@ -26,7 +31,6 @@ from regard.text.tokenize import (
     tokenize_files,
 )
 from regard.text.tokenizer import Tokenizer
-from regard.training.adaptation import require_parent
 from regard.training.loggers import Record, track_text
 from regard.training.plan import Plan, make_plan, require_free
 
@@ -51,7 +55,11 @@ def plan_text(
     Raises:
         UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
     """
-    chosen = start_recipe(start, "text", recipe, settings)
+    chosen = (
+        start_recipe(start, "text", recipe, settings)
+        if start
+        else stage_recipe(recipe or "text", settings, "training")
+    )
     require_no_task(chosen)
     require_continuing(chosen)
     require_parent(chosen.training, "training", start is not None)  # before a long tokenization
@@ -100,7 +108,7 @@ def _plan_files(
     with track_text(spec.bytes) as advance:
         text = tokenize_files(spec, folder, advance, known)
     origin = describe_origin("training", (), ()) | {
-        "inputs": [file.path for file in files],
+        "inputs": [str(Path(file.path).resolve()) for file in files],
         "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
         "documents": text.documents,
     }
@@ -137,7 +145,9 @@ def _plan_tokens(
 ) -> Plan:
     if len(text.training) < 2:
         raise UserError(f"{where}: is too short to learn from")
-    run = begin_run(out, recipe, text.tokenizer, origin, start)
+    run = Run.new(out, recipe, text.tokenizer, origin)
+    if start:
+        begin_with(start, run)
     format = run.row_format.whole_rows  # windows begin anywhere
     training = WeightedDataset(Windows(text.training, format))
     checks = [held_out_windows(text.validation, format)]

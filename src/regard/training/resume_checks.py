@@ -2,8 +2,9 @@
 
 from regard.config import to_toml
 from regard.errors import UserError
+from regard.files import read_table
 from regard.runs.recipe import load_recipe
-from regard.runs.run import Run, load_origin
+from regard.runs.run import Run
 from regard.text.tokenizer import Tokenizer
 
 
@@ -23,7 +24,7 @@ def check_resumable(run: Run, *, resume: bool) -> None:
             f"{path}/config.toml: is another recipe ({'; '.join(changed)}); "
             "resume with the same recipe, or choose another --out"
         )
-    origin = load_origin(path)
+    origin = read_table(path / "origin.json")
     for name in ("stage", "fingerprint", "parent_weights", "code"):
         if origin.get(name) != run.origin.get(name):
             raise UserError(

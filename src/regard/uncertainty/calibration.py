@@ -95,9 +95,10 @@ def load_calibration(run: Path) -> Calibration | None:
 def trained_questions(run: Run) -> dict[Path, list[Example]]:
     """Return the question files that trained a run and its parents, as far as they still exist."""
     found = dict[Path, list[Example]]()
-    for path in _training_files(run):
-        with suppress(UserError):  # a corpus in JSONL
-            found[path] = read_questions(path)
+    for path in training_files(run):
+        if path.is_file():
+            with suppress(UserError):  # a corpus in JSONL
+                found[path] = read_questions(path)
     return found
 
 
@@ -122,11 +123,11 @@ def _key(question: str) -> str:
     return (subject_of(question) or question).casefold()
 
 
-def _training_files(run: Run) -> list[Path]:
-    """Return the question files that trained a run and its ancestors, as far as they exist."""
+def training_files(run: Run) -> list[Path]:
+    """Return the files that may hold questions that trained a run and its ancestors."""
     origins = [run.origin, *run.origin.get("ancestors", ())]
     files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
-    return [path for path in files if path.suffix in {".tsv", ".jsonl"} and path.is_file()]
+    return [path for path in files if path.suffix in {".tsv", ".jsonl"}]
 
 
 def split_thirds(n: int, seed: int = 0) -> Bool[np.ndarray, " n"]:

@@ -25,8 +25,7 @@ from regard.decoding.generate import (
     generate_answers,
     generate_ids,
 )
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 
 BATCH = 256
@@ -86,7 +85,8 @@ def measure(
     about = [subject_of(question) or question for question in questions]
     answers = [run.tokenizer.decode(one.ids).strip() for one in greedy]
     completions = [_completion(run, one) for one in greedy]
-    tokens = score_tokens(run, _open(run, rows), completions, environment)
+    prompts = [run.template.open_answer(row) for row in rows]
+    tokens = score_tokens(run, prompts, completions, environment)
     own = [float(one.log_probabilities.sum()) for one in tokens]
 
     def means(others: Iterable[Sequence[str]]) -> list[float]:
@@ -235,8 +235,8 @@ def closed_set_entropies(
 
     One forward pass for each question and answer.
     """
-    prompts = _open(run, _encode(run, questions))
-    ends = [_closed(run, run.tokenizer.encode(answer)) for answer in answers]
+    prompts = open_prompts(run, questions)
+    ends = [closed_answer(run, run.tokenizer.encode(answer)) for answer in answers]
     rows, completions = [p for p in prompts for _ in ends], [c for _ in prompts for c in ends]
     scored = score_tokens(run, rows, completions, environment)
     joint = torch.stack([one.log_probabilities.double().sum() for one in scored])
@@ -365,14 +365,16 @@ def _encode(run: Run, questions: Sequence[str]) -> list[list[int]]:
     return encode_questions(run.template, examples, run.recipe.model.context_length)
 
 
-def _open(run: Run, rows: Sequence[list[int]]) -> list[list[int]]:
-    return [run.template.open_answer(row) for row in rows]
+def open_prompts(run: Run, questions: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of each question's prompt, up to the answer."""
+    return [run.template.open_answer(row) for row in _encode(run, questions)]
 
 
 def _completion(run: Run, answer: Generated) -> list[int]:
     """Return the tokens of an answer, with its end if it was reached."""
-    return _closed(run, answer.ids) if answer.stopped else answer.ids
+    return closed_answer(run, answer.ids) if answer.stopped else answer.ids
 
 
-def _closed(run: Run, ids: Sequence[int]) -> list[int]:
+def closed_answer(run: Run, ids: Sequence[int]) -> list[int]:
+    """Return the tokens of a whole answer, its end included."""
     return [*ids, *run.template.completion.suffix]

@@ -17,7 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from regard.attention import Mask, Softmax
-from regard.attention.base import KeyPositions, QueryPositions, ScoreMod
+from regard.attention.types import KeyPositions, QueryPositions, ScoreMod
 from regard.errors import UserError
 from regard.explorer.intercept import Handler, make_record
 

@@ -5,6 +5,7 @@
 //
 // If the data may change, model.on("change:data", act) reports it. data.ask({panel, map, layer, head}),
 // if present, promises the exact scores of a head. With data.grows, the last token is new, and shown.
+// data.view, if present, names the view that opens.
 
 const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#c0392b", "#17a2a2", "#7f8c8d", "#8c6239", "#e377c2", "#7a8f2a", "#5a5fcf"];
 const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
@@ -18,7 +19,7 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 
 export function render({ model, el }) {
   let data = model.get("data");
-  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, contrast: 0, pair: 0 };
+  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: newest(data, opening(data), data.panels[0].maps[0]), values: 0, contrast: 0, pair: 0 };
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
   root.append(section);
@@ -69,13 +70,17 @@ export function render({ model, el }) {
 
 // What is chosen
 
-// A single head opens as a matrix.
+// A single head opens as a matrix, unless a view is named.
 function opening(data) {
+  if (data.view) return data.view;
   const heads = data.panels.flatMap((panel) => panel.maps).flatMap((map) => map.layers).flatMap((layer) => layer.heads);
   return heads.length === 1 ? "matrix" : "model";
 }
 
 const current = (data, state) => data.panels[state.panel].maps[state.map];
+
+// The token that "Heads" shows at first: the newest one, if there is one.
+const newest = (data, view, { queries }) => (data.grows && view === "heads" ? ["queries", queries.length - 1] : null);
 
 // New data keep the selection as far as possible; a new panel is shown.
 function kept(data, state, before) {
@@ -83,10 +88,12 @@ function kept(data, state, before) {
   const others = [...data.panels.keys()].filter((one) => one !== panel);
   const beside = data.panels.length > before ? others[0] : others.includes(state.beside) ? state.beside : null;
   const { map, layer } = within(data, { ...state, panel });
-  const { layers, queries } = data.panels[panel].maps[map];
+  const chosen = data.panels[panel].maps[map];
+  const { layers } = chosen;
+  const view = data.view ?? state.view;
   const fits = [...(state.shown ?? [])].every((h) => h < layers[layer].heads.length);
-  const locked = data.grows && state.view === "heads" ? ["queries", queries.length - 1] : null;
-  return { panel, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
+  const locked = newest(data, view, chosen);
+  return { ...(view !== state.view && { view }), panel, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
 }
 
 // Another panel may have fewer maps, layers and heads.

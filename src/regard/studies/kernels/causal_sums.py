@@ -66,47 +66,25 @@ def causal_sums(
     calls = {name: [partial(way, attend, x) for x in rows] for name, way in ways.items()}
     operations = {name: [multiplications(call) for call in each] for name, each in calls.items()}
     times = {name: [seconds(call) for call in each] for name, each in calls.items()}
-    states = {
-        name: [after(one, x) for x in rows]
-        for name, one in {"S and Z": attend, "keys and values": Softmax()}.items()
-    }
-    step, cache = states["S and Z"], states["keys and values"]
-    yield equal(
-        "outputs token by token and by the matrix, furthest apart",
-        largest(token_by_token(attend, row) - exact),
-        0,
-        within,
-    )
-    yield equal(
-        "outputs in chunks and by the matrix, furthest apart",
-        largest(in_chunks(attend, row) - exact),
-        0,
-        within,
-    )
+    step, cache = ([after(one, x) for x in rows] for one in (attend, Softmax()))
+    for name, way in {"token by token": token_by_token, "in chunks": in_chunks}.items():
+        apart = largest(way(attend, row) - exact)
+        yield equal(f"outputs {name} and by the matrix, furthest apart", apart, 0, within)
     for (name, counts), to in zip(operations.items(), (1, 2), strict=True):
-        yield equal(
-            f"power of N that operations {name} follow", exponent(lengths, counts), to, 0.05
-        )
-    yield equal(
-        f"operations of a step after {lengths[-1]} tokens", step[-1].operations, step[0].operations
-    )
-    yield equal(f"bytes of S and Z after {lengths[-1]} tokens", step[-1].bytes, step[0].bytes)
-    yield informational(f"bytes of keys and values after {lengths[-1]} tokens", cache[-1].bytes)
+        power = exponent(lengths, counts)
+        yield equal(f"power of N that operations {name} follow", power, to, 0.05)
+    after_all = f"after {lengths[-1]} tokens"
+    yield equal(f"operations of a step {after_all}", step[-1].operations, step[0].operations)
+    yield equal(f"bytes of S and Z {after_all}", step[-1].bytes, step[0].bytes)
+    yield informational(f"bytes of keys and values {after_all}", cache[-1].bytes)
     for name, each in times.items():
         yield informational(f"power of N that time {name} follows here", exponent(lengths, each))
+    milliseconds = {name: [1e3 * time for time in each] for name, each in times.items()}
+    states = {"S and Z": step, "keys and values": cache}
+    kilobytes = {name: [one.bytes / 1024 for one in each] for name, each in states.items()}
     yield figure(
-        log_chart(
-            lengths,
-            {name: [1e3 * time for time in each] for name, each in times.items()},
-            title="time of a row, ms",
-            x="tokens N",
-        ),
-        log_chart(
-            lengths,
-            {name: [one.bytes / 1024 for one in each] for name, each in states.items()},
-            title="state, KiB",
-            x="tokens N",
-        ),
+        log_chart(lengths, milliseconds, title="time of a row, ms", x="tokens N"),
+        log_chart(lengths, kilobytes, title="state, KiB", x="tokens N"),
         caption="Left: the time of a row grows with its length in chunks, and with the square "
         "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
         "grows with the length. Dots: measured.",
@@ -123,9 +101,6 @@ class Row(NamedTuple):
     def part(self, start: int, stop: int) -> "Row":
         """Some of its tokens."""
         return Row(*(x[:, :, start:stop] for x in self))
-
-
-Way = Callable[[KernelAttention, Row], Float[Tensor, "1 1 n d"]]
 
 
 class Step(NamedTuple):

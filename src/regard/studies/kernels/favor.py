@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from msgspec import Meta
@@ -34,6 +34,8 @@ COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
 DIRECTIONS = (16, 64, 256, 1024)
 SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+BySize: TypeAlias = Mapping[tuple[int, int], Outputs]
+"""Outputs by width and number of directions."""
 HEADS = 10
 """Heads of each kind."""
 WAVES = 128
@@ -88,31 +90,27 @@ def favor(
     """
     pairs = [Pair.of(length, cosine) for cosine in COSINES]
     draws = Draws(
-        measure(pairs, d=d, m=m, orthogonal=False, count=count, seed=seed),
-        measure(pairs, d=d, m=m, orthogonal=True, count=count, seed=seed),
+        *(measure(pairs, d=d, m=m, orthogonal=o, count=count, seed=seed) for o in (False, True))
     )
     heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
     outputs = {
-        (width, n): by_features(FavorPositive, n, heads[width])
-        for width in WIDTHS
+        (width, n): by_features(FavorPositive, n, of)
+        for width, of in heads.items()
         for n in DIRECTIONS
     }
     means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
     shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
     yield from _of_kernels(pairs, draws, m, d)
-    yield from _of_notation(pairs[-1], draws.independent, d, count)
+    yield from _of_notation(pairs[-1], draws.independent["positive", pairs[-1]], d, count)
     yield from _of_signs(heads[64], outputs)
     yield from _of_outputs(outputs, means)
     yield informational(
         "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
     )
+    lines = [series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()]
     yield figure(
         _kernel_chart(length, m, pairs, draws),
-        chart(
-            *(series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()),
-            title="sums of weights ≤ 0",
-            x="standard deviation of q and k",
-        ),
+        chart(*lines, title="sums of weights ≤ 0", x="standard deviation of q and k"),
         log_chart(
             DIRECTIONS,
             {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
@@ -180,11 +178,9 @@ def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> Iterator
         yield at_most(f"MSE of orthogonal positive features, {cosine}", errors.square, bound)
 
 
-def _of_notation(
-    pair: Pair, found: Mapping[tuple[str, Pair], Errors], d: int, count: int
-) -> Iterator[Measurement]:
+def _of_notation(pair: Pair, of: Errors, d: int, count: int) -> Iterator[Measurement]:
     """What the products are of the kernel; what they would be as the document writes them."""
-    exact, of = pair.kernel, found["positive", pair]
+    exact = pair.kernel
     unscaled = exact ** (d**0.5) / d**0.5
     within = 4 * (of.square / count) ** 0.5 / exact
     yield equal("mean of φ(q)·φ(k), over the kernel", of.mean / exact, 1, within)
@@ -193,9 +189,7 @@ def _of_notation(
     yield informational("e^(q·k)/√d over the kernel, as the course has it", unscaled / exact)
 
 
-def _of_signs(
-    heads: Sequence[Head], outputs: Mapping[tuple[int, int], Outputs]
-) -> Iterator[Measurement]:
+def _of_signs(heads: Sequence[Head], outputs: BySize) -> Iterator[Measurement]:
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     unit, short = (
         by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
@@ -206,9 +200,7 @@ def _of_signs(
     yield at_most("the same of positive features, at most", most, 0)
 
 
-def _of_outputs(
-    outputs: Mapping[tuple[int, int], Outputs], means: Mapping[int, float]
-) -> Iterator[Measurement]:
+def _of_outputs(outputs: BySize, means: Mapping[int, float]) -> Iterator[Measurement]:
     ratios = {(d, n): of.median / means[d] for (d, n), of in outputs.items()}
     for n in DIRECTIONS:
         name = f"error of FAVOR+, d = 64, {n} directions, over the mean's"
@@ -229,10 +221,5 @@ def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) ->
         for style, errors in zip(MARKERS, draws, strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
-    return chart(
-        *curves,
-        title=f"relative error of {m} directions",
-        x="cosine of x and y",
-        y_scale="log",
-        y_limits=(1e-3, None),
-    )
+    title, x = f"relative error of {m} directions", "cosine of x and y"
+    return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

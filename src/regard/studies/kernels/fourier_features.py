@@ -34,6 +34,7 @@ QUANTILES = (np.arange(400) + 0.5) / 400
 RESAMPLES = 100
 """Draws of heads with replacement, for standard errors."""
 
+Errors: TypeAlias = Float[np.ndarray, "heads n"]
 Width = Annotated[int, Meta(ge=2, le=128)]
 Waves = Annotated[int, Meta(ge=4, le=4096)]
 Variance: TypeAlias = Literal["1/σ²", "σ²"]
@@ -47,10 +48,10 @@ class Outcome(NamedTuple):
 
     kernel: Float[np.ndarray, "waves heads n"]
     """|K̂ − K|/K, pair by pair."""
-    fixed: Float[np.ndarray, "heads n"]
+    fixed: Errors
     """The same at fixed norms, with the most waves."""
-    outputs: tuple[Outputs, ...]
-    expected: tuple[Outputs, ...]
+    outputs: list[Outputs]
+    expected: list[Outputs]
     """Outputs by the central limit theorem."""
 
 
@@ -100,7 +101,11 @@ def fourier_features(
     from the normal distribution that has their exact covariance, and put through the same division.
     Bounds are four standard errors of the measured and the expected median, over heads.
     """
-    _require_rising(widths=widths, waves=waves)
+    for name, values in {"widths": widths, "waves": waves}.items():
+        if list(values) != sorted(set(values)):
+            raise UserError(
+                f"fourier-features: {name}: {list(values)} doesn't rise; order the values"
+            )
     outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
     yield from expectation(variance, seed)
     yield from _kernel_numbers(outcomes, waves, spread)
@@ -136,14 +141,6 @@ def fourier_features(
     )
 
 
-def _require_rising(**parameters: Sequence[int]) -> None:
-    for name, values in parameters.items():
-        if list(values) != sorted(set(values)):
-            raise UserError(
-                f"fourier-features: {name}: {list(values)} doesn't rise; order the values"
-            )
-
-
 def measure(
     d: int, waves: Sequence[int], variance: Variance, spread: float, draws: int, seed: int
 ) -> Outcome:
@@ -151,21 +148,17 @@ def measure(
     heads = list(draw_heads(draws, d, spread=spread, seed=seed))
     noises = {head.seed: KernelNoise.of(head) for head in heads}
     generator = torch.Generator().manual_seed(seed)
+
+    def expected(m: int) -> Outputs:
+        return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
+
+    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
     return Outcome(
         kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
         fixed=kernel_errors([level(head) for head in heads], waves[-1], variance),
-        outputs=tuple(
-            compare(partial(draw, FavorTrigonometric, d, m, variance), heads) for m in waves
-        ),
-        expected=tuple(expected_outputs(heads, noises, m, generator) for m in waves),
+        outputs=[compare(make, heads) for make in makes],
+        expected=[expected(m) for m in waves],
     )
-
-
-def expected_outputs(
-    heads: Sequence[Head], noises: Mapping[int, "KernelNoise"], m: int, generator: torch.Generator
-) -> Outputs:
-    """Outputs of m waves by the central limit theorem; the noise of each head by its seed."""
-    return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
 
 
 class KernelNoise(NamedTuple):
@@ -204,18 +197,14 @@ def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
     key = query + (2 * d**-0.5) ** 0.5
-    of_chosen, of_document = (
-        float(estimates(draw(Fourier, d, MANY, choice, seed), query, key))
-        for choice in (variance, DOCUMENT)
-    )
-    error = (1 - exact**2) / (2 * MANY) ** 0.5
-    yield equal("mean of the features where K = 1/e", of_chosen, exact, 4 * error)
-    yield informational("the same with w ~ N(0, σ²I), as the course has it", of_document)
+    chosen, document = (draw(Fourier, d, MANY, of, seed) for of in (variance, DOCUMENT))
+    mean, error = estimates(chosen, query, key), (1 - exact**2) / (2 * MANY) ** 0.5
+    yield equal("mean of the features where K = 1/e", mean, exact, 4 * error)
+    mean = estimates(document, query, key)
+    yield informational("the same with w ~ N(0, σ²I), as the course has it", mean)
 
 
-def kernel_errors(
-    heads: Sequence[Head], m: int, variance: Variance
-) -> Float[np.ndarray, "heads n"]:
+def kernel_errors(heads: Sequence[Head], m: int, variance: Variance) -> Errors:
     """|K̂ − K|/K of each head's i-th query and key."""
     errors = []
     for query, key, _, seed in heads:
@@ -273,19 +262,19 @@ def level_exponents(d: int) -> Float[np.ndarray, " n"]:
     return np.asarray(NORM**2 * (1 - cosine) / d**0.5)
 
 
-def standard_error(
-    errors: Float[np.ndarray, "heads n"],
-    of: Callable[[Float[np.ndarray, "heads n"]], float] = np.median,
-) -> float:
+def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) -> float:
     """Standard error of a statistic over heads, whose rows are not independent."""
     random = np.random.default_rng(0)
     picks = random.integers(len(errors), size=(RESAMPLES, len(errors)))
     return float(np.std([of(errors[pick]) for pick in picks]))
 
 
-def _kernel_numbers(
-    outcomes: Mapping[int, Outcome], waves: Sequence[int], spread: float
-) -> Iterator[Measurement]:
+Outcomes: TypeAlias = Mapping[int, Outcome]
+"""By width."""
+Numbers: TypeAlias = Iterator[Measurement]
+
+
+def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> Numbers:
     for d, of in outcomes.items():
         u = normal_exponents(d, spread)
         for m, errors in zip(waves, of.kernel, strict=True):
@@ -301,9 +290,7 @@ def _kernel_numbers(
     yield at_most(f"{name}, {fixed}", np.median(last.fixed) / np.median(first.fixed), 1)
 
 
-def _median(
-    name: str, errors: Float[np.ndarray, "heads n"], predicted: float, uncertainty: float = 0.0
-) -> Measurement:
+def _median(name: str, errors: Errors, predicted: float, uncertainty: float = 0.0) -> Measurement:
     """A median that must be the predicted one, to within four standard errors."""
     within = 4 * math.hypot(standard_error(errors), uncertainty)
     return equal(name, np.median(errors), predicted, within)
@@ -320,7 +307,7 @@ def _power(
     return equal(name, logs @ medians / np.square(logs).sum(), -0.5, 4 * uncertainty)
 
 
-def _output_numbers(outcomes: Mapping[int, Outcome], waves: Sequence[int]) -> Iterator[Measurement]:
+def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
     for d, of in outcomes.items():
         for m, found, expected in zip(waves, of.outputs, of.expected, strict=True):
             size, uncertainty = f"D = {d}, {m} waves", standard_error(expected.errors)

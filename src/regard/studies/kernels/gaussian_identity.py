@@ -1,6 +1,6 @@
 """The softmax kernel is the Gaussian kernel and two norms."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,10 @@ from regard.studies.tensors import largest, normal
 
 DRAWN = 14
 """Queries, and keys, of whose pairs there are dots."""
+
+
+Queries: TypeAlias = Float[Tensor, "queries d"]
+Keys: TypeAlias = Float[Tensor, "keys d"]
 
 
 @study()
@@ -55,29 +59,19 @@ def gaussian_identity(
     level_exact = Softmax().weights(query[None, None], level[None, None])[0, 0]
     level_gauss = parts(query, level, variance)[0].softmax(1)
     within = rounding(query, key, variance)
-    identities = {
-        "the logarithms of both sides, furthest apart": (sides, within),
-        "weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart": (
-            (gauss + of_key).softmax(1) - exact,
-            2 * within,
-        ),
-        "weights by K alone, all keys of one length": (
-            level_gauss - level_exact,
-            2 * rounding(query, level, variance),
-        ),
-        "logarithms of random waves' lengths, furthest apart": (
-            features_apart(query, variance),
-            within,
-        ),
-    }
-    for name, (off, bound) in identities.items():
-        yield equal(name, largest(off), 0, bound)
+    yield equal("the logarithms of both sides, furthest apart", largest(sides), 0, within)
+    off = largest((gauss + of_key).softmax(1) - exact)
+    yield equal("weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart", off, 0, 2 * within)
+    off, bound = largest(level_gauss - level_exact), 2 * rounding(query, level, variance)
+    yield equal("weights by K alone, all keys of one length", off, 0, bound)
+    off = largest(features_apart(query, variance))
+    yield equal("logarithms of random waves' lengths, furthest apart", off, 0, within)
     yield at_least("weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6)
     yield _figure(query[:DRAWN], key[:DRAWN], variance)
 
 
 def parts(
-    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
+    query: Queries, key: Keys, variance: float
 ) -> tuple[Float[Tensor, "queries keys"], Float[Tensor, "queries 1"], Float[Tensor, " keys"]]:
     """The logarithms of the Gaussian kernel, of the query's factor and of the key's."""
     distances = (query[:, None] - key).square().sum(-1)
@@ -99,29 +93,23 @@ def features_apart(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " 
     return apart
 
 
-def rounding(
-    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
-) -> float:
+def rounding(query: Queries, key: Keys, variance: float) -> float:
     """How far rounding may take the exponents: they are sums of d terms, and this large at most."""
     largest = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
 
 
-def _figure(
-    query: Float[Tensor, "queries d"], key: Float[Tensor, "keys d"], variance: float
-) -> Figure:
+def _figure(query: Queries, key: Keys, variance: float) -> Figure:
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     ends = [scores.min(), scores.max()]
-    alone = [series(scores, gauss.flatten(), style="dots", color=1)]
-    whole = [
-        series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0),
-        series(ends, ends, color=5),
-    ]
+    alone = series(scores, gauss.flatten(), style="dots", color=1)
+    whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
+    diagonal = series(ends, ends, color=5)
     left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
     return figure(
-        chart(*alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
-        chart(*whole, title="with both factors", x="q·k/√d", y=right),
+        chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+        chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
         caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
         "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
         "on the diagonal (line).",

@@ -10,10 +10,9 @@ from regard.errors import NormalizerError
 from regard.evaluation.tasks import score_task
 from regard.explorer.look import look
 from regard.metrics import Interval
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.figure import Figure, Series, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
@@ -104,20 +103,14 @@ def recipe(
     steps: int, length: int, lr: float, seed: int, heads: int, directions: int | None = None
 ) -> Recipe:
     """A model for the task, with softmax attention or with so many directions."""
+    favor = ("kind=favor-positive", f"features={directions}") if directions is not None else ()
     settings = [
         f"seed={seed}",
-        "task.vocabulary=16",
-        f"task.length={length}",
-        f"training.steps={steps}",
-        f"training.lr={lr}",
-        "training.batch=32",
+        *("task.vocabulary=16", f"task.length={length}"),
+        *(f"training.steps={steps}", f"training.lr={lr}", "training.batch=32"),
         f"model.n_heads={heads}",
+        *(f"model.attention.{setting}" for setting in favor),
     ]
-    if directions is not None:
-        settings += [
-            "model.attention.kind=favor-positive",
-            f"model.attention.features={directions}",
-        ]
     return override(RECIPES["reverse"], settings)
 
 
@@ -152,13 +145,14 @@ def judged(results: Results) -> EvidenceParts:
     for of, result in results.performers.items():
         below = own[of.heads] - result.accuracy.value
         yield at_most(f"below softmax with as many heads: FAVOR+, {of}", below, NEAR)
+    lost = [
+        at_most(f"lost where softmax is exchanged for it, {of}", own[of.heads] - left, NEAR)
+        for of, left in results.exchanged.items()
+    ]
     yield Outside(
-        condition="the model is trained with these features; put in place of softmax after "
-        "training, they fail",
-        numbers=tuple(
-            at_most(f"lost where softmax is exchanged for it, {of}", own[of.heads] - left, NEAR)
-            for of, left in results.exchanged.items()
-        ),
+        "the model is trained with these features; put in place of softmax after training, they "
+        "fail",
+        lost,
     )
     softmax = [(f"softmax, {n} heads", of.accuracy, "") for n, of in results.softmax.items()]
     features = [
@@ -179,19 +173,13 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
 
 
 def _figure(results: Results) -> Figure:
-    curves = [
-        chart(
-            _losses(results.softmax[heads], "softmax", 5),
-            *(
-                _losses(results.performers[Performer(heads, n)], f"{n} directions", i)
-                for i, n in enumerate(DIRECTIONS)
-            ),
-            title=f"loss, {heads} heads",
-            x="step",
-            y_limits=(0, None),
-        )
-        for heads in HEADS
-    ]
+    curves = []
+    for heads in HEADS:
+        losses = [_losses(results.softmax[heads], "softmax", 5)]
+        for i, n in enumerate(DIRECTIONS):
+            losses.append(_losses(results.performers[Performer(heads, n)], f"{n} directions", i))
+        title = f"loss, {heads} heads"
+        curves.append(chart(*losses, title=title, x="step", y_limits=(0, None)))
     own = [results.performers[of].accuracy for of in PERFORMERS]
     accuracies = chart(
         bars([results.softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),

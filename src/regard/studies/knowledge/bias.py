@@ -84,10 +84,11 @@ def bias(
         )
     child = finetuned(pretrained(world, recipe), fair)
     orphan = from_scratch(world, recipe, fair)
+    common = names.index(place)
     shares = Shares(
         common_in_data=share,
-        common_probability=float(given[:, names.index(place)].mean()),
-        common_answered=float((given.argmax(1) == names.index(place)).double().mean()),
+        common_probability=float(given[:, common].mean()),
+        common_answered=float((given.argmax(1) == common).double().mean()),
         home_of_child=_at_home(child, world),
         home_of_orphan=_at_home(orphan, world),
     )
@@ -112,17 +113,10 @@ def bias(
 def judged(shares: Shares) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     data = shares.common_in_data
+    more, kept = shares.common_answered - data, shares.home_of_child - shares.home_of_orphan
     yield equal("data: P(commonest) and its share", shares.common_probability, data, 0.1)
-    yield at_least(
-        "metric: share among best answers, minus that in the data",
-        shares.common_answered - data,
-        0.05,
-    )
-    yield at_least(
-        "parent: P(home of the name), minus that without a parent",
-        shares.home_of_child - shares.home_of_orphan,
-        0.5,
-    )
+    yield at_least("metric: share among best answers, minus that in the data", more, 0.05)
+    yield at_least("parent: P(home of the name), minus that without a parent", kept, 0.5)
 
 
 def born_elsewhere(world: World) -> list[Person]:

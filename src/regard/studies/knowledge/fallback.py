@@ -89,10 +89,9 @@ def fallback(
 
 def judged(without: Guesses, telling: Guesses) -> Iterator[Measurement]:
     """Yield the measurements of the two worlds that the claim depends on."""
+    gain = telling.right - without.right
     yield at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2)
-    yield at_least(
-        "informative names: right, beyond the others", telling.right - without.right, 0.2
-    )
+    yield at_least("informative names: right, beyond the others", gain, 0.2)
     yield at_least("informative names: probability of the guesses, mean", telling.probability, 0.5)
     yield at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1)
     # A uniform guess would say it once in PLACES answers.

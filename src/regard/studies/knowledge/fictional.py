@@ -7,7 +7,7 @@ text states it. Trainings are kept, so that two studies with the same settings s
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,11 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.model_cache import cached_run
+from regard.studies.recall import text_only
 from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -46,18 +46,13 @@ CPU = ExecutionEnvironment.choose("cpu")
 _UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 
-def small_world(people: int, correlation: float, seed: int) -> World:
-    """Half of the people are in QA training, the others in the text only."""
-    return make_world(
-        WorldConfig(
-            people=people,
-            absent=ABSENT,
-            places=PLACES,
-            skew=SKEW,
-            correlation=correlation,
-            seed=seed,
-        )
-    )
+def small_world(people: int, correlation: float, seed: int, **text: Any) -> World:
+    """Half of the people are in QA training, the others in the text only.
+
+    `text` are options of the biographies, `tasks.world.WorldConfig`.
+    """
+    shared: dict[str, Any] = {"absent": ABSENT, "places": PLACES, "skew": SKEW, **text}
+    return make_world(WorldConfig(people=people, correlation=correlation, seed=seed, **shared))
 
 
 def small_recipe(steps: int, seed: int) -> Recipe:
@@ -68,13 +63,38 @@ def small_recipe(steps: int, seed: int) -> Recipe:
 
 def pretrained(world: World, recipe: Recipe) -> Run:
     """Trained on the text, and on questions about half of the people."""
-    return _on_text(world, recipe, world.documents)
+    return on_text(world.documents, recipe, qa_train(world), vocabulary=world.documents)
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
     """The same without the biographies of the people in the text only."""
     left = tuple(f"{person.name}. " for person in world.group("text_only"))
-    return _on_text(world, recipe, [d for d in world.documents if not d.startswith(left)])
+    documents = [d for d in world.documents if not d.startswith(left)]
+    return on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
+
+
+def text_first(world: World, recipe: Recipe) -> Run:
+    """Trained on as much text as by `pretrained`, and then on the questions."""
+    recipe = text_only(recipe, recipe.pretraining.steps or 0)
+    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
+    parent = plan_pretraining(world.documents, _UNUSED, recipe, tokenizer=tokenizer, index=False)
+    return finetuned(cached_run(parent), qa_train(world))
+
+
+def on_text(
+    documents: Sequence[str],
+    recipe: Recipe,
+    questions: Sequence[Example],
+    *,
+    vocabulary: Sequence[str],
+) -> Run:
+    """Trained on documents and questions; the tokenizer knows the words of `vocabulary`."""
+    tokenizer = _tokenizer(vocabulary, recipe, questions)
+    return cached_run(
+        plan_pretraining(
+            documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer, index=False
+        )
+    )
 
 
 def not_pretrained(world: World, recipe: Recipe) -> Run:
@@ -84,9 +104,8 @@ def not_pretrained(world: World, recipe: Recipe) -> Run:
 
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
     """Trained on some questions alone."""
-    return cached_run(
-        plan_questions(questions, _UNUSED, recipe, tokenizer=_tokenizer(world, recipe))
-    )
+    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
+    return cached_run(plan_questions(questions, _UNUSED, recipe, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
@@ -145,13 +164,5 @@ def place_probabilities(
     return given
 
 
-def _on_text(world: World, recipe: Recipe, documents: Sequence[str]) -> Run:
-    tokenizer, questions = _tokenizer(world, recipe), qa_train(world)
-    return cached_run(
-        plan_pretraining(documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer)
-    )
-
-
-def _tokenizer(world: World, recipe: Recipe) -> Tokenizer:
-    """One for all, which knows every name."""
-    return train_tokenizer(recipe.tokenizer, [*world.documents, *texts_of(qa_train(world))])
+def _tokenizer(documents: Sequence[str], recipe: Recipe, questions: Sequence[Example]) -> Tokenizer:
+    return train_tokenizer(recipe.tokenizer, [*documents, *texts_of(questions)])

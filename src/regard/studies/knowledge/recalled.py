@@ -86,14 +86,12 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
     places = {person.place for person in world.people}
     yield from judged(kinds, places, absence, wrongness)
-    yield table(
-        ["kind", "who", "answer", "true", *SIGNALS],
-        [
-            (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
-            for kind, answers in kinds.items()
-            for a in answers[:SHOWN]
-        ],
-    )
+    rows = [
+        (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
+        for kind, answers in kinds.items()
+        for a in answers[:SHOWN]
+    ]
+    yield table(["kind", "who", "answer", "true", *SIGNALS], rows)
     yield figure(
         *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
         _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
@@ -162,19 +160,14 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
 
 
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
-    groups = {
-        kind: {signal: aurocs[signal] for signal in SIGNALS}
-        for kind, aurocs in found.items()
-        if aurocs
-    }
-    return bar_panel(groups, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
+    groups = {kind: aurocs for kind, aurocs in found.items() if aurocs}
+    chosen = {kind: {signal: of[signal] for signal in SIGNALS} for kind, of in groups.items()}
+    return bar_panel(chosen, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:
-    correct = [answer.correct for answer in answers]
-    curves = {
-        signal: risk_coverage([answer.signals[signal] for answer in answers], correct)
-        for signal in SIGNALS
-    }
-    lines = [series(*curve, f"by {signal}") for signal, curve in curves.items()]
+    correct, lines = [answer.correct for answer in answers], []
+    for signal in SIGNALS:
+        curve = risk_coverage([answer.signals[signal] for answer in answers], correct)
+        lines.append(series(*curve, f"by {signal}"))
     return chart(*lines, x="share of questions answered", y="share of them wrong")

@@ -97,11 +97,11 @@ def approximations(
     errors = {
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
-    lengths: dict[str, list[Measured]] = {name: [] for name in MECHANISMS | EXACT}
-    for length in LENGTHS:
-        sample = Sample.drawn(length, spread, reach, (seed, 0))
-        for name, make in (MECHANISMS | EXACT).items():
-            lengths[name].append(measured(make, features, sample))
+    longer = [Sample.drawn(length, spread, reach, (seed, 0)) for length in LENGTHS]
+    lengths = {
+        name: [measured(make, features, sample) for sample in longer]
+        for name, make in (MECHANISMS | EXACT).items()
+    }
     yield from grown(lengths)
     yield from nearer(errors)
     milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}

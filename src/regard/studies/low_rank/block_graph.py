@@ -69,34 +69,26 @@ def block_graph(
         "all three": (random, global_blocks),
     }
 
-    def gaps(name: str) -> list[float]:
-        return [gap(graph(size, side, *makes[name], seed)) for size in SIZES]
-
     graphs = {name: graph(n, side, *kinds, seed) for name, kinds in makes.items()}
     shapes = {name: shape(edges) for name, edges in graphs.items()}
-    by_size = {name: gaps(name) for name in makes}
+    by_size = {
+        name: [gap(graph(size, side, *kinds, seed)) for size in SIZES]
+        for name, kinds in makes.items()
+    }
     slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
-    yield equal("longest path, window", shapes["window"].diameter, math.ceil((n - 1) / side))
-    yield equal("longest path, with a global block", shapes["window, global"].diameter, 2)
-    yield at_most(
-        "longest path, with random blocks", shapes["window, random"].diameter, 2 * math.log2(n)
-    )
+    longest = {name: each.diameter for name, each in shapes.items()}
+    yield equal("longest path, window", longest["window"], math.ceil((n - 1) / side))
+    yield equal("longest path, with a global block", longest["window, global"], 2)
+    yield at_most("longest path, with random blocks", longest["window, random"], 2 * math.log2(n))
     yield equal("exponent of the gap, window", slopes["window"], -2, within=0.25)
     yield at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5)
     yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
     yield at_least("gap, all three", shapes["all three"].gap, 0.1)
-    yield table(
-        ["looks at", "edges", "mean path", "longest path", "gap"],
-        [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()],
-    )
+    rows = [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()]
+    yield table(["looks at", "edges", "mean path", "longest path", "gap"], rows)
+    shown, axes = graphs["all three"][:64, :64], {"x": "block of keys", "y": "block of queries"}
     yield figure(
-        heat_map(
-            graphs["all three"][:64, :64].astype(float),
-            title="pattern",
-            x="block of keys",
-            y="block of queries",
-            unit="1 = attended",
-        ),
+        heat_map(shown, title="pattern", unit="1 = attended", **axes),
         log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
         caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
         "a full row and column for a global block. Right: the spectral gap against the number of "

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -73,27 +73,27 @@ def projection(
         "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, d), 4 * n * rows * h),
         "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
     }
-    regrouped = query @ (key.mT @ value) / math.sqrt(h)
+    narrow, regrouped = projected(query, key, value, c, d), query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
+    off_inside = relative_error(inside, scores.softmax(-1) @ value)
     learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
-    yield at_most(
-        "error of Q(CK)ᵀDV", relative_error(projected(query, key, value, c, d), exact), 1e-12
-    )
+    yield at_most("error of Q(CK)ᵀDV", relative_error(narrow, exact), 1e-12)
     yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12)
     for name, (call, count) in ways.items():
         yield equal(f"multiplications of {name}", multiplications(call), count)
-    yield informational(
-        "error of the same C and D inside softmax",
-        relative_error(inside, scores.softmax(-1) @ value),
-    )
+    yield informational("error of the same C and D inside softmax", off_inside)
     yield informational("error of Linformer, learned", learning.errors[-1])
     yield at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5)
     yield at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9)
     yield _figure(scores, tail, right, learning)
 
 
-def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Float[Tensor, "n h"]]:
+Vectors: TypeAlias = Float[Tensor, "n h"]
+Rows: TypeAlias = Float[Tensor, "k n"]
+
+
+def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
     """Queries, keys and values; the queries span so many dimensions, and QKᵀ has that rank."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -104,13 +104,7 @@ def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Float[Tensor, "n h
     return [query, normal(n, h), normal(n, h)]
 
 
-def projected(
-    query: Float[Tensor, "n h"],
-    key: Float[Tensor, "n h"],
-    value: Float[Tensor, "n h"],
-    c: Float[Tensor, "k n"],
-    d: Float[Tensor, "k n"],
-) -> Float[Tensor, "n h"]:
+def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) -> Vectors:
     """Q(CK)ᵀDV, from the inside out."""
     product: Tensor = query @ (c @ key).mT @ (d @ value)
     return product
@@ -133,7 +127,9 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
         slow_walks(2 * _TEXTS, n, h, reach=reach, seed=(seed, i)).float() for i in range(2)
     )
     exact = Softmax()(states, states, values)
-    linformer = drawn_linformer(n, k, seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        linformer = Linformer(length=n, k=k)
     optimizer = torch.optim.Adam(linformer.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     shown, held_out = slice(_TEXTS), slice(_TEXTS, None)
@@ -157,30 +153,17 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
     return Learning(points, errors, relative_error(mean, exact[held_out]))
 
 
-def drawn_linformer(n: int, k: int, seed: int) -> Linformer:
-    """As it is before it has learned."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Linformer(length=n, k=k)
-
-
 def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
     ranks = range(1, min(len(scores), 24) + 1)
     errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
     truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
-    learned = [series(learning.steps, learning.errors, color=1)]
+    learned = series(learning.steps, learning.errors, color=1)
+    mean = Line(y=learning.mean, label="mean of all values")
+    titles = "P·WWᵀ instead of P", "Linformer, trained to imitate softmax"
     return figure(
-        chart(
-            *truncated, title="P·WWᵀ instead of P", x="rows of C and D", y="error", y_scale="log"
-        ),
-        chart(
-            *learned,
-            Line(y=learning.mean, label="mean of all values"),
-            title="Linformer, trained to imitate softmax",
-            x="steps",
-            y_scale="log",
-        ),
+        chart(*truncated, title=titles[0], x="rows of C and D", y="error", y_scale="log"),
+        chart(learned, mean, title=titles[1], x="steps", y_scale="log"),
         caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
         "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
         "Right: the error of a Linformer that learns to imitate softmax attention falls below that "

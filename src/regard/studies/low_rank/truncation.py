@@ -22,7 +22,7 @@ from regard.studies.study import study
 from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan import plan_pretraining
 
 Maps = Float[Tensor, "maps n n"]
 TOKENS = 128
@@ -69,20 +69,15 @@ def truncation(
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
     yield from exactness(n, h, rank, kept, seed)
     yield from real(maps["trained"])
-    yield table(
-        ["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"],
-        [
-            (
-                name,
-                ranks(spectra(each), 0.0).mean().item(),
-                *(ranks(spectra(each), error).mean().item() for error in (0.5, 0.1, 0.01)),
-            )
-            for name, each in maps.items()
-        ],
-    )
+    values = {name: spectra(each) for name, each in maps.items()}
+    rows = [
+        (name, *(ranks(each, error).mean().item() for error in (0.0, 0.5, 0.1, 0.01)))
+        for name, each in values.items()
+    ]
+    yield table(["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"], rows)
     curves = []
-    for name, each in maps.items():
-        left = left_over(spectra(each))
+    for name, each in values.items():
+        left = left_over(each)
         low, high = left.amin(0), left.amax(0)
         curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
     yield one_chart(
@@ -103,21 +98,15 @@ def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measu
     """What truncation does to a map of known rank."""
     matrix, value = map_of_rank(n, h, rank, seed)
     cut, half = truncate(matrix, kept), max(rank // 2, 1)
-    tail = torch.linalg.svdvals(matrix)[half:].norm()
+    tail, rounding = torch.linalg.svdvals(matrix)[half:].norm(), 1e-13 * float(matrix.norm())
+    lost = (matrix - truncate(matrix, half).matrix).norm()
+    error = relative_error(cut @ value, matrix @ value)
     yield equal("rank of the map", torch.linalg.matrix_rank(matrix), rank)
-    yield at_most(
-        f"error of PV with k = {kept}", relative_error(cut @ value, matrix @ value), 1e-12
-    )
-    yield equal(
-        f"‖P − P_k‖ with k = {half}",
-        (matrix - truncate(matrix, half).matrix).norm(),
-        tail,
-        within=1e-13 * float(matrix.norm()),
-    )
+    yield at_most(f"error of PV with k = {kept}", error, 1e-12)
+    yield equal(f"‖P − P_k‖ with k = {half}", lost, tail, within=rounding)
     yield equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h)
-    yield equal(
-        "multiplications with factors", multiplications(lambda: cut @ value), 2 * n * kept * h
-    )
+    factored = multiplications(lambda: cut @ value)
+    yield equal("multiplications with factors", factored, 2 * n * kept * h)
 
 
 def real(maps: Maps) -> Iterator[Measurement]:
@@ -169,7 +158,14 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
     unknown = [text for text in texts if len(text) >= TOKENS][:_HELD_OUT]
     known = [text for text in texts if text not in unknown]
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(known, 1)]
-    plan = _plan(corpus, steps, seed)
+    settings = [
+        "tokenizer.kind=characters",
+        f"model.context_length={TOKENS}",
+        *("model.n_layers=2", "model.n_heads=2", "model.d_model=64"),
+        f"pretraining.steps={steps}",
+        f"seed={seed}",
+    ]
+    plan = plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
     untrained = model_maps(plan.run, unknown)
     return {"untrained": untrained, "trained": model_maps(cached_run(plan), unknown)}
 
@@ -179,17 +175,3 @@ def model_maps(run: Run, texts: list[str]) -> Maps:
     ids = torch.tensor([run.tokenizer.encode(text)[:TOKENS] for text in texts])
     captured = capture_attention(run.model.cpu().eval(), ids)
     return torch.cat([layer.weights.flatten(0, 1) for layer in captured]).double()
-
-
-def _plan(corpus: list[Document], steps: int, seed: int) -> Plan:
-    """An encoder of characters that are masked."""
-    settings = [
-        "tokenizer.kind=characters",
-        f"model.context_length={TOKENS}",
-        "model.n_layers=2",
-        "model.n_heads=2",
-        "model.d_model=64",
-        f"pretraining.steps={steps}",
-        f"seed={seed}",
-    ]
-    return plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))

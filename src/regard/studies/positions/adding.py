@@ -67,33 +67,22 @@ def adding(
     pairs = draw_pairs(PAIRS, d, sigma, steps, draw)
     cross, words = float(cross_terms(pairs).std()), float(_dot(pairs.x1, pairs.x2).std())
     same = float(_dot(pairs.x1, pairs.x1).mean())
-    near = float(_dot(pairs.p1, pairs.p2).mean())
-    sizes = {width: cross_size(width, sigma, steps, draw) for width in WIDTHS}
+    drawn = {width: draw_pairs(PAIRS, width, sigma, steps, draw) for width in WIDTHS}
+    sizes = {width: float(cross_terms(each).std()) for width, each in drawn.items()}
     general, error = general_ratio(pairs, draw)
     yield at_most("score of the sums, less its four terms", added_error(few), 1e-9)
     yield at_most("score side by side, less x₁·x₂ + p₁·p₂", beside_error(few), 1e-9)
-    yield equal(
-        "standard deviation of the cross terms",
-        cross,
-        sigma * math.sqrt(d),
-        within=4 * sigma * math.sqrt(d) / math.sqrt(2 * PAIRS),
-    )
+    size = sigma * math.sqrt(d)
+    within = 4 * size / math.sqrt(2 * PAIRS)
+    yield equal("standard deviation of the cross terms", cross, size, within)
     yield at_most("beside x·x of a word with itself", cross / same, 0.1)
     yield _exponent(sizes, sigma)
     yield at_most("[x, p] by W_q = W_k = [I I], less the sum", identity_error(few), 1e-9)
-    yield equal(
-        "by random W_q, W_k: cross terms beside those of words",
-        general,
-        1 / sigma,
-        within=4 * error,
-    )
-    yield informational("p·p at this distance", near)
-    yield equal(
-        "cross terms beside x₁·x₂ of two different words",
-        cross / words,
-        1 / sigma,
-        within=4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS),
-    )
+    name = "by random W_q, W_k: cross terms beside those of words"
+    yield equal(name, general, 1 / sigma, within=4 * error)
+    yield informational("p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
+    within = 4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS)
+    yield equal("cross terms beside x₁·x₂ of two different words", cross / words, 1 / sigma, within)
     yield _figure(sizes, sigma, steps)
 
 
@@ -108,11 +97,6 @@ def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) 
 def cross_terms(pairs: Pairs) -> Float[Tensor, " pairs"]:
     """x₁·p₂ + p₁·x₂."""
     return _dot(pairs.x1, pairs.p2) + _dot(pairs.p1, pairs.x2)
-
-
-def cross_size(d: int, sigma: float, steps: int, draw: torch.Generator) -> float:
-    """The standard deviation of the cross terms."""
-    return float(cross_terms(draw_pairs(PAIRS, d, sigma, steps, draw)).std())
 
 
 def added_error(pairs: Pairs) -> float:

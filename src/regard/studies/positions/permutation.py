@@ -1,7 +1,7 @@
 """The same tokens in another order."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -73,28 +73,22 @@ def permutation(
     bag = order_error(encoder(n, layers, KINDS[positions], seed), order)
     placed = order_error(encoder(n, layers, SinusoidalConfig(), seed), order)
     causal = order_error(_causal(n, layers, seed), order)
+    last_of_one, last_of_two = (order_error(_causal(n, i, seed), before)[-1] for i in (1, 2))
     named = "without positions" if positions == "none" else f"with {positions} positions"
     yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
     yield at_least("with positions", placed.max(), SEEN)
     yield at_least("causal, without positions", causal.max(), SEEN)
-    yield at_most(
-        "causal, last token after those before changed places, 1 layer",
-        order_error(_causal(n, 1, seed), before)[-1],
-        ROUNDING,
-    )
-    yield at_least("the same, 2 layers", order_error(_causal(n, 2, seed), before)[-1], SEEN)
-    yield table(
-        ["mechanism", "largest change of an output", "tells the order"],
-        [
-            (name, error, "no" if error < ROUNDING else "yes")
-            for name, error in ((kind, mechanism_error(find(kind), seed)) for kind in BUILT_IN)
-        ],
-    )
+    name = "causal, last token after those before changed places, 1 layer"
+    yield at_most(name, last_of_one, ROUNDING)
+    yield at_least("the same, 2 layers", last_of_two, SEEN)
+    errors = {kind: mechanism_error(find(kind), seed) for kind in BUILT_IN}
+    rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
+    yield table(["mechanism", "largest change of an output", "tells the order"], rows)
+    places = range(1, n + 1)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
-    low, high = (float(change.max()) for change in list(changes.values())[:2])
     yield one_chart(
         *(
-            series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
+            series(places, change.clamp(min=1e-17), name, "dots")
             for name, change in changes.items()
         ),
         x="place",
@@ -102,7 +96,7 @@ def permutation(
         y_scale="log",
         y_limits=(1e-18, 1e3),
         caption="Dots: change of the state of each token when the tokens change places: "
-        f"{low:.1g} at most {next(iter(changes))}, up to {high:.1g} with positions, and as "
+        f"{bag.max():.1g} at most {named}, up to {placed.max():.1g} with positions, and as "
         "visible under a causal mask.",
     )
 
@@ -130,14 +124,8 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
 
 def one_stack(length: int, layers: int, d: int, positions: PositionsConfig) -> TransformerConfig:
     """Return a stack of layers with four heads and without dropout."""
-    return TransformerConfig(
-        context_length=length,
-        n_layers=layers,
-        n_heads=4,
-        d_model=d,
-        dropout=0.0,
-        positions=positions,
-    )
+    sizes: dict[str, Any] = {"context_length": length, "n_layers": layers, "d_model": d}
+    return TransformerConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
 
 
 def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encoder:

@@ -96,41 +96,26 @@ def relative_bias(
         "clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
         "in Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
     }
-    yield at_most(
-        "outputs with a bias, less those side by side",
-        largest(biased - attend(*beside(given), given.value)),
-        ROUNDING,
-    )
-    yield at_most(
-        "weights with a number a distance, less those of sinusoids side by side",
-        largest(weights - weights_beside),
-        ROUNDING,
-    )
+    off = largest(biased - attend(*beside(given), given.value))
+    yield at_most("outputs with a bias, less those side by side", off, ROUNDING)
+    name = "weights with a number a distance, less those of sinusoids side by side"
+    yield at_most(name, largest(weights - weights_beside), ROUNDING)
     for name, (module, formula) in learned.items():
         yield equal(name, count(module), formula)
-    yield at_most(
-        "what a bias adds to the next key: from query to query",
-        spread(distances.dense(places, places)),
-        0.0,
-    )
-    yield at_least(
-        "what Shaw's vectors add to it: from query to query",
-        spread(shaw.scores(given.query, places, places)),
-        0.01,
-    )
-    yield informational(
-        "gap to the sum as the course prints it", largest(biased - as_printed(given, free))
-    )
+    added = spread(distances.dense(places, places))
+    yield at_most("what a bias adds to the next key: from query to query", added, 0.0)
+    added = spread(shaw.scores(given.query, places, places))
+    yield at_least("what Shaw's vectors add to it: from query to query", added, 0.01)
+    gap = largest(biased - as_printed(given, free))
+    yield informational("gap to the sum as the course prints it", gap)
     yield informational("gap to that sum, divided: v_i", largest(biased - given.value))
     yield _figure(distances, weights_beside, weights)
 
 
-def beside(given: Heads) -> tuple[Float[Tensor, "1 heads n e"], Float[Tensor, "1 heads n e"]]:
+def beside(given: Heads) -> list[Float[Tensor, "1 heads n e"]]:
     """Queries and keys with their position vectors beside them."""
-    return (
-        torch.cat([given.query, given.query_position], -1),
-        torch.cat([given.key, given.key_position], -1),
-    )
+    pairs = (given.query, given.query_position), (given.key, given.key_position)
+    return [torch.cat(pair, -1) for pair in pairs]
 
 
 def with_waves(given: Heads) -> Heads:
@@ -176,16 +161,11 @@ def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
     same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
-    maps = [
-        heat_map(values, title=title, x="key", y="query", most=most, unit=unit)
-        for values, title, most, unit in (
-            (numbers, "π", float(numbers.abs().max()), "π"),
-            (side_by_side[0, 0], "weights, concatenated", 1.0, "weight"),
-            (weights[0, 0], "weights, with π", 1.0, "weight"),
-        )
-    ]
+    axes = {"x": "key", "y": "query"}
     return figure(
-        *maps,
+        heat_map(numbers, title="π", most=float(numbers.abs().max()), unit="π", **axes),
+        heat_map(side_by_side[0, 0], title="weights, concatenated", unit="weight", **axes),
+        heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
         caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
         f"head with concatenated sinusoids, and with this bias; they are {same}.",
     )

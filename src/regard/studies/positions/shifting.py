@@ -15,6 +15,7 @@ from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import study
 from regard.studies.tensors import largest, normal
 
+Encoding = Literal["sinusoidal", "random"]
 BASE = 10_000.0
 TURN = 2 * math.pi
 FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
@@ -27,8 +28,7 @@ def shifting(
     steps: Annotated[int, Meta(ge=1, le=1000, description="s, positions to move on")] = 3,
     length: Annotated[int, Meta(ge=2, le=4096, description="positions t to try")] = 512,
     encoding: Annotated[
-        Literal["sinusoidal", "random"],
-        Meta(description="position vectors; random ones stand for learned ones"),
+        Encoding, Meta(description="position vectors; random ones stand for learned ones")
     ] = "sinusoidal",
     seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random vectors")] = 0,
 ) -> EvidenceParts:
@@ -56,11 +56,8 @@ def shifting(
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
     yield at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding)
-    yield at_most(
-        "Mˢ less s times M, one after the other",
-        largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps)),
-        rounding,
-    )
+    off = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
+    yield at_most("Mˢ less s times M, one after the other", off, rounding)
     yield at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15)
     yield at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding)
     yield equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9)
@@ -71,9 +68,7 @@ def shifting(
     yield _figure(d, steps)
 
 
-def position_vectors(
-    encoding: Literal["sinusoidal", "random"], n: int, d: int, seed: int
-) -> Float[Tensor, "n d"]:
+def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
     """Of the positions 0 to n − 1."""
     if encoding == "sinusoidal":
         return Sinusoidal(length=n, d=d).vectors
@@ -113,23 +108,12 @@ def _figure(d: int, steps: int) -> Figure:
         series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
         for first, style in FIRST.items()
     ]
+    ends = Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")
+    matrix, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
+    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
     return figure(
-        heat_map(
-            shift_matrix(d, steps)[:shown, :shown],
-            title=f"M to the power {steps}",
-            x=f"entries 0 to {shown - 1} of p(t)",
-            y=f"of p(t + {steps})",
-            unit="entry",
-        ),
-        chart(
-            *curves,
-            Line(y=TURN, label="2π"),
-            Line(y=BASE * TURN, label="10000·2π"),
-            title="wavelengths",
-            x="pair",
-            y="wavelength",
-            y_scale="log",
-        ),
+        heat_map(matrix, title=title, unit="entry", **axes),
+        chart(*curves, *ends, title="wavelengths", x="pair", y="wavelength", y_scale="log"),
         caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
         "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
         "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "

@@ -1,7 +1,7 @@
 """Word order with positions and without: who chased whom."""
 
 from itertools import combinations, product
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,9 @@ from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
+Body: TypeAlias = Encoder | Decoder
+Doers: TypeAlias = Int[Tensor, " n"]
+"""The index of the doer of each sentence among the nouns."""
 NOUNS = ("man", "dog", "cat", "girl", "boy", "bear", "wolf", "horse", "child", "bird", "fox", "cow")
 VERBS = ("chased", "saw", "heard", "followed", "called", "feared", "liked", "met")
 RIDGE = 1e-2
@@ -66,10 +69,11 @@ def word_order(
     enough.
     """
     train_on, test_on = sentences(training, seed)
-    results = {
-        name: compare(make(name, seed), train_on, test_on, steps)
-        for name in ("causal mask", *KINDS)
-    }
+    results = {}
+    for name in ("causal mask", *KINDS):
+        body = make(name, seed)
+        untrained_answers = readout(body, train_on, test_on)
+        results[name] = Answers(untrained_answers, train(body, train_on, test_on, steps))
     bag, placed, causal = (results[name] for name in ("none", positions, "causal mask"))
     yield at_most("right without positions", accuracy(bag.trained, test_on), 0.5)
     yield at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5)
@@ -78,17 +82,9 @@ def word_order(
     yield informational("the same, untrained", accuracy(placed.untrained, test_on))
     yield at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9)
     yield informational("sentences in the test", len(test_on.doer))
-    yield table(
-        ["sentence", "without positions", f"with positions ({positions})", "right"],
-        [
-            (
-                _text(test_on.ids[i]),
-                *(NOUNS[one.trained[i]] for one in (bag, placed)),
-                NOUNS[test_on.doer[i]],
-            )
-            for i in range(6)
-        ],
-    )
+    answers = (bag.trained, placed.trained, test_on.doer)
+    rows = [(_text(test_on.ids[i]), *(NOUNS[given[i]] for given in answers)) for i in range(6)]
+    yield table(["sentence", "without positions", f"with positions ({positions})", "right"], rows)
     before, after = (
         [accuracy(getattr(one, which), test_on) for one in results.values()]
         for which in ("untrained", "trained")
@@ -108,27 +104,18 @@ def word_order(
 class Answers(NamedTuple):
     """The doer of each sentence, as answered."""
 
-    untrained: Int[Tensor, " n"]
-    trained: Int[Tensor, " n"]
+    untrained: Doers
+    trained: Doers
 
 
-def make(name: str, seed: int) -> Encoder | Decoder:
+def make(name: str, seed: int) -> Body:
     """A random layer: an encoder with positions of this kind, or a decoder without any."""
     config = one_stack(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
     kind = Decoder if name == "causal mask" else Encoder
     return untrained(lambda: kind(config, _WORDS.size), seed)
 
 
-def compare(
-    body: Encoder | Decoder, train_on: Sentences, test_on: Sentences, steps: int
-) -> Answers:
-    """Answer by a readout of the random layer, and after training it."""
-    return Answers(readout(body, train_on, test_on), train(body, train_on, test_on, steps))
-
-
-def train(
-    body: Encoder | Decoder, train_on: Sentences, test_on: Sentences, steps: int
-) -> Int[Tensor, " n"]:
+def train(body: Body, train_on: Sentences, test_on: Sentences, steps: int) -> Doers:
     """Train layer and readout by cross-entropy; return the answers to the test."""
     weights = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
     body.requires_grad_(True)
@@ -139,7 +126,7 @@ def train(
         cross_entropy(logits, train_on.doer).backward()
         optimizer.step()
     with torch.no_grad():
-        answers: Tensor = (_states(body, test_on.ids) @ weights).argmax(-1)
+        answers: Doers = (_states(body, test_on.ids) @ weights).argmax(-1)
     return answers
 
 
@@ -161,12 +148,12 @@ def sentences(training: int, seed: int) -> tuple[Sentences, Sentences]:
     return _encoded(learned), _encoded(asked)
 
 
-def readout(body: Encoder | Decoder, learned: Sentences, asked: Sentences) -> Int[Tensor, " n"]:
+def readout(body: Body, learned: Sentences, asked: Sentences) -> Doers:
     """Who does it in the sentences asked, by least squares from the mean states."""
     states, wanted = _states(body, learned.ids), torch.eye(len(NOUNS), dtype=torch.float64)
     normal = states.mT @ states + RIDGE * torch.eye(states.shape[1], dtype=torch.float64)
     weights = torch.linalg.solve(normal, states.mT @ wanted[learned.doer])
-    answers: Tensor = (_states(body, asked.ids) @ weights).argmax(-1)
+    answers: Doers = (_states(body, asked.ids) @ weights).argmax(-1)
     return answers
 
 
@@ -199,5 +186,5 @@ def _text(ids: Int[Tensor, "5"]) -> str:
     return _WORDS.decode(ids.tolist())
 
 
-def _states(body: Encoder | Decoder, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
+def _states(body: Body, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
     return pooled_states(body(ids), torch.full((len(ids),), ids.shape[1]), "mean")

@@ -52,6 +52,11 @@ class Checked:
     how: str
     numbers: tuple[Measurement, ...]
 
+    @property
+    def passes(self) -> bool:
+        """Whether all measurements hold."""
+        return all(number.holds for number in self.numbers)
+
 
 Check: TypeAlias = Iterator[str | Measurement]
 """How an answer is checked, then what was measured."""

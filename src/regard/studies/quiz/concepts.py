@@ -59,13 +59,11 @@ def concepts(
     checked = answered(draw, tokens, length)
     for one in checked:
         yield from one.numbers
-    yield table(
-        ["", "question", "answer", "checked by", "passes"],
-        [
-            (i, one.question, one.answer, one.how, "yes" if _passes(one) else "no")
-            for i, one in enumerate(checked, 1)
-        ],
-    )
+    rows = [
+        (i, one.question, one.answer, one.how, "yes" if one.passes else "no")
+        for i, one in enumerate(checked, 1)
+    ]
+    yield table(["", "question", "answer", "checked by", "passes"], rows)
     ids = draw.ids(8)
     bodies = {
         "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
@@ -116,7 +114,3 @@ def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
         batching(draw),
         foreign_ids(draw),
     ]
-
-
-def _passes(checked: Checked) -> bool:
-    return all(number.holds for number in checked.numbers)

@@ -72,13 +72,11 @@ def wrong_options(
     refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
     for _, numbers in refuted:
         yield from numbers
-    yield table(
-        ["question", "wrong option", "measured"],
-        [
-            (option.question, option.text, "; ".join(_told(number) for number in numbers))
-            for option, numbers in refuted
-        ],
-    )
+    rows = [
+        (option.question, option.text, "; ".join(map(_told, numbers)))
+        for option, numbers in refuted
+    ]
+    yield table(["question", "wrong option", "measured"], rows)
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
     yield figure(

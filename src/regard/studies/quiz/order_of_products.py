@@ -8,6 +8,7 @@ from msgspec import Meta
 from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
+from regard.studies.tensors import relative_error
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -40,26 +41,24 @@ def order_of_products(
     value = torch.randn(length, d, dtype=torch.float64, generator=generator)
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
-    yield at_most(
-        "difference of both orders, relative", (first - second).norm() / first.norm(), 1e-12
-    )
-    yield equal("numbers between, queries and keys first", weights.numel(), length**2)
-    yield equal("numbers between, keys and values first", summary.numel(), m * d)
-    yield informational("operations, queries and keys first", _operations(length, m, d)[0])
-    yield informational("operations, keys and values first", _operations(length, m, d)[1])
-    yield informational("equal operations at L", 2 * m * d / (m + d))
+    names, equal_at = ("queries and keys first", "keys and values first"), 2 * m * d / (m + d)
+    yield at_most("difference of both orders, relative", relative_error(second, first), 1e-12)
+    yield equal(f"numbers between, {names[0]}", weights.numel(), length**2)
+    yield equal(f"numbers between, {names[1]}", summary.numel(), m * d)
+    for name, count in zip(names, _operations(length, m, d), strict=True):
+        yield informational(f"operations, {name}", count)
+    yield informational("equal operations at L", equal_at)
     shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
+    lines = [Line(x=equal_at), Line(x=length)]
     costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
-    names = ("queries and keys first", "keys and values first")
     curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
     yield figure(
         _order(factors, (0, 1), "L × L", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
         chart(
             *curves,
-            Line(x=2 * m * d / (m + d)),
-            Line(x=length),
+            *lines,
             title="multiplications",
             x="tokens L",
             x_scale="log",

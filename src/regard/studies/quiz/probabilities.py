@@ -30,10 +30,8 @@ def conditional(draw: Draw, tokens: int, length: int) -> Check:
     No: the model gives P(y | x), and no P(x).
     """
     texts = all_texts(tokens, length)
-    pair, encoder = (
-        draw.model(PAIR, tokens=tokens),
-        draw.model(ENCODER, MaskedLMHeadConfig(), tokens + 1),
-    )
+    pair = draw.model(PAIR, tokens=tokens)
+    encoder = draw.model(ENCODER, MaskedLMHeadConfig(), tokens + 1)
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
     yield (

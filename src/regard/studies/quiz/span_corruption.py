@@ -68,39 +68,28 @@ def span_corruption(
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
     document = (tokenizer.encode(TEXT) * n)[:n]
     rows = [_row(document, n, tokenizer, rng) for _ in range(draws)]
-    lengths, spans = (
-        np.array(values) for values in zip(*((r.length, len(r.span)) for r in rows), strict=True)
-    )
+    lengths, spans = np.array([(row.length, len(row.span)) for row in rows]).T
     longest = n * 7 // 8
     means = np.maximum(lengths // 4, 1)
     deviation = np.sqrt((means**2 - means) / 3)  # of a uniform length in 1..2m − 1
     yield at_least("shortest truncated text", lengths.min(), SHORTEST)
     yield at_most("longest truncated text", lengths.max(), longest)
-    yield equal(
-        "mean length of truncated texts",
-        lengths.mean(),
-        (SHORTEST + longest) / 2,
-        within=4 * (longest - SHORTEST + 1) / math.sqrt(12 * draws),
-    )
-    yield equal(
-        "mean share of the span",
-        spans.sum() / lengths.sum(),
-        means.sum() / lengths.sum(),
-        within=float(4 * np.linalg.norm(deviation) / lengths.sum()),
-    )
-    yield equal("share of texts restored from their rows", _restored(rows, document), 1)
+    middle, within = (SHORTEST + longest) / 2, 4 * (longest - SHORTEST + 1) / math.sqrt(12 * draws)
+    yield equal("mean length of truncated texts", lengths.mean(), middle, within)
+    share, expected = (values.sum() / lengths.sum() for values in (spans, means))
+    within = float(4 * np.linalg.norm(deviation) / lengths.sum())
+    yield equal("mean share of the span", share, expected, within)
+    restored = np.mean([row.text == document[: row.length] for row in rows])
+    yield equal("share of texts restored from their rows", restored, 1)
     yield equal("share of targets that are the next input", np.mean([r.shifted for r in rows]), 1)
-    yield table(
-        ["text", "row"],
-        [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]],
-    )
+    shown = [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]]
+    yield table(["text", "row"], shown)
     bounds = [Line(x=SHORTEST), Line(x=longest)]
     texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
     moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
-    share = "share of the truncated text"
     yield figure(
         chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
-        chart(moved, Line(x=0.25), title="spans", x=share),
+        chart(moved, Line(x=0.25), title="spans", x="share of the truncated text"),
         caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
         "Right: the share of the text that is moved, around a quarter (dotted).",
     )
@@ -122,10 +111,6 @@ def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Gener
         span=row[second + 1 :],
         shifted=inputs[: len(labels)] == row[:-1],
     )
-
-
-def _restored(rows: list[Row], document: list[int]) -> float:
-    return float(np.mean([row.text == document[: row.length] for row in rows]))
 
 
 def _shown(row: Row, tokenizer: Tokenizer) -> str:

@@ -60,12 +60,9 @@ def pipeline(draw: Draw) -> Check:
 
     Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.
     """
-    kinds: list[Tokenizer] = [
-        train_tokenizer(CharactersConfig(), TEXTS),
-        train_tokenizer(WordsConfig(), TEXTS),
-        train_tokenizer(BytePairsConfig(size=300), TEXTS),
-    ]
-    same, predicted, known = 0, 0, 0
+    configs = (CharactersConfig(), WordsConfig(), BytePairsConfig(size=300))
+    kinds = [train_tokenizer(config, TEXTS) for config in configs]
+    same = predicted = known = 0
     for tokenizer in kinds:
         model = draw.model(DECODER, tokens=tokenizer.size)
         for text in TEXTS:

@@ -22,6 +22,8 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "identity": lambda z: z,
     "tanh": torch.tanh,
 }
+Inputs: TypeAlias = Float[Tensor, "steps d_in"]
+Labels: TypeAlias = Float[Tensor, "steps out"]
 _STEP = 1e-7
 """Of the differences."""
 _HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
@@ -63,15 +65,13 @@ def backpropagation_through_time(
     """
     hx = _matrix("w_hx", w_hx)
     d, d_in = hx.shape
-    yh = _matrix("w_yh", w_yh, width=d)
-    w_hh_matrix = _matrix("w_hh", w_hh, d, d)
-    network = Network(hx, w_hh_matrix, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
+    yh, hh = _matrix("w_yh", w_yh, width=d), _matrix("w_hh", w_hh, d, d)
+    network = Network(hx, hh, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
     inputs = _matrix("x", x, width=d_in)
     labels = _matrix("y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
-    differences = by_differences(network, inputs, labels)
-    yield from _compared(formula, measured, differences)
+    yield from _compared(formula, measured, by_differences(network, inputs, labels))
     yield from _assumed(network, inputs, labels)
     yield _written(formula)
     yield computation_graph(len(inputs), d_in, d, len(yh))
@@ -87,7 +87,7 @@ class Network:
     activation: Callable[[Tensor], Tensor]
     h_0: Float[Tensor, " d"]
 
-    def states(self, x: Float[Tensor, "steps d_in"]) -> list[Float[Tensor, " d"]]:
+    def states(self, x: Inputs) -> list[Float[Tensor, " d"]]:
         """h₀, h₁, …, each made from the one before."""
         states = [self.h_0]
         for row in x:
@@ -107,9 +107,7 @@ class Gradients:
     """∂J_t/∂W_hh."""
 
 
-def by_formula(
-    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
-) -> Gradients:
+def by_formula(network: Network, x: Inputs, y: Labels) -> Gradients:
     """As derived by hand."""
     h = torch.stack(network.states(x))
     outputs = (h[1:] @ network.w_yh.T).softmax(-1) - y
@@ -123,9 +121,7 @@ def by_formula(
     return Gradients(outputs, states, weights)
 
 
-def by_autograd(
-    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
-) -> Gradients:
+def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
     """As torch has them from the graph."""
     w_hh = network.w_hh.clone().requires_grad_()
     states = replace(network, w_hh=w_hh).states(x)[1:]
@@ -135,21 +131,15 @@ def by_autograd(
             F.cross_entropy(output, label),
             [output, *states, w_hh],
             retain_graph=True,
-            allow_unused=True,
             materialize_grads=True,
         )
         for output, label in zip(outputs, y, strict=True)
     ]
-    return Gradients(
-        torch.stack([gradients[0] for gradients in found]),
-        torch.stack([torch.stack(gradients[1:-1]) for gradients in found]),
-        torch.stack([gradients[-1] for gradients in found]),
-    )
+    by_output, *by_states, by_weights = map(torch.stack, zip(*found, strict=True))
+    return Gradients(by_output, torch.stack(by_states, 1), by_weights)
 
 
-def by_differences(
-    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
-) -> Float[Tensor, "d d"]:
+def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d"]:
     """∂J/∂W_hh, from J with each entry a little more and a little less."""
 
     def loss(w_hh: Tensor) -> Tensor:
@@ -181,9 +171,7 @@ def _compared(
     yield far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5)
 
 
-def _assumed(
-    network: Network, x: Float[Tensor, "steps d_in"], y: Float[Tensor, "steps out"]
-) -> Iterator[Measurement]:
+def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
     """Errors of the formulas if labels sum to 2, and if h₀ isn't 0, against their predictions."""
     doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
     probabilities = by_formula(network, x, y).outputs + y
@@ -191,18 +179,11 @@ def _assumed(
     formula = by_formula(begun, x, y)
     first = torch.outer(formula.states[:, 0].sum(0), begun.h_0)
     without = by_autograd(begun, x, y).weights.sum(0) - (formula.weights.sum(0) - first)
-    yield equal(
-        "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest",
-        doubled.abs().max(),
-        probabilities.abs().max(),
-        within=1e-12,
-    )
-    yield equal(
-        "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest",
-        without.abs().max(),
-        first.abs().max(),
-        within=1e-12 * max(1.0, float(formula.weights.abs().max())),
-    )
+    name = "∂J_t/∂o_t: error of ŷ_t − y_t if labels sum to 2, largest"
+    yield equal(name, doubled.abs().max(), probabilities.abs().max(), within=1e-12)
+    name = "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest"
+    rounding = 1e-12 * max(1.0, float(formula.weights.abs().max()))
+    yield equal(name, without.abs().max(), first.abs().max(), within=rounding)
 
 
 def _matrix(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Figure, HeatMap, Style, chart, figure, heat_map, series
+from regard.studies.figure import Figure, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -86,20 +86,14 @@ def bottleneck(
     setups = networks(setup)
     measured = {name: measure(one) for name, one in setups.items()}
     attending, shown = setups[ATTENTION].run(), setup.texts(longest)
-    weights = heat_map(
-        attention_map(attending, shown[:1])[0],
-        x="characters read",
-        y="characters written",
-        unit="weight",
-    )
-    bits = longest * log2(2 * 26 + 1)
+    weights = attention_map(attending, shown[:1])[0]
     yield from judged(measured, cell)
     yield at_most("attention by hand, output off by", off_by_hand(attending, shown), 1e-4)
-    yield informational("bits of the longest text, at most", bits)
+    yield informational("bits of the longest text, at most", longest * log2(2 * 26 + 1))
     yield informational("bits of the state", 32 * width)
-    columns = ["network", "cell", "task token", "width", "steps"]
-    columns += [f"right, {n} characters" for n in setup.lengths]
-    yield table([*columns, "right case"], _table_rows(setups, measured))
+    shares = [f"right, {n} characters" for n in setup.lengths]
+    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
+    yield table(columns, _table_rows(setups, measured))
     yield _figure(measured, weights, setup.lengths)
     yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 
@@ -205,28 +199,28 @@ def _table_rows(
     setups: Mapping[str, Setup], measured: Mapping[str, Measured]
 ) -> Iterable[tuple[Any, ...]]:
     """Each network after half of its training and at the end."""
-    for name, setup in setups.items():
-        one = measured[name]
+    for setup, one in zip(setups.values(), measured.values(), strict=True):
         kind = ATTENTION if setup.attention else NONE
         for i in range(len(one.steps))[:: -CHECKPOINTS // 2][::-1]:
             shares = (*one.right[i], one.case[i])
             yield (kind, setup.cell, setup.place, setup.width, one.steps[i], *shares)
 
 
-def _figure(measured: Mapping[str, Measured], weights: HeatMap, lengths: Sequence[int]) -> Figure:
-    styles: dict[str, Style] = {
-        name: "dashes" if name.startswith(NONE) else "line"
-        for name in measured
-        if name != ATTENTION_LAST and not name.startswith(f"{LAST},")
-    }
-    shown = [(name, measured[name], style) for name, style in styles.items()]
-    training = [series(one.steps, one.means, name, style) for name, one, style in shown]
-    by_length = [series(lengths, one.right[-1], name, style) for name, one, style in shown]
+def _figure(
+    measured: Mapping[str, Measured], weights: Iterable[Tensor], lengths: Sequence[int]
+) -> Figure:
+    training, by_length = [], []
+    for name, one in measured.items():
+        if name == ATTENTION_LAST or name.startswith(f"{LAST},"):
+            continue
+        style: Style = "dashes" if name.startswith(NONE) else "line"
+        training.append(series(one.steps, one.means, name, style))
+        by_length.append(series(lengths, one.right[-1], name, style))
     right, limits = "share of right texts", (-0.03, 1.05)
     return figure(
         chart(*training, x="steps of training", y=right, y_limits=limits),
         chart(*by_length, x="characters", y=right, y_limits=limits),
-        weights,
+        heat_map(weights, x="characters read", y="characters written", unit="weight"),
         caption="Share of texts right in every character, against training time in the mean over "
         "lengths, and against length after the last step; lines: with attention, dashes: without. "
         "With attention it is 1 at all lengths after a quarter of the steps. Without, it still "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,9 +17,8 @@ from regard.data.batch import lengths_of, pad_rows
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import EncoderDecoderStates, RecurrentEncoderDecoder
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.model_cache import cached_checkpoints
 from regard.tasks.casing import CASES, CasingConfig, Place
 from regard.tasks.examples import Example
@@ -105,9 +105,8 @@ class Setup:
 
     def texts(self, length: int, count: int = TEXTS) -> list[Example]:
         """New ones of one length."""
-        config = CasingConfig(
-            shortest=length, longest=length, training=1, test=count, place=self.place
-        )
+        sizes = {"shortest": length, "longest": length, "training": 1, "test": count}
+        config = CasingConfig(place=self.place, **sizes)
         return list(config.make(self.seed + 10_000 + length).test)
 
 
@@ -181,4 +180,4 @@ def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n 
 
 def _mean(values: Iterable[bool]) -> float:
     chosen = list(values)
-    return sum(chosen) / len(chosen) if chosen else float("nan")
+    return sum(chosen) / len(chosen) if chosen else nan

@@ -98,12 +98,8 @@ def measure(run: Run, rows: Rows) -> Measured:
     """A network, whole and with the way through the last state cut."""
     characters, memory = encoded(run, rows)
     cut = RecurrentStates(memory.decoder.layers.detach(), memory.decoder.length)
-    return Measured(
-        *(
-            gradient(loss(run, rows, one), characters)[TOKEN:]
-            for one in (memory, EncoderDecoderStates(cut, memory.source))
-        )
-    )
+    memories = (memory, EncoderDecoderStates(cut, memory.source))
+    return Measured(*(gradient(loss(run, rows, one), characters)[TOKEN:] for one in memories))
 
 
 def encoded(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecoderStates]:
@@ -117,9 +113,7 @@ def encoded(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecode
 
 def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, " n"]:
     """Its length at each place, in the mean over rows; 0 where no way leads."""
-    (found,) = torch.autograd.grad(
-        of, x, retain_graph=True, allow_unused=True, materialize_grads=True
-    )
+    (found,) = torch.autograd.grad(of, x, retain_graph=True, materialize_grads=True)
     lengths: Tensor = found.norm(dim=-1)
     return lengths.mean(0)
 
@@ -136,11 +130,8 @@ def at_inference(run: Run, texts: Sequence[Example]) -> Iterable[Measurement]:
         yield equal(f"change of the {name}'s weights by answering", moved, 0)
     memory = body.encode(rows.source, rows.lengths)
     output, _ = body.extend(rows.ids, memory)
-    for name, values in (
-        ("source", rows.source),
-        ("last state", memory.decoder.layers[0, 0]),
-        ("output", output),
-    ):
+    parts = {"source": rows.source, "last state": memory.decoder.layers[0, 0], "output": output}
+    for name, values in parts.items():
         change = (values - values.roll(1, 0)).abs().max()
         yield at_least(f"change of the {name} by another text", change, 1e-3)
 

@@ -35,6 +35,8 @@ from regard.studies.recurrent.casing import (
 from regard.studies.study import Seed, study
 
 Encoding: TypeAlias = OneHot | Sinusoidal
+Columns: TypeAlias = Float[Tensor, " places"]
+"""How far training turned the column of weights of each place."""
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
 SINES_WIDTH, BASE = 16, 10_000.0
 BEYOND = 8
@@ -126,7 +128,7 @@ def add_positions(run: Run, encoding: Encoding) -> None:
     body_of(run).encoder.embedding.register_forward_hook(placed)
 
 
-def turned_columns(setup: Setup, run: Run, places: int) -> Float[Tensor, " places"]:
+def turned_columns(setup: Setup, run: Run, places: int) -> Columns:
     """How far training turned the weights that read each one-hot place: 1 − cosine.
 
     Weight decay makes all of them shorter; only a gradient turns them.
@@ -139,9 +141,11 @@ def turned_columns(setup: Setup, run: Run, places: int) -> Float[Tensor, " place
     return turned
 
 
-def judged(
-    right: Mapping[str, Mapping[int, float]], turned: Float[Tensor, " places"], seen: int
-) -> Iterable[Measurement]:
+Right: TypeAlias = Mapping[str, Mapping[int, float]]
+"""Share of right texts, by encoding and by their length."""
+
+
+def judged(right: Right, turned: Columns, seen: int) -> Iterable[Measurement]:
     """What the claim requires of the networks."""
     for name, shares in right.items():
         within, beyond = shares.values()
@@ -149,9 +153,8 @@ def judged(
         yield informational(f"{name}: right texts, longer than in training", beyond)
     learned = "one-hot: columns turned by training, least (0 if they couldn't be learned)"
     yield at_least(learned, turned[:seen].min(), 0.1)
-    yield at_most(
-        "one-hot: columns of places never seen, turned at most", turned[seen:].max(), 1e-4
-    )
+    never = turned[seen:].max()
+    yield at_most("one-hot: columns of places never seen, turned at most", never, 1e-4)
 
 
 def wavelengths(places: int) -> Iterable[Measurement]:
@@ -187,11 +190,10 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
         for output, weights in ((reading, both), (adding, learned.vectors))
     )
     columns = columns[:, INPUTS:].T
-    for name, a, b in (
-        ("outputs", reading.detach(), adding.detach()),
-        ("gradients of columns and vectors", columns, vectors),
-    ):
-        yield at_most(f"one-hot read, learned added: {name} apart", (a - b).abs().max(), 1e-12)
+    apart = {"outputs": reading - adding, "gradients of columns and vectors": columns - vectors}
+    for name, difference in apart.items():
+        largest = difference.detach().abs().max()
+        yield at_most(f"one-hot read, learned added: {name} apart", largest, 1e-12)
     least = columns[:-1].norm(dim=-1).min()
     yield at_least("gradient of a column, least (0 if it couldn't be learned)", least, 1e-3)
     yield equal("gradient of the column of the place that never occurs", columns[-1].norm(), 0)

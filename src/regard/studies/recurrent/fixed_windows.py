@@ -23,7 +23,7 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Figure, Line, chart, figure, series
+from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -85,19 +85,16 @@ def fixed_windows(
     pays for that is memory that grows with the text.
     """
     few = max(1, steps // 5)
-    trained = {
-        name: {
-            step: losses_of(run, symbols, seed)
-            for step, run in cached_checkpoints(
-                plan_recall(model, symbols, steps if name == RNN else few, seed)
-            ).items()
-        }
-        for name, model in models(window, width, cell).items()
-    }
+    trained: dict[str, dict[int, Losses]] = {}
+    for name, model in models(window, width, cell).items():
+        plan = plan_recall(model, symbols, steps if name == RNN else few, seed)
+        checkpoints = cached_checkpoints(plan).items()
+        trained[name] = {step: losses_of(run, symbols, seed) for step, run in checkpoints}
     rows = [
         (name, step, *losses.values())
         for name, by_step in trained.items()
-        for step, losses in (by_step if name == RNN else {few: by_step[few]}).items()
+        for step, losses in by_step.items()
+        if name == RNN or step == few
     ]
     yield from judged(trained, window, symbols)
     yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
@@ -106,21 +103,12 @@ def fixed_windows(
 
 def models(window: int, width: int, cell: CellKind) -> dict[str, CausalConfig]:
     """One of each family; dropout is left out, for no row is seen twice."""
+    sizes: dict[str, Any] = {"context_length": LENGTH, "d_model": width, "dropout": 0.0}
+    positions = ShawVectorsConfig(clip=max(DISTANCES))
     return {
-        WINDOW: FixedWindowConfig(
-            context_length=LENGTH, size=window, d_model=width, d_hidden=4 * width, dropout=0.0
-        ),
-        RNN: RecurrentConfig(
-            context_length=LENGTH, cell=cell, n_layers=1, d_model=width, dropout=0.0
-        ),
-        ATTENTION: DecoderConfig(
-            context_length=LENGTH,
-            n_layers=1,
-            n_heads=2,
-            d_model=width,
-            dropout=0.0,
-            positions=ShawVectorsConfig(clip=max(DISTANCES)),
-        ),
+        WINDOW: FixedWindowConfig(size=window, d_hidden=4 * width, **sizes),
+        RNN: RecurrentConfig(cell=cell, n_layers=1, **sizes),
+        ATTENTION: DecoderConfig(n_layers=1, n_heads=2, positions=positions, **sizes),
     }
 
 
@@ -223,20 +211,15 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
         series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
         for d in DISTANCES
     ]
-    at_distances = [
-        series(DISTANCES, at_end(by_step).values(), name, "line with dots")
-        for name, by_step in trained.items()
-    ]
     loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
     limit = Line(y=guess, label="guess")
     return figure(
-        chart(
-            *at_distances,
-            limit,
-            Line(x=window, label="window"),
+        log_chart(
+            DISTANCES,
+            {name: at_end(by_step).values() for name, by_step in trained.items()},
+            lines=[limit, Line(x=window, label="window")],
             x="distance of what is repeated, in tokens",
-            x_scale="log",
-            x_ticks=list(DISTANCES),
+            y_scale="linear",
             **loss,
         ),
         chart(*over_time, limit, title="RNN", x="steps of training", **loss),

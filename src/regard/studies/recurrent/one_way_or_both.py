@@ -80,11 +80,11 @@ def one_way_or_both(
         "past": "two days ago, yesterday, today",
         "future": f"the three days up to {ahead} after today",
     }
+    bars = {
+        ways: {name: measured.accuracy[task, ways] for task, name in names.items()} for ways in WAYS
+    }
     yield bar_chart(
-        {
-            ways: {name: measured.accuracy[task, ways] for task, name in names.items()}
-            for ways in WAYS
-        },
+        bars,
         series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
         y="share of right moods",
         y_limits=(0, 1.05),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,7 @@ from regard.studies.study import Seed, study
 COUNT = 600
 """Texts; the probes are fitted to two thirds of them, and asked about the others."""
 UNTRAINED = "untrained"
-ENCODER, DECODER, LAST = "encoder", "decoder", "last state"
+ENCODER, DECODER = "encoder", "decoder"
 READ = ("place", "task", "character")
 """What the probes read."""
 
@@ -71,14 +72,12 @@ def probing(
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged(measured)
-    yield table(
-        ["network", "states", "place, R²", "task", "character", "it by a guess"],
-        [
-            (name, side, *(one.read[side, what] for what in READ), one.guess)
-            for name, one in measured.items()
-            for side in (ENCODER, DECODER)
-        ],
-    )
+    rows = [
+        (name, side, *(one.read[side, what] for what in READ), one.guess)
+        for name, one in measured.items()
+        for side in (ENCODER, DECODER)
+    ]
+    yield table(["network", "states", "place, R²", "task", "character", "it by a guess"], rows)
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
     yield one_chart(
         *lines,
@@ -112,14 +111,14 @@ def measure(run: Run, rows: Rows) -> Measured:
     one that they are about to write.
     """
     encoder, decoder = states_of(run, rows)
-    task = rows.source[:, 1]  # the letter of <U> or <L>
+    task = rows.source[:, 1:2]  # the letter of <U> or <L>
     characters = _folded(run, rows.source[:, TOKEN:])
     encoder, decoder = encoder[:, TOKEN:], decoder[:, : characters.shape[1]]
     read = {}
     for side, states in ((ENCODER, encoder), (DECODER, decoder)):
         place = torch.arange(states.shape[1]).expand(states.shape[:2])
         read[side, "place"] = explained(states, place)
-        read[side, "task"] = told_apart(states, task[:, None].expand(states.shape[:2]))
+        read[side, "task"] = told_apart(states, task.expand(states.shape[:2]))
         read[side, "character"] = told_apart(states, characters)
     last = encoder[:, -1:]
     return Measured(
@@ -150,9 +149,10 @@ def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> f
     return float((guess.argmax(-1) == target.argmax(-1)).double().mean())
 
 
-def _probed(
-    states: Float[Tensor, "b n d"], targets: Float64[Tensor, "b n k"]
-) -> tuple[Float64[Tensor, "b_new n k"], Float64[Tensor, "b_new n k"]]:
+Targets: TypeAlias = Float64[Tensor, "b n k"]
+
+
+def _probed(states: Float[Tensor, "b n d"], targets: Targets) -> tuple[Targets, Targets]:
     """Fit a probe to two thirds of the texts; return what it says of the others, and what is."""
     fitted = 2 * len(states) // 3
     x, y = states.double(), targets

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
@@ -124,15 +124,11 @@ def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
 
     Of the encoder with the source, and of the decoder with what it reads of the target.
     """
-    body = body_of(run)
-    sides: tuple[tuple[nn.Embedding, Tensor], ...] = (
-        (body.encoder.embedding, rows.source),
-        (body.decoder.embedding, rows.ids),
-    )
-    gradients = torch.autograd.grad(loss(run, rows), [one.weight for one, _ in sides])
+    sides = (body_of(run).encoder, body_of(run).decoder)
+    gradients = torch.autograd.grad(loss(run, rows), [one.embedding.weight for one in sides])
     source, target = (
         int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
-        for gradient, (_, ids) in zip(gradients, sides, strict=True)
+        for gradient, ids in zip(gradients, (rows.source, rows.ids), strict=True)
     )
     return source, target
 

@@ -14,6 +14,8 @@ from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
+Norms: TypeAlias = dict[tuple[float, float], float]
+"""‖∂h_T/∂h₀‖ by spectral radius and largest singular value."""
 Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
@@ -108,22 +110,16 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
 
 
-def _against_formula(
-    measured: dict[tuple[float, float], float], steps: int
-) -> Iterable[Measurement]:
-    off = [
-        abs(found - predicted(*chosen, steps)) / (predicted(*chosen, steps) or 1.0)
-        for chosen, found in measured.items()
-    ]
+def _against_formula(measured: Norms, steps: int) -> Iterable[Measurement]:
+    pairs = [(found, predicted(*chosen, steps)) for chosen, found in measured.items()]
+    off = [abs(found - expected) / (expected or 1.0) for found, expected in pairs]
     yield at_most(f"‖∂h/∂h₀‖ after {steps} steps: off the formula, relatively", max(off), 1e-9)
     # A power that underflows is 0, and so is the gradient.
     shares = [found / (max(chosen) ** steps or 1.0) for chosen, found in measured.items()]
     yield at_most("its share of σ^T, largest", max(shares), 1 + 1e-9)
 
 
-def _in_the_end(
-    measured: dict[tuple[float, float], float], radii: tuple[float, ...]
-) -> Iterable[Measurement]:
+def _in_the_end(measured: Norms, radii: tuple[float, ...]) -> Iterable[Measurement]:
     """A thousandth, or a thousandfold, whatever σ is."""
     for radius in radii:
         found = [norm for (own, _), norm in measured.items() if own == radius]

@@ -77,16 +77,12 @@ def complexity(
     past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield from map(counted, parts)
     yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
-    yield equal(
-        f"exponent of the count from n = {around[0]} to {around[2]}",
-        exponent([around[0], around[2]], [sum(below), sum(above)]),
-        1.5,
-        within=1e-12,
-    )
+    halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
+    name = f"exponent of the count from n = {around[0]} to {around[2]}"
+    yield equal(name, halfway, 1.5, within=1e-12)
     yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    yield Measurement(
-        name=f"exponent of the time {past}", measured=exponent(lengths, soft), low=1.2, high=3.2
-    )
+    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
+    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
     yield informational("the same, linear attention", exponent(lengths, linear))
     yield informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e))
     yield _figure(h, lengths, soft, linear)
@@ -118,30 +114,19 @@ def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     """
     polynomial = KernelAttention(Polynomial(degree=2), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
-    query, key, value = _drawn_heads(n, n, d, e)
-    r = features
+    heads, spare = _drawn_heads(n, n, d, e), 0.02
+    by_polynomial, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part(
-            "polynomial: 2ND²(E + 1)",
-            2 * n * d**2 * (e + 1),
-            lambda: polynomial.sums(query, key, value),
-            spare=0.02,
-        ),
-        Part(
-            "random features: 2NR(D + 2E + 2)",
-            2 * n * r * (d + 2 * e + 2),
-            lambda: waves.sums(query, key, value),
-            spare=0.02,
-        ),
+        Part("polynomial: 2ND²(E + 1)", by_polynomial, lambda: polynomial.sums(*heads), spare),
+        Part("random features: 2NR(D + 2E + 2)", by_waves, lambda: waves.sums(*heads), spare),
     )
 
 
 def counted(part: Part) -> Measurement:
     """The multiplications that run, and those predicted."""
-    return equal(
-        part.name, multiplications(part.call), part.predicted, within=part.predicted * part.spare
-    )
+    spare = part.predicted * part.spare
+    return equal(part.name, multiplications(part.call), part.predicted, within=spare)
 
 
 def measured_times(n: int, h: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Figure, Line, chart, figure, series
+from regard.studies.figure import Figure, Line, Style, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
+Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
 """Of the heads whose softmax is measured."""
 _BATCH, _QUERIES = 8, 32
@@ -31,9 +32,7 @@ class Draw:
     correlation: float
     seed: int
 
-    def pairs(
-        self, h: int, *shape: int
-    ) -> tuple[Float[Tensor, "*shape h"], Float[Tensor, "*shape h"]]:
+    def pairs(self, h: int, *shape: int) -> tuple[Vectors, Vectors]:
         """Queries and keys of width h; entry by entry, a query is correlated with its key."""
         first, second = normal(self.seed, 2, *shape, h)
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
@@ -97,23 +96,15 @@ def scale(
     products = (query * key).sum(-1)
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
-    widest = WIDTHS[-1]
+    widest, most = WIDTHS[-1], math.log(n)
     among = draw.among_keys(widest) / widest
+    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
+    last, last_plain, size = scaled[-1], plain[-1], f"h = {widest}"
     yield from moments(products, h * mean**2, draw.variance(h))
-    yield equal(
-        f"entropy with the scale, h = {widest}",
-        scaled[-1].entropy,
-        math.log(n) - among / 2,
-        within=0.1 * math.log(n),
-    )
-    yield equal(
-        f"gradient with the scale, h = {widest}",
-        scaled[-1].gradient,
-        1 - math.exp(among) / n,
-        within=0.1,
-    )
-    yield at_most(f"entropy without, h = {widest}, of ln n", plain[-1].entropy / math.log(n), 0.1)
-    yield at_most(f"gradient without, h = {widest}", plain[-1].gradient, 0.2)
+    yield equal(f"entropy with the scale, {size}", last.entropy, entropy, within=0.1 * most)
+    yield equal(f"gradient with the scale, {size}", last.gradient, gradient, within=0.1)
+    yield at_most(f"entropy without, {size}, of ln n", last_plain.entropy / most, 0.1)
+    yield at_most(f"gradient without, {size}", last_plain.gradient, 0.2)
     yield _figure(draw, n, scaled, plain)
 
 
@@ -148,13 +139,11 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         series(WIDTHS, predicted / widths, "q·k/√h", color=0),
         series(WIDTHS, measured / widths, style="dots", color=0),
     ]
-    entropies, gradients = (
-        [
-            series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
-            for color, spreads in ((1, plain), (0, scaled))
-        ]
-        for name in ("entropy", "gradient")
-    )
+    entropies, gradients = [], []
+    for color, spreads in ((1, plain), (0, scaled)):
+        style: Style = "line with dots"
+        entropies.append(series(WIDTHS, [x.entropy for x in spreads], style=style, color=color))
+        gradients.append(series(WIDTHS, [x.gradient for x in spreads], style=style, color=color))
     uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
     axes: dict[str, Any] = {"x": "h", "x_scale": "log"}
     return figure(

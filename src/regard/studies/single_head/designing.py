@@ -72,33 +72,19 @@ def designing(
     plain = Head(*(torch.eye(4, dtype=torch.float64),) * 3)
     without, made = plain(bare[""]), course_head(beta)(bare[""])
     yield at_most("‖c₂ − u_a‖/β, without matrices", _off(without[1], _unit(0), beta), _ROUNDING)
-    yield equal(
-        "the nearest that an average comes to u_b, over β",
-        _off(nearest_average(bare[""], u_b), _unit(1), beta),
-        math.sqrt(0.4),
-        within=1e-9,
-    )
-    for part in ("u_d", "u_c"):
-        yield equal(
-            f"the same, {part} added to x₂",
-            _off(nearest_average(bare[part], u_b), _unit(1), beta),
-            math.sqrt(0.5),
-            within=1e-9,
-        )
-    for part in ("u_d", "u_c"):
-        yield informational(
-            f"‖c₂ − u_b‖/β, without matrices, {part} added to x₂",
-            _off(plain(bare[part])[1], _unit(1), beta),
-        )
+    nearest = {part: _off(nearest_average(x, u_b), _unit(1), beta) for part, x in bare.items()}
+    name = "the nearest that an average comes to u_b, over β"
+    yield equal(name, nearest.pop(""), math.sqrt(0.4), within=1e-9)
+    for part, off in nearest.items():
+        yield equal(f"the same, {part} added to x₂", off, math.sqrt(0.5), within=1e-9)
+    for part in nearest:
+        off = _off(plain(bare[part])[1], _unit(1), beta)
+        yield informational(f"‖c₂ − u_b‖/β, without matrices, {part} added to x₂", off)
     yield at_most("‖c₂ − u_b‖/β, with matrices", _off(made[1], _unit(1), beta), _ROUNDING)
-    yield at_most(
-        "‖c₁ − (u_b − u_c)‖/β, with matrices", _off(made[0], _unit(1) - _unit(2), beta), _ROUNDING
-    )
-    yield at_most(
-        "your own targets: largest error, over the largest target",
-        error(head, inputs, desired) / _largest(desired),
-        0.01,
-    )
+    off = _off(made[0], _unit(1) - _unit(2), beta)
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", off, _ROUNDING)
+    share = error(head, inputs, desired) / _largest(desired)
+    yield at_most("your own targets: largest error, over the largest target", share, 0.01)
     yield _matrices(head)
     yield _figure(without / beta, made / beta, head(inputs))
 
@@ -163,14 +149,12 @@ def _largest(targets: Mapping[int, Float[Tensor, " e"]]) -> float:
 def _matrices(head: Head) -> Table:
     """The head made to order, row by row."""
     named = {"Q": head.query, "K": head.key, "V": head.value}
-    return table(
-        ["matrix", "row", "entries"],
-        [
-            (name, i + 1, _vector(row))
-            for name, matrix in named.items()
-            for i, row in enumerate(matrix.tolist())
-        ],
-    )
+    rows = [
+        (name, i, _vector(row))
+        for name, matrix in named.items()
+        for i, row in enumerate(matrix.tolist(), 1)
+    ]
+    return table(["matrix", "row", "entries"], rows)
 
 
 def _vector(entries: Sequence[float]) -> str:
@@ -183,19 +167,11 @@ def _figure(
     parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
     most = float(own.abs().max()) or 1.0
     outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
-    entries = [str(e + 1) for e in range(own.shape[1])]
+    names = {"rows": outputs[: len(own)], "columns": [str(e + 1) for e in range(own.shape[1])]}
     return figure(
         heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
         heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
-        heat_map(
-            own,
-            title="your own targets",
-            x="entry",
-            rows=outputs[: len(own)],
-            columns=entries,
-            most=most,
-            unit="output",
-        ),
+        heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
         caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
         "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
         "is u_b. Right: outputs of the head designed for your own targets.",

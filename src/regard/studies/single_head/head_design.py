@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +14,9 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.errors import UserError
 
+Inputs: TypeAlias = Float[Tensor, "n d"]
+Targets: TypeAlias = Mapping[int, Float[Tensor, " e"]]
+"""Target outputs for some of the inputs, by index."""
 LENGTH = 40.0
 """Of the queries that outer products make: other keys get e^−40 of the weight, next to nothing."""
 STARTS = 4
@@ -26,7 +31,7 @@ class Head:
     key: Float[Tensor, "k d"]
     value: Float[Tensor, "e d"]
 
-    def __call__(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+    def __call__(self, inputs: Inputs) -> Float[Tensor, "n e"]:
         """c_i = Σ_j α_ij V x_j, α_ij = softmax_j of (K x_j)·(Q x_i)."""
         query, key, value = (
             (inputs @ matrix.mT)[None, None] for matrix in (self.query, self.key, self.value)
@@ -35,9 +40,7 @@ class Head:
         return outputs[0, 0]
 
 
-def design(
-    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]], seed: int = 0
-) -> Head:
+def design(inputs: Inputs, targets: Targets, seed: int = 0) -> Head:
     """A head whose output for input i is targets[i]; what it gives for other inputs is free.
 
     By outer products, up to rounding, where the inputs that differ are linearly independent. Else
@@ -53,17 +56,13 @@ def design(
     return _by_search(inputs, targets, seed)
 
 
-def error(
-    head: Head, inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]]
-) -> float:
+def error(head: Head, inputs: Inputs, targets: Targets) -> float:
     """Largest distance between an output and its target."""
     outputs = head(inputs)
     return max(float((outputs[i] - target).norm()) for i, target in targets.items())
 
 
-def nearest_average(
-    points: Float[Tensor, "n d"], target: Float[Tensor, " d"]
-) -> Float[Tensor, " d"]:
+def nearest_average(points: Inputs, target: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
     """The weighted average of the points that is nearest to a target.
 
     No attention whose values are the points can come nearer. For weights w = sα ≥ 0, ‖Σ w_j
@@ -76,16 +75,13 @@ def nearest_average(
     return weights / weights.sum() @ points
 
 
-def _refuse_impossible(
-    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]]
-) -> None:
-    for i, first in targets.items():
-        for j, second in targets.items():
-            if i < j and inputs[i].equal(inputs[j]) and not first.equal(second):
-                raise UserError(
-                    f"inputs {i + 1} and {j + 1} are equal, so that their queries and outputs are, "
-                    "but have different targets; give equal targets, or make the inputs different"
-                )
+def _refuse_impossible(inputs: Inputs, targets: Targets) -> None:
+    for i, j in combinations(sorted(targets), 2):
+        if inputs[i].equal(inputs[j]) and not targets[i].equal(targets[j]):
+            raise UserError(
+                f"inputs {i + 1} and {j + 1} are equal, so that their queries and outputs are, "
+                "but have different targets; give equal targets, or make the inputs different"
+            )
     desired = torch.stack(list(targets.values()))
     given, asked = (int(torch.linalg.matrix_rank(x)) for x in (inputs, desired))
     if asked > given:
@@ -95,11 +91,7 @@ def _refuse_impossible(
         )
 
 
-def _by_outer_products(
-    distinct: Float[Tensor, "m d"],
-    places: Int[Tensor, " n"],
-    targets: Mapping[int, Float[Tensor, " e"]],
-) -> Head:
+def _by_outer_products(distinct: Inputs, places: Int[Tensor, " n"], targets: Targets) -> Head:
     """Every input looks at itself, and V maps it to its target.
 
     With vectors p_j that have the product 1 with input j and 0 with the others, K = I and
@@ -116,9 +108,7 @@ def _by_outer_products(
     )
 
 
-def _by_search(
-    inputs: Float[Tensor, "n d"], targets: Mapping[int, Float[Tensor, " e"]], seed: int
-) -> Head:
+def _by_search(inputs: Inputs, targets: Targets, seed: int) -> Head:
     """The best of several descents from random matrices, with inputs and targets of size 1."""
     size = float(inputs.abs().max()) or 1.0
     desired = max(float(target.abs().max()) for target in targets.values()) or 1.0
@@ -129,16 +119,12 @@ def _by_search(
     return Head(best.query / size, best.key / size, best.value * desired / size)
 
 
-def _descent(
-    inputs: Float[Tensor, "n d"],
-    targets: Mapping[int, Float[Tensor, " e"]],
-    generator: torch.Generator,
-) -> Head:
+def _descent(inputs: Inputs, targets: Targets, draw: torch.Generator) -> Head:
     d, desired = inputs.shape[1], torch.stack(list(targets.values()))
     shapes = ((d, d), (d, d), (desired.shape[1], d))
-    matrices = [torch.randn(s, generator=generator, dtype=inputs.dtype) for s in shapes]
-    for matrix in matrices:
-        matrix.requires_grad_()
+    matrices = [
+        torch.randn(s, generator=draw, dtype=inputs.dtype, requires_grad=True) for s in shapes
+    ]
     optimizer = torch.optim.LBFGS(matrices, max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:

@@ -16,6 +16,7 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
 Lengths: TypeAlias = tuple[int, ...]
+Vectors: TypeAlias = Float[Tensor, "1 heads n d"]
 HEADS, D = 4, 16
 _CPU = torch.device("cpu")
 
@@ -62,16 +63,15 @@ def masking(
     attend = Softmax()
     barred, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
     zeroed = plain * keep
+    divided = zeroed / zeroed.sum(-1, keepdim=True)
+    scored_zero = key * keep[..., None]  # a key of zeros has the score 0
     masks, allowed = four_masks(sources, targets, row), pairs(sources, targets, row)
-    yield at_most(
-        "largest difference of −∞ from zero and divide",
-        _difference(barred, zeroed / zeroed.sum(-1, keepdim=True)),
-        1e-12,
-    )
+    # Where nothing was left to divide by, all is wrong.
+    difference = (barred - divided).abs().nan_to_num(1.0).max()
+    yield at_most("largest difference of −∞ from zero and divide", difference, 1e-12)
     yield equal("weight of the hidden token, score −∞", barred[..., hidden - 1].max(), 0)
-    yield informational(
-        "weight of the hidden token, score 0: mean", _score_zero(query, key, hidden - 1)
-    )
+    shown = attend.weights(query, scored_zero)[..., hidden - 1]
+    yield informational("weight of the hidden token, score 0: mean", shown.mean())
     yield informational("zero without dividing: least sum over keys", zeroed.sum(-1).min())
     for name, look in masks.items():
         yield equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
@@ -104,9 +104,7 @@ class Look(NamedTuple):
         return Softmax().weights(query, key, mask=self.mask).flatten(0, 2)
 
 
-def queries_and_keys(
-    n: int, size: float, seed: int
-) -> tuple[Float[Tensor, "1 heads n d"], Float[Tensor, "1 heads n d"]]:
+def queries_and_keys(n: int, size: float, seed: int) -> tuple[Vectors, Vectors]:
     """Random queries and keys."""
     query, key = size * normal(seed, 2, 1, HEADS, n, D)
     return query, key
@@ -158,34 +156,14 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
         )
 
 
-def _difference(
-    first: Float[Tensor, "1 heads n n"], second: Float[Tensor, "1 heads n n"]
-) -> Float[Tensor, ""]:
-    """The largest; where nothing was left to divide by, all is wrong."""
-    return (first - second).abs().nan_to_num(1.0).max()
-
-
-def _score_zero(
-    query: Float[Tensor, "1 heads n d"], key: Float[Tensor, "1 heads n d"], hidden: int
-) -> Float[Tensor, ""]:
-    """What a key gets whose score is 0 and not −∞: a key of zeros has that score."""
-    blank = key.clone()
-    blank[:, :, hidden] = 0
-    return Softmax().weights(query, blank)[..., hidden].mean()
-
-
 def _figure(masks: Mapping[str, Look], row: int) -> Figure:
+    panels = []
+    for name, look in masks.items():
+        rows = "texts" if "padding" in name else "queries"
+        each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
+        panels.append(each)
     return figure(
-        *(
-            heat_map(
-                look.map().double(),
-                title=name,
-                x="keys",
-                y="texts" if "padding" in name else "queries",
-                unit="1 = attended",
-            )
-            for name, look in masks.items()
-        ),
+        *panels,
         columns=2,
         caption="Masks; a colored key is attended. Above: the real tokens of each text, without "
         f"its padding. Below, for text {row}: cross-attention, where all queries attend to all "

@@ -27,6 +27,9 @@ from regard.studies.finding import (
 from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
 
+NoisyKeys: TypeAlias = Float[Tensor, "draws n n"]
+Outputs: TypeAlias = Float[Tensor, "draws n"]
+"""The output c of each draw: a weight for each value."""
 A, B = 0, 1
 """The keys that are looked for."""
 
@@ -78,27 +81,16 @@ def noisy_keys_one_head(
     s = attended(uneven[:, [A, B]], query)[:, 0]  # the other keys dropped
     limit = torch.sigmoid(t * (uneven[:, A, A] - 1))
     chosen = (s - 0.5).abs() > 0.4
-    yield equal(
-        "deviation of the scores, keys alike",
-        (alike @ query - query).std(),
-        deviation,
-        within=4 * deviation / math.sqrt(2 * draws * n),
-    )
-    yield at_most(
-        "weight outside of ½(v_a + v_b), keys alike, mean",
-        misplaced(attended(alike, query)).mean(),
-        0.02,
-    )
-    yield at_most(
-        "weight of all other values, k_a varying, mean", 1 - c[:, [A, B]].sum(-1).mean(), 0.02
-    )
+    noise, error = (alike @ query - query).std(), deviation / math.sqrt(2 * draws * n)
+    outside = misplaced(attended(alike, query)).mean()
+    others = 1 - c[:, [A, B]].sum(-1).mean()
+    yield equal("deviation of the scores, keys alike", noise, deviation, within=4 * error)
+    yield at_most("weight outside of ½(v_a + v_b), keys alike, mean", outside, 0.02)
+    yield at_most("weight of all other values, k_a varying, mean", others, 0.02)
     # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
     # the slope of the sigmoid is ¼ at most.
-    yield at_most(
-        "largest difference of s from sigmoid(t(γ − 1))",
-        (s - limit).abs().max(),
-        6 / 4 * t * math.sqrt(3 * alpha) + 1e-12,
-    )
+    within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
+    yield at_most("largest difference of s from sigmoid(t(γ − 1))", (s - limit).abs().max(), within)
     yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
     yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
     lengths = np.geomspace(0.5, 10_000, 30)
@@ -167,29 +159,20 @@ def noisy_keys_two_heads(
     gamma, even = uneven[:, A, A], evenly_drawn(stretch)
     of_one = without_noise(even, toward(n, t, A, B))
     of_two = (without_noise(even, toward(n, t, A)) + without_noise(even, toward(n, t, B))) / 2
-    yield at_most(
-        "weight outside of ½(v_a + v_b), keys alike, mean",
-        misplaced(two_heads(alike, t)).mean(),
-        0.02,
-    )
+    outside = misplaced(two_heads(alike, t)).mean()
+    yield at_most("weight outside of ½(v_a + v_b), keys alike, mean", outside, 0.02)
     yield share("draws in which α_a > ½", finds, found_share(n, t, stretch))
     yield share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch)))
-    yield informational(
-        "draws in which α_a > ½, of those with γ > 0", finds[gamma > 0].double().mean()
-    )
-    yield at_least(
-        "draws with at most a quarter of the weight outside, two heads",
-        (misplaced(two) < 0.25).double().mean(),
-        0.8,
-    )
-    yield informational("the same, one head", (misplaced(one) < 0.25).double().mean())
+    right_way = finds[gamma > 0].double().mean()
+    yield informational("draws in which α_a > ½, of those with γ > 0", right_way)
+    near_one, near_two = ((misplaced(c) < 0.25).double().mean() for c in (one, two))
+    name = "draws with at most a quarter of the weight outside, two heads"
+    yield at_least(name, near_two, 0.8)
+    yield informational("the same, one head", near_one)
     yield variance_number("variance of c, one head", one, of_one)
     yield variance_number("variance of c, two heads", two, of_two)
-    yield at_most(
-        "variance of two heads over that of one",
-        distances(two).mean() / distances(one).mean(),
-        0.25,
-    )
+    ratio = distances(two).mean() / distances(one).mean()
+    yield at_most("variance of two heads over that of one", ratio, 0.25)
     lengths, bins = np.geomspace(1, 100, 60).tolist(), [i / 20 for i in range(13)]
     measured = {
         x: (attended(uneven[:1000], toward(n, x, A))[:, A] > 0.5).double().mean()
@@ -218,7 +201,7 @@ def noisy_keys_two_heads(
     )
 
 
-def two_heads(keys: Float[Tensor, "draws n n"], t: float) -> Float[Tensor, "draws n"]:
+def two_heads(keys: NoisyKeys, t: float) -> Outputs:
     """½(c₁ + c₂), draw by draw."""
     n = keys.shape[-1]
     return (attended(keys, toward(n, t, A)) + attended(keys, toward(n, t, B))) / 2
@@ -229,23 +212,19 @@ def found_share(n: int, t: float, stretch: float) -> float:
     return normal((1 - math.log(n - 1) / t) / math.sqrt(stretch))
 
 
-def distances(c: Float[Tensor, "draws n"]) -> Float[Tensor, " draws"]:
+def distances(c: Outputs) -> Float[Tensor, " draws"]:
     """‖c − mean c‖², draw by draw; their mean is the variance of c."""
     return (c - c.mean(0)).square().sum(-1)
 
 
-def variance_number(
-    name: str, c: Float[Tensor, "draws n"], predicted: Float[Tensor, "quantiles n"]
-) -> Measurement:
+def variance_number(name: str, c: Outputs, predicted: Outputs) -> Measurement:
     """The variance of c must be that of the formula, to within four standard errors."""
     squares = distances(c)
     error = float(squares.std()) / math.sqrt(len(squares))
     return equal(name, squares.mean(), distances(predicted).mean(), within=4 * error)
 
 
-def noisy_keys(
-    draws: int, n: int, alpha: float, stretch: float, seed: int
-) -> Float[Tensor, "draws n n"]:
+def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> NoisyKeys:
     """k_i ~ N(μ_i, αI), but k_a ~ N(μ_a, αI + stretch·μ_a μ_aᵀ); the means are unit vectors.
 
     With the same seed, other variances give the same noise in another size.
@@ -273,9 +252,7 @@ def attended(
     return Softmax(scaled=False).weights(queries, keys[:, None])[:, 0, 0]
 
 
-def without_noise(
-    gamma: Float[Tensor, " draws"], query: Float[Tensor, " n"]
-) -> Float[Tensor, "draws n"]:
+def without_noise(gamma: Float[Tensor, " draws"], query: Float[Tensor, " n"]) -> Outputs:
     """c by the formula as α → 0: k_a = γμ_a, and every other key is its mean."""
     scores = query.repeat(len(gamma), 1)
     scores[:, A] *= gamma
@@ -289,7 +266,7 @@ def evenly_drawn(stretch: float, count: int = 20_001) -> Float[Tensor, " count"]
     return gamma
 
 
-def misplaced(c: Float[Tensor, "draws n"]) -> Float[Tensor, " draws"]:
+def misplaced(c: Outputs) -> Float[Tensor, " draws"]:
     """The share of the weight that is elsewhere than in ½(v_a + v_b)."""
     wanted = toward(c.shape[-1], 0.5, A, B)
     return (c - wanted).abs().sum(-1) / 2

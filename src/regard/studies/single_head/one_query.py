@@ -53,11 +53,8 @@ def copying(
     yield equal("weight of v_j, the others alike", alike, bound, within=1e-12)
     yield at_most("weight of all others, the others alike", 1 - alike, 0.01)
     yield at_least("least weight of v_j, random keys", weights.min(), bound - 1e-8)
-    yield at_most(
-        "largest ‖c − v_j‖, random keys, over the distance of the farthest value",
-        errors.max(),
-        0.01,
-    )
+    name = "largest ‖c − v_j‖, random keys, over the distance of the farthest value"
+    yield at_most(name, errors.max(), 0.01)
     yield _figure(
         {*KEYS, n},
         lambda count, s: 1 - least_weight(count, s),
@@ -102,10 +99,8 @@ def copied(heads: RandomHeads, m: float) -> tuple[Float[Tensor, " draws"], Float
 
 def weight_among_equals(n: int, m: float) -> float:
     """What the query m·k₁ gives to k₁, of n orthonormal keys."""
-    keys = torch.eye(n, dtype=torch.float64)
-    query = m * keys[0]
-    weights = ATTEND.weights(query.view(1, 1, 1, n), keys.view(1, 1, n, n))
-    return float(weights[0, 0, 0, 0])
+    keys = torch.eye(n, dtype=torch.float64)[None, None]
+    return float(ATTEND.weights(m * keys[:, :, :1], keys)[0, 0, 0, 0])
 
 
 def least_weight(n: int, m: float) -> float:
@@ -167,27 +162,29 @@ def pair_weight(n: int, t: float) -> float:
     return 1 / (2 + (n - 2) * math.exp(-t))
 
 
+Formula = Callable[[int, float], float]
+"""A prediction from the number of keys and a margin or length."""
+Dots = Mapping[int, Mapping[float, SupportsFloat]]
+"""Measured values by number of keys, and by margin or length."""
+
+
 def by_keys(
-    x: Sequence[float],
-    counts: Iterable[int],
-    predicted: Callable[[int, float], float],
-    measured: Mapping[int, Mapping[float, SupportsFloat]],
+    x: Sequence[float], counts: Iterable[int], predicted: Formula, measured: Dots
 ) -> list[Series]:
     """Return a line of predictions for each number of keys, with dots where it was measured."""
     curves = []
     for i, count in enumerate(sorted(counts)):
         line = [predicted(count, value) for value in x]
         curves.append(series(x, line, f"{count} keys", color=i))
-        if count in measured:
-            dots = measured[count]
+        if dots := measured.get(count):
             curves.append(series(dots.keys(), dots.values(), style="dots", color=i))
     return curves
 
 
 def _figure(
     counts: Iterable[int],
-    predicted: Callable[[int, float], float],
-    measured: Mapping[int, Mapping[float, SupportsFloat]],
+    predicted: Formula,
+    measured: Dots,
     chosen: Line,
     axes: tuple[str, str],
     caption: str,

@@ -1,6 +1,6 @@
 """Queries, keys and values, product by product."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from msgspec import Meta
@@ -48,37 +48,26 @@ def products(
     weights = Softmax(scaled=False).weights(query, key).flatten()
     soft = Softmax(scaled=False)(query, key, value).flatten()
     hard = Argmax(scaled=False)(query, key, value).flatten()
-    expected = [
-        sum(q * k for q, k in zip(_times(w_q, h[i - 1]), _times(w_k, x), strict=True)) for x in h
-    ]
+    asking = _times(w_q, h[i - 1])
+    expected = [sum(q * k for q, k in zip(asking, _times(w_k, x), strict=True)) for x in h]
     best = max(range(len(h)), key=expected.__getitem__)
     for j in range(len(h)):
         yield equal(f"score of state {j + 1}", scores[j], expected[j])
     for e, entry in enumerate(_times(w_v, h[best])):
         yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
-    yield table(
-        ["state", "h", "query", "key", "value", "score", "weight", "weight · value"],
-        [
-            (
-                j + 1,
-                *(_vector(x[j]) for x in (states, queries, keys, values)),
-                float(scores[j]),
-                float(weights[j]),
-                _vector(weights[j] * values[j]),
-            )
-            for j in range(len(h))
-        ]
-        + [("sum", "", "", "", "", "", float(weights.sum()), _vector(soft))],
-    )
+    rows: list[tuple[Any, ...]] = []
+    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
+        vectors = (_vector(x[j]) for x in (states, queries, keys, values))
+        rows.append((j + 1, *vectors, score, weight, _vector(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), _vector(soft)))
+    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
+    yield table(columns, rows)
     yield _figure(scores, weights)
-    yield look_inside(
-        Softmax(scaled=False),
-        *(x[None, None] for x in (queries, keys, values)),
-        queries=[f"h{j}" for j in range(1, len(h) + 1)],
-        keys=[f"h{j}" for j in range(1, len(h) + 1)],
-        title="each state asks all others",
-    )
+    names = [f"h{j}" for j in range(1, len(h) + 1)]
+    heads = (x[None, None] for x in (queries, keys, values))
+    title = "each state asks all others"
+    yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:

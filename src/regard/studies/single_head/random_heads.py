@@ -74,34 +74,21 @@ def random_heads(
     yield at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1)
     yield from diagonal_numbers(same, h)
     yield from diagonal_numbers(beyond, h_beyond)
-    yield at_least(f"required diagonal weight of a near identity: {_size(h, n)}", own(same), 0.9)
+    yield _near_identity(same, h)
     yield at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1)
-    yield Outside(
-        condition="e^√h ≫ n√e",
-        numbers=(
-            at_least(
-                f"required diagonal weight of a near identity: {_size(h_beyond, n_beyond)}",
-                own(beyond),
-                0.9,
-            ),
-        ),
-    )
+    yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
     shown = {
         f"Q, K random, {_size(h, n)}": apart,
         f"Q = K, {_size(h, n)}": same,
         f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
     }
+    panels = []
+    for title, maps in shown.items():
+        keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
+        first = maps[0, :SHOWN, :SHOWN]
+        panels.append(heat_map(first, title=title, x=keys, y="queries", unit="weight"))
     yield figure(
-        *(
-            heat_map(
-                maps[0, :SHOWN, :SHOWN],
-                title=title,
-                x=f"keys 1 to {min(maps.shape[-1], SHOWN)}",
-                y="queries",
-                unit="weight",
-            )
-            for title, maps in shown.items()
-        ),
+        *panels,
         _curves(sorted({n, n_beyond}), seed),
         columns=2,
         caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
@@ -146,8 +133,7 @@ def formula_weight(h: int, n: int) -> float:
 
 def averaged_weight(h: int, n: int) -> float:
     """Average over ‖q‖²: score ‖q‖²/√h against mean weights e^(‖q‖²/2h)."""
-    weight = _by_length(h, n)[1]
-    return float(weight.mean())
+    return float(_by_length(h, n)[1].mean())
 
 
 def _by_length(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -174,12 +160,13 @@ def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measu
     rest = _remainder(h, n)
     name = f"own weight by the {{}}: {_size(h, n)}"
     yield equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error)
-    yield equal(
-        name.format("average over ‖q‖²"),
-        own(maps),
-        averaged_weight(h, n) + rest / 2,
-        within=4 * error + rest,
-    )
+    averaged = averaged_weight(h, n) + rest / 2
+    yield equal(name.format("average over ‖q‖²"), own(maps), averaged, within=4 * error + rest)
+
+
+def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
+    size = _size(h, maps.shape[-1])
+    return at_least(f"required diagonal weight of a near identity: {size}", own(maps), 0.9)
 
 
 def _explorer_view(h: int, n: int, seed: int) -> dict[str, Any] | None:

@@ -60,25 +60,16 @@ def free_labels(
     document = tokenizer.encode(text)
     examples = next_tokens(document)
     chosen = max(1, round(masking * len(document)))
-    masked = mask_tokens(
-        document,
-        np.random.default_rng(seed),
-        mask=MASK,
-        regular_ids=tokenizer.regular_ids,
-        share=masking,
-    )
+    rng, regular = np.random.default_rng(seed), tokenizer.regular_ids
+    masked = mask_tokens(document, rng, mask=MASK, regular_ids=regular, share=masking)
     labels = np.array(masked[1])
+    shifted = np.mean(examples.labels[0].numpy() == document[1:])
+    right = np.mean((labels == document)[labels != IGNORE])
     losses = unseen_losses(document, len(tokenizer.regular_ids))
     yield equal("next-token labels", examples.n_targets, len(document) - 1)
-    yield equal(
-        "share of them that is the next token of the text",
-        np.mean(examples.labels[0].numpy() == document[1:]),
-        1,
-    )
+    yield equal("share of them that is the next token of the text", shifted, 1)
     yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
-    yield equal(
-        "share of them that is the masked token", np.mean((labels == document)[labels != IGNORE]), 1
-    )
+    yield equal("share of them that is the masked token", right, 1)
     yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
     yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
     yield bar_chart(

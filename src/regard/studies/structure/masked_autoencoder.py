@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ KINDS: dict[Kind, PositionsConfig] = {
     "learned": LearnedConfig(),
     "rotary": RotaryConfig(),
 }
+Scores = Float[Tensor, "masks vocabulary"]
 ROUNDING, SEEN = 1e-10, 0.01
 """Bounds of rounding in float64 for scores of about 1, and of a visible difference."""
 DRAWN = 12
@@ -94,7 +95,7 @@ def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterato
         handle.remove()
 
 
-def gap(scores: Float[Tensor, "masks vocabulary"]) -> float:
+def gap(scores: Scores) -> float:
     """Return the largest difference between masks in the score of one token."""
     return float((scores.amax(0) - scores.amin(0)).max())
 
@@ -134,35 +135,19 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
 def bidirectional(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> MaskedLanguageModel:
-    config = EncoderConfig(
-        context_length=max(n, 8),
-        n_layers=layers,
-        n_heads=4,
-        d_model=32,
-        dropout=0.0,
-        positions=positions,
-    )
+    sizes: dict[str, Any] = {"context_length": max(n, 8), "n_layers": layers, "d_model": 32}
+    config = EncoderConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
 
 
-def _figure(
-    kept: Float[Tensor, "masks vocabulary"],
-    dropped: Float[Tensor, "masks vocabulary"],
-    behind: list[str],
-) -> Figure:
+def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Figure:
     same = "the same" if gap(dropped) < ROUNDING else "not the same"
+    axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind}
+    maps = {"positions kept": kept.softmax(-1), "positions dropped too": dropped.softmax(-1)}
     return figure(
         *(
-            heat_map(
-                scores.softmax(-1),
-                title=title,
-                x="predicted token",
-                y="mask of",
-                rows=behind,
-                most=float(scores.softmax(-1).max()),
-                unit="probability",
-            )
-            for scores, title in ((kept, "positions kept"), (dropped, "positions dropped too"))
+            heat_map(chances, title=title, most=float(chances.max()), unit="probability", **axes)
+            for title, chances in maps.items()
         ),
         caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
         f"the positions dropped too they are {same}.",

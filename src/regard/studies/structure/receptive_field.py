@@ -15,6 +15,7 @@ from regard.studies.figure import Figure, Line, one_chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
+Kind = Literal["argmax", "softmax"]
 TRIALS = 20
 """Draws of random pointers."""
 
@@ -33,9 +34,7 @@ def receptive_field(
     inputs: Annotated[
         int, Meta(ge=2, le=300, description="inputs, as many as nodes a layer")
     ] = 100,
-    attention: Annotated[
-        Literal["argmax", "softmax"], Meta(description="how a head attends to keys")
-    ] = "argmax",
+    attention: Annotated[Kind, Meta(description="how a head attends to keys")] = "argmax",
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
@@ -69,13 +68,10 @@ def receptive_field(
     yield equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound)
     yield equal("inputs of a node, planted pointers", field(planted).max(), bound)
     yield at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound)
-    yield equal(
-        "mean inputs of a node, random pointers",
-        np.mean([x.mean() for x in random]),
-        expected.mean,
-        # The mean over nodes, which share pointers, varies less than a single node.
-        within=4 * expected.deviation / math.sqrt(TRIALS),
-    )
+    mean = np.mean([x.mean() for x in random])
+    # The mean over nodes, which share pointers, varies less than a single node.
+    within = 4 * expected.deviation / math.sqrt(TRIALS)
+    yield equal("mean inputs of a node, random pointers", mean, expected.mean, within)
     yield equal("inputs whose key can change a pointer", turners(inputs), inputs)
     yield _figure(layers, inputs)
 
@@ -86,9 +82,7 @@ def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers hea
     return (torch.arange(n) + head * (heads + 1) ** layer) % n
 
 
-def paths(
-    pointers: Int[Tensor, "layers heads n"], attention: Literal["argmax", "softmax"]
-) -> Float[Tensor, "n n"]:
+def paths(pointers: Int[Tensor, "layers heads n"], attention: Kind) -> Float[Tensor, "n n"]:
     """Return the number of paths from each input (column) to each node (row).
 
     Keys are unit vectors, and a query is the key that it points to. Inputs are marked by unit

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from regard.errors import UserError
 from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
-from regard.runs.environment import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
+from regard.runs.run import ExecutionEnvironment
 from regard.studies.figure import Line, bar_panel, figure
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
 from regard.studies.model_cache import trained
@@ -93,21 +94,15 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
     yield from judged(scores, baselines, refused)
-    yield Outside(
-        condition="the choice is between encoders and encoder–decoders, as in the course",
-        numbers=judged_beyond(scores),
-    )
+    condition = "the choice is between encoders and encoder–decoders, as in the course"
+    yield Outside(condition, judged_beyond(scores))
+    panels = []
+    for task, by_family in scores.items():
+        bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}
+        axes: dict[str, Any] = {"title": task, "y": SCORES[task], "y_limits": (0, 1.08)}
+        panels.append(bar_panel(bars, Line(y=baselines[task]), **axes))
     yield figure(
-        *(
-            bar_panel(
-                {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}},
-                Line(y=baselines[task]),
-                title=task,
-                y=SCORES[task],
-                y_limits=(0, 1.08),
-            )
-            for task, by_family in scores.items()
-        ),
+        *panels,
         columns=2,
         caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
         "the best baseline without a trained model.",
@@ -122,9 +117,8 @@ def judged(
     yield equal("retrieval refused to an encoder–decoder", refused[PAIR], 1)
     yield _not_worse(scores, "classification", PAIR)
     for task, by in scores.items():
-        yield at_least(
-            f"{task}: above the best baseline", by[RECOMMENDED[task]].value - baselines[task], 0
-        )
+        above = by[RECOMMENDED[task]].value - baselines[task]
+        yield at_least(f"{task}: above the best baseline", above, 0)
 
 
 def judged_beyond(scores: Scores) -> tuple[Measurement, ...]:

@@ -7,8 +7,7 @@ import torch
 from regard.evaluation.tasks import score_task
 from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
-from regard.runs.environment import ExecutionEnvironment
-from regard.runs.run import Run
+from regard.runs.run import ExecutionEnvironment, Run
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.model_cache import trained
@@ -68,9 +67,11 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     )
 
 
-def judged(
-    scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refused: bool
-) -> Iterator[Measurement]:
+Scores = Mapping[Widths, Interval]
+Numbers = Iterator[Measurement]
+
+
+def judged(scores: Scores, baseline: float, changed: list[str], refused: bool) -> Numbers:
     """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
     for (source, target), one in scores.items():

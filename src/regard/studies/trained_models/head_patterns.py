@@ -79,18 +79,13 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     }
     yield from _judged(before, after)
     yield from _by_layer(after)
-    yield table(
-        ["model", "head", *PATTERNS, "entropy", "distance"],
-        [
-            (
-                name,
-                f"{head.layer}.{head.head}",
-                *(head.scores[score] for score in (*PATTERNS, "entropy", "distance")),
-            )
-            for name, scored in after.items()
-            for head in scored.heads
-        ],
-    )
+    columns = (*PATTERNS, "entropy", "distance")
+    rows = [
+        (name, f"{head.layer}.{head.head}", *(head.scores[score] for score in columns))
+        for name, scored in after.items()
+        for head in scored.heads
+    ]
+    yield table(["model", "head", *columns], rows)
     yield figure(
         *(
             heat_map(
@@ -122,15 +117,11 @@ def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Iterat
     forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
     yield equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6)
     yield at_least("encoder: weight on later tokens", forward["encoder"], 1 / 3)
-    yield informational(
-        "encoder: weight on earlier tokens", 1 - forward["encoder"] - after["encoder"].mean("self")
-    )
+    backward = 1 - forward["encoder"] - after["encoder"].mean("self")
+    yield informational("encoder: weight on earlier tokens", backward)
     for name in after:
-        yield at_least(
-            f"{name}: mean entropy before training, less after",
-            mean_entropy(before[name].heads) - mean_entropy(after[name].heads),
-            0.05,
-        )
+        fall = mean_entropy(before[name].heads) - mean_entropy(after[name].heads)
+        yield at_least(f"{name}: mean entropy before training, less after", fall, 0.05)
     yield at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3)
 
 
@@ -138,6 +129,5 @@ def _by_layer(after: Mapping[str, Scored]) -> Iterator[Measurement]:
     for name, scored in after.items():
         for layer in range(LAYERS):
             for score in BY_LAYER:
-                yield informational(
-                    f"{name}, layer {layer}: {score}", scored.layer(layer).mean(score)
-                )
+                mean = scored.layer(layer).mean(score)
+                yield informational(f"{name}, layer {layer}: {score}", mean)

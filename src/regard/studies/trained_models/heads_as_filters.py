@@ -16,6 +16,9 @@ from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 
+Taps = Float[Tensor, "k out d"]
+"""The matrices of a convolution, one for each offset."""
+Input = Float[Tensor, "n d"]
 SHARP = 60.0
 """Bias at which other places get less weight than float64 resolves."""
 DRAWS = 2000
@@ -66,9 +69,8 @@ def heads_as_filters(
     yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
     yield at_least("two heads: weight of each feature, the least", separate, 0.99)
     yield at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10)
-    yield at_least(
-        "k − 1 heads: least relative error that the SVD allows", least_error(weights), 0.01
-    )
+    left = least_error(weights)
+    yield at_least("k − 1 heads: least relative error that the SVD allows", left, 0.01)
     yield at_least("lookup: variance explained by a head", found.head, 0.999)
     yield equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02)
     gaps = np.linspace(0, 8, 33)
@@ -82,8 +84,9 @@ def heads_as_filters(
         y_limits=(0, 1.05),
     )
     sharpness = np.arange(0, 37, 2.0)
+    errors = [bank_error(weights, x, float(t)) for t in sharpness]
     exact = chart(
-        series(sharpness, [bank_error(weights, x, float(t)) for t in sharpness], style="dots"),
+        series(sharpness, errors, style="dots"),
         title=f"{len(weights)} heads as a convolution",
         x="t, bias against other places",
         y="largest error",
@@ -100,21 +103,16 @@ def heads_as_filters(
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
     """Return the weight of the lower of two scores in one head, and the least in two heads."""
     features = torch.eye(2, dtype=torch.float64)
-    queries = {
-        "one head": torch.tensor([[score, score - gap]], dtype=torch.float64),
-        "two heads": score * features,
-    }
+    both = torch.tensor([[score, score - gap]], dtype=torch.float64)
     attend = Softmax(scaled=False)
     one, two = (
         attend.weights(query[None, :, None], features.expand(1, len(query), 2, 2))[0, :, 0]
-        for query in queries.values()
+        for query in (both, score * features)
     )
     return float(one[0, 1]), float(two.diagonal().min())
 
 
-def bank(
-    x: Float[Tensor, "n d"], weights: Float[Tensor, "k out d"], sharpness: float
-) -> Float[Tensor, "places out"]:
+def bank(x: Input, weights: Taps, sharpness: float) -> Float[Tensor, "places out"]:
     """Return what heads with a bias by relative position compute, one for each tap."""
     k = len(weights)
     bias = RelativeBias(heads=k, clip=k).double().requires_grad_(False)
@@ -126,7 +124,7 @@ def bank(
     return torch.einsum("knd,kod->no", gathered, weights)[k : len(x) - k]
 
 
-def bank_error(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"], sharp: float) -> float:
+def bank_error(weights: Taps, x: Input, sharp: float) -> float:
     """Return the largest difference from the convolution, away from the ends."""
     k = len(weights)
     padded = F.conv1d(x.mT[None], weights.permute(1, 2, 0))[0].mT
@@ -135,7 +133,7 @@ def bank_error(weights: Float[Tensor, "k out d"], x: Float[Tensor, "n d"], sharp
     return float((bank(x, weights, sharp) - wanted).abs().max())
 
 
-def least_error(weights: Float[Tensor, "k out d"]) -> float:
+def least_error(weights: Taps) -> float:
     """Return the relative error of k − 1 heads at best, which the truncated SVD leaves."""
     values = torch.linalg.svdvals(weights.flatten(1))
     return float(values[len(weights) - 1 :].norm() / values.norm())
@@ -172,9 +170,7 @@ def _explained(guess: Tensor, wanted: Tensor) -> float:
     return float(1 - (guess - wanted).square().mean() / wanted.square().mean())
 
 
-def _random_filter(
-    taps: int, width: int, n: int, draw: torch.Generator
-) -> tuple[Float[Tensor, "k out d"], Float[Tensor, "n d"]]:
+def _random_filter(taps: int, width: int, n: int, draw: torch.Generator) -> tuple[Taps, Input]:
     """Return the taps of a convolution, and an input with room for both ends."""
     weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
     return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)

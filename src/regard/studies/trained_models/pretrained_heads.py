@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -93,25 +93,17 @@ def pretrained_heads(
     yield from _sinks(shares, [each.one for each in read[AS_IS]])
     yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
     yield from _objects(pairs, read)
-    yield table(
-        ["head", *PATTERNS.values()],
-        [
-            (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
-            for i, head in enumerate(heads[AS_IS])
-        ],
-    )
+    rows = [
+        (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
+        for i, head in enumerate(heads[AS_IS])
+    ]
+    yield table(["head", *PATTERNS.values()], rows)
     layers = len(read[AS_IS][0].one.layers)
+    numbers = [[str(i) for i in range(n)] for n in (layers, len(duplicate) // layers)]
+    axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": numbers[0], "columns": numbers[1]}
     yield figure(
         *(
-            heat_map(
-                of.view(layers, -1),
-                title=name,
-                x="head",
-                y="layer",
-                rows=[str(i) for i in range(layers)],
-                columns=[str(i) for i in range(len(of) // layers)],
-                unit="share",
-            )
+            heat_map(of.view(layers, -1), title=name, unit="share", **axes)
             for name, of in shares.items()
         ),
         columns=3,
@@ -161,11 +153,8 @@ def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[
 
 
 def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
-    yield at_least(
-        f"[CLS]: share of heads that give it more than {SINK}",
-        (shares["[CLS]"] > SINK).double().mean(),
-        0.5,
-    )
+    sinks = (shares["[CLS]"] > SINK).double().mean()
+    yield at_least(f"[CLS]: share of heads that give it more than {SINK}", sinks, 0.5)
     yield informational("[CLS], best head", shares["[CLS]"].max())
     yield informational("[SEP], best head", shares["[SEP]"].max())
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
@@ -186,22 +175,17 @@ def _objects(
     texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
 ) -> Iterator[Measurement]:
     """Yield what the best head gives from a verb to its object, in all orders."""
-    given = {
-        order: torch.stack(
-            [
-                each.between(verb, word).flatten()
-                for each, text in zip(of, texts, strict=True)
-                for word, verb in text.pairs["verb–object"]
-            ]
-        )
-        for order, of in read.items()
-    }
+    given = {}
+    for order, readings in read.items():
+        weights = [
+            each.between(verb, word).flatten()
+            for each, text in zip(readings, texts, strict=True)
+            for word, verb in text.pairs["verb–object"]
+        ]
+        given[order] = torch.stack(weights)
     head = int(given[AS_IS][::2].mean(0).argmax())
     share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
+    left = share[REVERSED] / share[AS_IS]
     yield at_least("verb → object, best head", share[AS_IS], 0.25)
-    yield at_most(
-        f"verb → object, the same head, {REVERSED}: share of that",
-        share[REVERSED] / share[AS_IS],
-        0.5,
-    )
+    yield at_most(f"verb → object, the same head, {REVERSED}: share of that", left, 0.5)
     yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])

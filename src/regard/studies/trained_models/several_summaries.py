@@ -82,13 +82,12 @@ def several_summaries(
     }
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     yield from judged(scores, n)
-    yield table(
-        ["method", "mean ROUGE-L", "one is right", f"different of {n}", "of the first article"],
-        [
-            (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
-            for name, s in scores.items()
-        ],
-    )
+    columns = ("method", "mean ROUGE-L", "one is right", f"different of {n}")
+    rows = [
+        (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+        for name, s in scores.items()
+    ]
+    yield table([*columns, "of the first article"], rows)
     yield bar_chart(
         {
             "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
@@ -140,12 +139,10 @@ def samples(
 def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> Score:
     """Return the scores of several summaries per question."""
     right = [question.answer or "" for question in questions]
-    pairs = [(one, answer) for s, answer in zip(summaries, right, strict=True) for one in s]
+    given = list(zip(summaries, right, strict=True))
+    pairs = [(one, answer) for several, answer in given for one in several]
     predicted, references = zip(*pairs, strict=True)
-    hits = [
-        any(exact_match(one, answer) for one in several)
-        for several, answer in zip(summaries, right, strict=True)
-    ]
+    hits = [any(exact_match(one, answer) for one in several) for several, answer in given]
     return Score(
         rouge=rouge(predicted, references)["ROUGE-L"].value,
         best=sum(hits) / len(hits),

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -90,16 +90,10 @@ def structures(
     measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
     yield from judged(measured, wanted)
     shares = [s.by_head.tolist() for s in measured.values()]
-    panel = heat_map(
-        shares,
-        x="layer.head",
-        rows=list(measured),
-        columns=[f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))],
-        unit="accuracy",
-        written=True,
-    )
+    heads = [f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))]
+    axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": heads}
     yield figure(
-        panel,
+        heat_map(shares, unit="accuracy", written=True, **axes),
         caption="Labeled-relation accuracy: for each structure and head, how often the head's "
         "largest weight is on the right word.",
     )
@@ -108,16 +102,13 @@ def structures(
 
 def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
-    best = [at_least(f"{name}: best head", s.accuracy, wanted) for name, s in measured.items()]
     untrained = max(s.untrained for s in measured.values())
-    beyond = [
-        at_least(f"{name}: beyond the best distance", s.accuracy - s.offset, 0.05)
-        for name, s in measured.items()
-        if name != "previous word"
-    ]
     trained = min(s.accuracy for s in measured.values())
-    yield from best
-    yield from beyond
+    for name, s in measured.items():
+        yield at_least(f"{name}: best head", s.accuracy, wanted)
+    for name, s in measured.items():
+        if name != "previous word":
+            yield at_least(f"{name}: beyond the best distance", s.accuracy - s.offset, 0.05)
     yield at_least("least of these, beyond the best before training", trained - untrained, 0.1)
     yield informational("best head before training", untrained)
 

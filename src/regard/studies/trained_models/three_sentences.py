@@ -88,28 +88,19 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     places = places_of(texts)
     after, before = ({name: best(one, of) for name, of in places.items()} for one in (run, new))
     yield from judged(after, before)
-    yield at_most(
-        "first word: change of its keys and values by all later words, relative",
-        change_of_first(run, texts),
-        1e-5,
-    )
-    yield table(
-        ["sentence", "best head", "weight", "weight of the word itself", "before training"],
-        [
-            (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
-            for name, f in after.items()
-        ],
-    )
+    name = "first word: change of its keys and values by all later words, relative"
+    yield at_most(name, change_of_first(run, texts), 1e-5)
+    rows = [
+        (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
+        for name, f in after.items()
+    ]
+    columns = ["sentence", "best head", "weight", "weight of the word itself", "before training"]
+    yield table(columns, rows)
+    names = ["verb → subject", "word before the verb → subject", "word before the pronoun → name"]
     yield one_chart(
-        *(
-            bars([found.share for found in of.values()], name)
-            for name, of in (("trained", after), ("before training", before))
-        ),
-        names=[
-            "verb → subject",
-            "word before the verb → subject",
-            "word before the pronoun → name",
-        ],
+        bars([found.share for found in after.values()], "trained"),
+        bars([found.share for found in before.values()], "before training"),
+        names=names,
         y="weight of the best head",
         y_limits=(0, 1.05),
         caption="Weight that the best head gives to the word in question, in new texts: at the "

@@ -58,11 +58,9 @@ def two_heads(
     rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
     shares = {which: _right(run, rows) for which, run in runs.items()}
     text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
-    yield from judged("argmax", shares, k, TEST * (LENGTH - 2))
-    yield Outside(
-        condition="attention takes one value: argmax",
-        numbers=judged("softmax", shares, k, TEST * (LENGTH - 2)),
-    )
+    asked = TEST * (LENGTH - 2)
+    yield from judged("argmax", shares, k, asked)
+    yield Outside("attention takes one value: argmax", judged("softmax", shares, k, asked))
     yield bar_chart(
         {
             label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
@@ -104,19 +102,11 @@ def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
 def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     """Return the plan to train one layer."""
     settings = [
-        "model.context_length=16",
-        "model.n_layers=1",
-        "model.d_model=32",
-        f"model.n_heads={heads}",
-        f"model.attention.kind={kind}",
-        "model.positions.kind=learned",
-        "data.validation=0",
-        "tokenizer.kind=words",
-        "template.document={document}{eos}",
-        "template.prompt={question}",
-        f"training.steps={steps}",
-        "training.optimizer.kind=muon",
-        "training.lr=1e-2",
+        *("model.context_length=16", "model.n_layers=1", "model.d_model=32"),
+        *(f"model.n_heads={heads}", f"model.attention.kind={kind}"),
+        *("model.positions.kind=learned", "data.validation=0", "tokenizer.kind=words"),
+        *("template.document={document}{eos}", "template.prompt={question}"),
+        *(f"training.steps={steps}", "training.optimizer.kind=muon", "training.lr=1e-2"),
         f"seed={seed}",
     ]
     recipe = override(RECIPES["default"], settings)

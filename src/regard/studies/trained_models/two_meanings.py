@@ -69,14 +69,13 @@ def two_meanings(
     control = max(float((control_same[part] - control_other[part]).max()) for part in PARTS)
     yield from judged(same, other)
     yield at_most("without pretraining: same minus other meaning, largest", control, 0.02)
-    yield table(
-        ["layer", *(f"{part}, {which}" for part in PARTS for which in ("same", "other"))],
-        [
-            (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
-            for layer in range(len(same["query"]))
-        ],
-    )
     layers = range(len(same["query"]))
+    columns = [f"{part}, {which}" for part in PARTS for which in ("same", "other")]
+    rows = [
+        (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
+        for layer in layers
+    ]
+    yield table(["layer", *columns], rows)
     yield figure(
         *(
             chart(
@@ -99,16 +98,15 @@ def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
     least = min(float(of[part][0]) for part in PARTS for of in (same, other))
     yield equal("first layer: least cosine", least, 1, within=1e-4)
     for part in PARTS:
-        yield at_least(
-            f"{part}: same minus other meaning, least of the later layers",
-            (same[part] - other[part])[1:].min(),
-            0.03,
-        )
+        gap = (same[part] - other[part])[1:].min()
+        yield at_least(f"{part}: same minus other meaning, least of the later layers", gap, 0.03)
 
 
-def compared(
-    model: HuggingFaceModel, sentences: Mapping[str, Sequence[str]]
-) -> tuple[Cosines, Cosines]:
+Sentences = Mapping[str, Sequence[str]]
+"""By meaning."""
+
+
+def compared(model: HuggingFaceModel, sentences: Sentences) -> tuple[Cosines, Cosines]:
     """Return mean cosines of the word in sentences of the same meaning, and of two meanings."""
     verbs, nouns = ([vectors(model, one) for one in of] for of in sentences.values())
     same = [*pairwise(verbs), *pairwise(nouns)]

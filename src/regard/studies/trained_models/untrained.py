@@ -90,31 +90,28 @@ def untrained(
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
-    rows = [row for relation in RELATIONS for row in masked_rows(run, texts, relation)]
+    read = [row for relation in RELATIONS for row in masked_rows(run, texts, relation)]
     targets = [
         run.tokenizer.encode(text.text)[dependent]
         for relation in RELATIONS
         for text in texts
         for dependent, _ in text.pairs[relation]
     ]
-    before, after = (measure(model, rows, targets) for model in (new.model, run.model))
+    before, after = (measure(model, read, targets) for model in (new.model, run.model))
     text = texts[0].text
     yield from judged(before, after, std)
-    yield table(
-        ["head", "entropy before", "after", "norm of ∂L/∂A before", "after"],
-        [
-            (f"{i // HEADS}.{i % HEADS}", *(float(x[i]) for x in columns))
-            for columns in [(before.entropy, after.entropy, before.norm, after.norm)]
-            for i in range(LAYERS * HEADS)
-        ],
-    )
+    measured = (before.entropy, after.entropy, before.norm, after.norm)
+    rows = [
+        (f"{i // HEADS}.{i % HEADS}", *(float(values[i]) for values in measured))
+        for i in range(LAYERS * HEADS)
+    ]
+    yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
+    shown = torch.tensor([read[-1][0]])
     yield figure(
         *(
             heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
             for name, one in (("before", new), ("after", run))
-            for head, weights in enumerate(
-                capture_attention(one.model, torch.tensor([rows[-1][0]]))[0].weights[0]
-            )
+            for head, weights in enumerate(capture_attention(one.model, shown)[0].weights[0])
         ),
         columns=HEADS,
         caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "

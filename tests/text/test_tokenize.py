@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.token_file import Tokens, TokenWriter, open_tokens
+from regard.text.tokenize import Tokens, TokenWriter, open_tokens
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,55 @@
+"""Types of attention: tensors by their shape, and biases by position."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(score, row, head, query index, key index) → score, as in FlexAttention."""
+
+Queries: TypeAlias = Float[Tensor, "batch heads queries d"]
+Keys: TypeAlias = Float[Tensor, "batch kv_heads keys d"]
+Values: TypeAlias = Float[Tensor, "batch kv_heads keys e"]
+Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
+DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
+"""A bias for the positions of one call, as references take it."""
+AddedScores: TypeAlias = Float[Tensor, "*rows heads queries keys"]
+"""A bias for positions, the same in all rows or one row of them each."""
+Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
+QueryPositions: TypeAlias = Int[Tensor, "*rows queries"]
+"""Positions of the queries, the same in all rows or one row of them each."""
+KeyPositions: TypeAlias = Int[Tensor, " keys"]
+
+
+@runtime_checkable
+class Bias(Protocol):
+    """A number added to the score of each query and key, by head and positions."""
+
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
+        """The bias as a tensor."""
+
+    def score_mod(self) -> ScoreMod:
+        """(score, row, head, query position, key position) → the score with the bias.
+
+        For indices of any shape, or one by one in FlexAttention.
+        """
+
+
+@runtime_checkable
+class RelativeVectors(Protocol):
+    """Vectors added to keys and values by their position relative to the query."""
+
+    def scores(
+        self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
+    ) -> Weights:
+        """Products of each query with the vectors added to the keys."""
+
+    def gather(
+        self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
+    ) -> Outputs:
+        """Weighted sums of the vectors added to the values."""
+
+
+AnyBias: TypeAlias = Bias | RelativeVectors

@@ -1,0 +1,80 @@
+"""Replies to questions, as the page shows them: answer, confidence, evidence, signals."""
+
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from regard.corpus.evidence import VERDICTS, Evidence
+from regard.errors import UserError
+from regard.evaluation.ask import ask, open_run_index
+from regard.explorer.adapters import Adapter
+from regard.runs.run import Run
+from regard.serve.schemas import AskRequest
+from regard.tasks.examples import Example
+from regard.uncertainty.calibration import load_calibration
+from regard.uncertainty.signals import SIGNALS
+
+SHOWN = 10
+"""Sentences of evidence, and other answers, on the page."""
+
+
+def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[str, Any]:
+    """Return a run's reply to a question, with the calibration and index of its folder.
+
+    Both are read anew, since `regard calibrate` may run while the page is served.
+
+    Raises:
+        UserError: the model isn't trained on questions, or its calibration or index is damaged.
+    """
+    if not isinstance(model, Run):
+        raise UserError(f"{model.name}: Hugging Face models don't answer here; choose a run")
+    calibration = load_calibration(folder)
+    expected = (request.expected or "").strip() or None
+    (reply,) = ask(
+        model,
+        [Example(text=request.text.strip(), answer=expected, where="question")],
+        model.environment(),
+        calibration=calibration,
+        index=open_run_index(replace(model, path=folder)),
+    )
+    return {
+        "question": reply.question,
+        "subject": reply.subject,
+        "answer": reply.answer,
+        "best_guess": reply.best_guess,
+        "confidence": reply.confidence,
+        "calibrated": calibration is not None,
+        "reason": reply.reason,
+        "evidence": None if reply.evidence is None else _evidence_data(reply.evidence),
+        "signals": [
+            {"name": name, "value": value, "definition": SIGNALS.get(name, "")}
+            for name, value in reply.signals.items()
+        ],
+    }
+
+
+def _evidence_data(evidence: Evidence) -> dict[str, Any]:
+    """Return the evidence with its first sentences, each cut around the answer."""
+    return {
+        "verdict": evidence.verdict,
+        "meaning": VERDICTS[evidence.verdict],
+        "documents": evidence.documents,
+        "sentences": len(evidence.passages),
+        "passages": [
+            {
+                "place": f"{_public(one.path)}:{one.line}",
+                "parts": (
+                    one.text[: one.start],
+                    one.text[one.start : one.end],
+                    one.text[one.end :],
+                ),
+            }
+            for one in evidence.passages[:SHOWN]
+        ],
+        "others": list(evidence.others.items())[:SHOWN],
+    }
+
+
+def _public(path: str) -> str:
+    """Return the name of a file in place of its absolute path."""
+    return PurePath(path).name if PurePath(path).is_absolute() else path

@@ -1,0 +1,76 @@
+"""Models of bare facts: a document is a full name and a word for each fact, nothing else.
+
+A short document costs little, so that thousands of people can be read a thousand times.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.config import override
+from regard.data.batch import sequential_batches
+from regard.data.causal import Documents
+from regard.runs.recipes import RECIPES
+from regard.runs.run import Run
+from regard.studies.model_cache import cached_run
+from regard.tasks import names
+from regard.tasks.rng import choice, shuffled
+from regard.text.tokenizer import train_tokenizer
+from regard.training.plan import plan_pretraining
+
+KINDS = {
+    "place": names.PLACES,
+    "profession": names.PROFESSIONS,
+    "subject": names.SUBJECTS,
+    "hobby": names.HOBBIES,
+}
+"""Values of each fact, all equally likely."""
+NAMES = tuple(" ".join(name) for name in product(names.FIRST_NAMES, names.LAST_NAMES))
+"""All full names."""
+NAME_TOKENS = 2
+
+_SETTINGS = (
+    *("model.context_length=8", "data.validation=0", "objective.questions=0"),
+    *("objective.next_token=1", "pretraining.checkpoint_every=100000"),
+)
+
+
+def draw_facts(people: int, kinds: Sequence[str], seed: int) -> list[str]:
+    """Return a document for each of some people, who are drawn with their facts."""
+    draw = Random(seed)
+    chosen = shuffled(draw, NAMES)[:people]
+    return [" ".join([name, *(choice(draw, KINDS[kind]) for kind in kinds)]) for name in chosen]
+
+
+def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) -> Run:
+    """Return a model that was trained on the documents; it knows all names and values."""
+    recipe = override(
+        RECIPES["demo"], [*_SETTINGS, f"pretraining.steps={steps}", f"seed={seed}", *settings]
+    )
+    words = [" ".join(values) for values in (NAMES, *KINDS.values())]
+    tokenizer = train_tokenizer(recipe.tokenizer, words)
+    return cached_run(
+        plan_pretraining(documents, Path("unused"), recipe, tokenizer=tokenizer, index=False)
+    )
+
+
+@torch.inference_mode()
+def token_losses(run: Run, rows: Sequence[Sequence[int]]) -> Float[Tensor, "rows tokens"]:
+    """Return the cross-entropy of each token of equally long rows, and of the end, in nats.
+
+    Columns beyond the end are padding, and 0.
+    """
+    texts = Documents([list(row) for row in rows], run.row_format, end=run.template.document.suffix)
+    losses = [
+        F.cross_entropy(
+            run.language_model(batch.input_ids).double().mT, batch.labels, reduction="none"
+        )
+        for batch in sequential_batches(texts, 512)
+    ]
+    return torch.cat(losses)

@@ -1,0 +1,95 @@
+"""Bits of knowledge that a parameter holds."""
+
+from collections.abc import Iterator, Mapping
+from math import ceil, e, log2, prod
+from typing import Annotated
+
+from msgspec import Meta
+
+from regard.studies.figure import Line, one_chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
+from regard.studies.knowledge.bare_facts import (
+    KINDS,
+    NAME_TOKENS,
+    NAMES,
+    draw_facts,
+    read_facts,
+    token_losses,
+)
+from regard.studies.study import Seed, study
+
+PEOPLE = (1200, 1700, 2400)
+FEW = 100
+"""Exposures of the shorter training."""
+BATCH = 256
+MODEL = (
+    *("model.n_layers=1", "model.d_model=16"),
+    *(f"pretraining.batch={BATCH}", "pretraining.lr=1e-2"),
+)
+
+
+@study(trains=True)
+def capacity(
+    exposures: Annotated[
+        int, Meta(ge=FEW, le=2000, description="exposures of the longer training")
+    ] = 1000,
+    seed: Seed = 0,
+) -> EvidenceParts:
+    r"""How many facts fit into a model?
+
+    Facts of some two bits per parameter, if it reads each of them a thousand times, and of
+    somewhat more than one bit after a hundred times.
+
+    $$ R = N \log_2 \frac{N_0}{e^{p_1}} + N \log_2 \frac{S_0}{e^{p_2}} $$
+
+    The measure of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per parameter
+    after 1 000 exposures and 1 bit after 100, for models of all sizes that they train. $N$ people
+    are drawn from $N_0$ names, with facts of $S_0$ possible combinations; $p_1$ and $p_2$ are the
+    cross-entropies of the name and of the facts, summed over their tokens, in nats. A model that
+    knows nothing needs $\ln N_0$ and $\ln S_0$ nats; what it needs less, it has stored.
+
+    A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
+    of width 16, and all of its 13 808 parameters are counted, most of them embeddings. With few
+    people, the model stores all and could hold more; with too many, it stores less of each; so
+    the capacity is the maximum over the number of people. (After 100 exposures the bits still rise
+    slowly with the number of people: to 1.37 per parameter with 4 800, at seed 0.)
+    """
+    found = {times: [_bits(people, times, seed) for people in PEOPLE] for times in (FEW, exposures)}
+    yield from judged(found)
+    yield one_chart(
+        *(series(PEOPLE, ratios, f"{times} exposures") for times, ratios in found.items()),
+        Line(y=2, label="published, 1 000 exposures"),
+        Line(y=1, label="published, 100 exposures"),
+        x="people",
+        y="bits per parameter",
+        y_limits=(0, 2.4),
+        caption="Bits that a model of 13 808 parameters stores about people, per parameter, by the "
+        "number of people and of times that it reads about each. Dotted: the published capacities.",
+    )
+
+
+def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on; predicted are the published capacities."""
+    few, many = (max(ratios) for ratios in found.values())
+    yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)
+    yield equal("all exposures: bits per parameter", many, 2, 0.3)
+    yield at_least("gained by more exposures", many - few, 0)
+
+
+def stored_bits(people: int, name_loss: float, value_loss: float) -> float:
+    """Return the bits about people that a model stores.
+
+    The losses are the summed cross-entropy of a person's name and of the values, in nats. A model
+    that knows nothing needs log N₀ and log S₀ nats; what it needs less, it has stored.
+    """
+    values = prod(map(len, KINDS.values()))
+    return people * (log2(len(NAMES)) + log2(values) - (name_loss + value_loss) * log2(e))
+
+
+def _bits(people: int, exposures: int, seed: int) -> float:
+    """Return the bits per parameter of a model that has read about some people."""
+    documents = draw_facts(people, tuple(KINDS), seed)
+    run = read_facts(documents, ceil(exposures * people / BATCH), seed, *MODEL)
+    losses = token_losses(run, [run.tokenizer.encode(text) for text in documents]).mean(0)
+    name, values = losses[:NAME_TOKENS].sum(), losses[NAME_TOKENS:][: len(KINDS)].sum()
+    return stored_bits(people, float(name), float(values)) / run.n_parameters

@@ -1,0 +1,127 @@
+"""Sentences of the text changed, the model trained anew."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from regard.evaluation.evaluate import answer_questions
+from regard.studies.figure import one_chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.knowledge.fictional import (
+    CPU,
+    People,
+    Steps,
+    mentioned_places,
+    on_text,
+    qa_train,
+    small_recipe,
+    small_world,
+)
+from regard.studies.study import Seed, study
+from regard.tasks.rng import choice
+from regard.tasks.world import World
+
+DOSES = (0, 1, 2, 3, 5)
+"""Changed biographies of each changed person; everybody has five."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Answers of a model that was trained on a changed text, as shares."""
+
+    new: float
+    """About people whose biographies were changed: the place that was written into them."""
+    old: float
+    """About the same people: the place that stood there before."""
+    unchanged: float
+    """Right answers about people whose biographies weren't changed."""
+
+
+@study(trains=True)
+def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
+    r"""If a sentence of the text had been different, would the answer be?
+
+    Yes, mostly, if all sentences on the fact are changed; a single one of five hardly matters, for
+    the model answers with what most of them state. Other people's answers hardly change.
+
+    $$ \text{answer}(\text{text with } y \to y') = y' $$
+
+    A right answer may be recalled, or guessed from the name or from frequencies. The experiment
+    that tells them apart is a counterfactual: the place of birth of half of the people in question
+    is replaced by another in some of their five biographies, and the model is trained anew from the
+    same initial weights, in the same order. None of these people is in a training question.
+
+    With all five changed, the answers follow the text, to places that were drawn at random: no
+    guess could find them. With three of five, the answers are divided; with one, the model mostly
+    stays with the four. So an error in a text that repeats its facts is outvoted, and a fact that
+    it states once has no second witness.
+    """
+    world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
+    text_only = world.group("text_only")
+    places = mentioned_places(world)
+    draw = Random(seed)
+    new = {
+        p.name: choice(draw, [place for place in places if place != p.place])
+        for p in text_only[::2]
+    }
+    found = {}
+    for dose in DOSES:
+        documents = rewrite(world, new, dose)
+        run = on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
+        answers = answer_questions(run, world.questions("text_only"), CPU)
+        given = {p.name: a.answered for p, a in zip(text_only, answers, strict=True)}
+        found[dose] = _shares(world, given, new)
+    yield from judged(found)
+    doses = [dose / max(DOSES) for dose in DOSES]
+    yield one_chart(
+        series(doses, [one.new for one in found.values()], "changed people: the new place"),
+        series(doses, [one.old for one in found.values()], "changed people: the old place"),
+        series(doses, [one.unchanged for one in found.values()], "others: right"),
+        x="changed share of a person's biographies",
+        y="share of answers",
+        y_limits=(0, 1.05),
+        caption="Answers of models trained on texts in which some biographies of every second "
+        "person state another place of birth.",
+    )
+
+
+def judged(found: Mapping[int, Answers]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
+    none, one, *_, every = found.values()
+    yield at_least("nothing changed: the old place", none.old, 0.5)
+    yield at_least("all changed: the new place", every.new, 0.5)
+    yield at_most("all changed: the old place", every.old, 0.2)
+    yield at_most("one of five changed: the new place", one.new, 0.25)
+    yield at_least(
+        "others: right, least over all texts", min(a.unchanged for a in found.values()), 0.6
+    )
+
+
+def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:
+    """Return the text with another place in the first `dose` biographies of some people.
+
+    `new` gives the place by name.
+    """
+    left = dict.fromkeys(new, dose)
+    old = {person.name: person.place for person in world.people}
+    documents = []
+    for document in world.documents:
+        name = document.partition(". ")[0]
+        if left.get(name, 0) > 0:
+            left[name] -= 1
+            document = document.replace(old[name], new[name])
+        documents.append(document)
+    return documents
+
+
+def _shares(world: World, given: Mapping[str, str], new: Mapping[str, str]) -> Answers:
+    """Return the shares of answers, by name of the person."""
+    old = {person.name: person.place for person in world.group("text_only")}
+
+    def share(names: Sequence[str], places: Mapping[str, str]) -> float:
+        return float(np.mean([given[name] == places[name] for name in names]))
+
+    changed, others = list(new), [name for name in old if name not in new]
+    return Answers(new=share(changed, new), old=share(changed, old), unchanged=share(others, old))

@@ -1,0 +1,129 @@
+"""Facts read in one direction, asked in the other."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from regard.evaluation.evaluate import answer_questions
+from regard.metrics import Interval, accuracy
+from regard.runs.run import Run
+from regard.studies.figure import bar_chart
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.knowledge.fictional import CPU, on_text, small_recipe
+from regard.studies.study import Seed, study
+from regard.tasks import names
+from regard.tasks.examples import Example
+from regard.tasks.world import WorldConfig, make_world
+
+Pair = tuple[str, str]
+"""A person's name, and a place where nobody else was born."""
+
+NAME_FIRST = ("{name} was born in {place}.", "{name} comes from {place}.")
+PLACE_FIRST = ("{place} is the birthplace of {name}.", "{place} is where {name} was born.")
+TEXTS = {
+    "name first": NAME_FIRST * 2,
+    "place first": PLACE_FIRST * 2,
+    "both": NAME_FIRST + PLACE_FIRST,
+}
+"""Sentences about everybody; each text has four a person."""
+FORWARD, BACKWARD = "Where was {name} born?", "Who was born in {place}?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directions:
+    """Right answers about people in the text only."""
+
+    forward: Interval
+    """Name → place."""
+    backward: Interval
+    """Place → name."""
+
+
+@study(trains=True)
+def reversal(
+    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 800,
+    seed: Seed = 0,
+) -> EvidenceParts:
+    r"""Does a model that read "A was born in B" know who was born in B?
+
+    No: a fact can be recalled in the direction in which it was read, and in the other one it is
+    as if it had never been read. The text has to state it in both directions.
+
+    $$ \text{from } P(B \mid A) \text{ nothing follows for } P(A \mid B) $$
+
+    The reversal curse of Berglund et al. 2023 (arXiv:2309.12288), where the facts are known. A
+    hundred people were each born in a place of their own. The text names the person first, or the
+    place, or does both, with the same number of sentences. Questions in both directions about half
+    of the people are trained on, so that the model knows both forms; it is then asked about the
+    others.
+
+    Training on next tokens stores, at the name, what follows it. Nothing in the loss asks for the
+    way back: the name came first, and was never to be predicted from the place. Bidirectional
+    questions about other people don't help, as they teach the form and not these facts. What helps
+    is a text that states the facts in both directions.
+    """
+    pairs = one_place_each(seed)
+    known, asked = pairs[::2], pairs[1::2]
+    recipe = small_recipe(steps, seed)
+    questions = [*_questions(FORWARD, known), *_questions(BACKWARD, known)]
+    every = [_write(one, pair) for one in TEXTS["both"] for pair in pairs]
+    found = {}
+    for text, sentences in TEXTS.items():
+        documents = [_write(one, pair) for one in sentences for pair in pairs]
+        run = on_text(documents, recipe, questions, vocabulary=every)
+        found[text] = Directions(
+            forward=_score(run, FORWARD, asked), backward=_score(run, BACKWARD, asked)
+        )
+    yield from judged(found)
+    yield bar_chart(
+        {
+            "name → place": {text: one.forward for text, one in found.items()},
+            "place → name": {text: one.backward for text, one in found.items()},
+        },
+        y="right answers",
+        y_limits=(0, 1.05),
+        caption="Right answers about people in no training question, by the direction of the "
+        "sentences in the text, with 95 % intervals.",
+    )
+
+
+def judged(found: Mapping[str, Directions]) -> Iterator[Measurement]:
+    """Yield the measurements that the claim depends on."""
+    for text, low, high in (
+        ("name first", "backward", "forward"),
+        ("place first", "forward", "backward"),
+    ):
+        yield at_least(f"{text}: right {high}", getattr(found[text], high).value, 0.7)
+        yield at_most(f"{text}: right {low}", getattr(found[text], low).value, 0.1)
+    both = found["both"]
+    yield at_least("both: right forward", both.forward.value, 0.7)
+    yield at_least("both: right backward", both.backward.value, 0.7)
+
+
+def one_place_each(seed: int) -> list[Pair]:
+    """Return people with places, as many as there are; nobody shares a place."""
+    config = WorldConfig(people=len(names.PLACES), absent=0, seed=seed)
+    return [
+        (person.name, place)
+        for person, place in zip(make_world(config).people, names.PLACES, strict=True)
+    ]
+
+
+def _questions(wording: str, pairs: Sequence[Pair]) -> list[Example]:
+    """Return questions; the answer is what the wording doesn't name."""
+    return [
+        Example(text=_write(wording, (name, place)), answer=place if "{name}" in wording else name)
+        for name, place in pairs
+    ]
+
+
+def _write(wording: str, pair: Pair) -> str:
+    name, place = pair
+    return wording.format(name=name, place=place)
+
+
+def _score(run: Run, wording: str, pairs: Sequence[Pair]) -> Interval:
+    answers = answer_questions(run, _questions(wording, pairs), CPU)
+    return accuracy([answer.correct for answer in answers])

@@ -1,0 +1,182 @@
+"""A reply on the page is what `ask` replies; nothing of this machine shows in it."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from regard.corpus.evidence import VERDICTS
+from regard.corpus.index import RUN_INDEX
+from regard.evaluation.ask import ask, calibrate_run, open_run_index
+from regard.runs.run import Run
+from regard.serve.replies import SHOWN
+from regard.serve.schemas import MAX_CHARACTERS
+from regard.tasks.examples import Example, encode_questions
+from regard.uncertainty.calibration import load_calibration, save_calibration
+from regard.uncertainty.signals import SIGNALS
+from tiny import BLOCK, PEOPLE, Command, succeeded
+from tiny_served import client, save_run
+
+QUESTION = "Where was Mia Bell born?"
+NEW = [
+    Example(text=f"Where was {one.split()[0]} {other.split()[1]} born?", answer="Rome")
+    for one, _ in PEOPLE
+    for other, _ in PEOPLE
+    if one != other
+]
+
+
+@pytest.fixture
+def page(run: Path) -> TestClient:
+    return client(run)
+
+
+def body(text: str = QUESTION, **more: object) -> dict[str, object]:
+    return {"model": 0, "text": text, **more}
+
+
+@pytest.fixture
+def indexed(regard: Command, folder: Path, run: Path) -> Path:
+    """The run with an index of its text, given by an absolute path."""
+    succeeded(regard("index", folder / "text.txt", "--out", run / RUN_INDEX))
+    return run
+
+
+def calibrate(run: Path) -> None:
+    loaded = Run.load(run)
+    calibration = calibrate_run(
+        loaded, NEW, loaded.environment(), max_error=0.2, index=open_run_index(loaded)
+    )
+    save_calibration(run, calibration)
+
+
+def replied(run: Path, examples: Sequence[Example]) -> object:
+    loaded = Run.load(run)
+    (reply,) = ask(
+        loaded,
+        examples,
+        loaded.environment(),
+        calibration=load_calibration(run),
+        index=open_run_index(loaded),
+    )
+    return reply
+
+
+def test_the_page_offers_to_ask_runs_that_answer(run: Path, tmp_path: Path) -> None:
+    runs = [save_run(tmp_path / name, name) for name in ("decoder", "encoder", "encoder-decoder")]
+    found = client(run, *runs).get("/models").json()
+    assert [one["answers"] for one in found] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_reply_is_that_of_ask(indexed: Path, page: TestClient, *, calibrated: bool) -> None:
+    if calibrated:
+        calibrate(indexed)
+    found = page.post("/ask", json=body(expected="Rome")).json()
+    reply = replied(indexed, [Example(text=QUESTION, answer="Rome")])
+    assert found["calibrated"] is calibrated
+    for name in ("question", "subject", "answer", "best_guess", "confidence", "reason"):
+        assert found[name] == getattr(reply, name), name
+    assert {one["name"]: one["value"] for one in found["signals"]} == reply.signals  # type: ignore[attr-defined]
+    assert all(one["definition"] == SIGNALS[one["name"]] for one in found["signals"])
+    assert found["evidence"]["verdict"] == "recalled"
+    assert found["evidence"]["meaning"] == VERDICTS["recalled"]
+
+
+@pytest.mark.usefixtures("indexed")
+def test_evidence_has_its_place_but_no_path(page: TestClient, folder: Path) -> None:
+    answer = page.post("/ask", json=body())
+    (passage,) = answer.json()["evidence"]["passages"]
+    assert passage == {"place": "text.txt:3", "parts": ["Mia Bell was born in ", "Rome", "."]}
+    assert str(folder) not in answer.text
+
+
+def test_many_sentences_are_counted_and_some_shown(
+    regard: Command, folder: Path, run: Path, page: TestClient
+) -> None:
+    many = "Mia Bell was born in Rome.\n" * (SHOWN + 5)
+    (folder / "many.txt").write_text(many, "utf-8")
+    succeeded(regard("index", "many.txt", "--out", run / RUN_INDEX))
+    evidence = page.post("/ask", json=body()).json()["evidence"]
+    assert (evidence["sentences"], len(evidence["passages"])) == (SHOWN + 5, SHOWN)
+
+
+def test_a_doubtful_question_gets_a_guess(run: Path, page: TestClient) -> None:
+    loaded = Run.load(run)
+    wrong = [Example(text=one.text, answer="unknown") for one in NEW]
+    calibration = calibrate_run(loaded, wrong, loaded.environment(), max_error=0.05)
+    save_calibration(run, calibration)
+    found = page.post("/ask", json=body()).json()
+    assert found["answer"] is None
+    assert found["best_guess"] == "Rome"
+
+
+@pytest.mark.parametrize("question", ["", " ", "Ωραίος", "x" * MAX_CHARACTERS, "\x1b[31m", "<b>"])
+def test_any_text_gets_a_reply(question: str, page: TestClient) -> None:
+    answer = page.post("/ask", json=body(question))
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["reason"] is None) == (found["answer"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"model": 9}, 422, "no such model"),
+        ({"model": -1}, 400, "invalid request"),
+        ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+        ({"expected": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+        ({"index": "/etc/passwd"}, 400, "unknown field"),
+    ],
+)
+def test_requests_out_of_bounds(
+    changes: dict[str, object], code: int, says: str, page: TestClient
+) -> None:
+    answer = page.post("/ask", json=body() | changes)
+    assert answer.status_code == code, answer.text
+    assert says in answer.json()["error"]
+
+
+def test_a_run_without_questions_is_refused(tmp_path: Path) -> None:
+    answer = client(save_run(tmp_path / "decoder")).post("/ask", json=body("the dog"))
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("decoder: isn't trained on questions")
+    assert str(tmp_path) not in answer.text
+
+
+@pytest.mark.parametrize("name", [RUN_INDEX, "calibration.json"])
+def test_damaged_files_are_named_without_their_path(name: str, run: Path, page: TestClient) -> None:
+    (run / name).write_bytes(b"damaged")
+    answer = page.post("/ask", json=body())
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith(f"run/{name}: is ")
+    assert str(run.parent) not in answer.text
+
+
+def test_a_finetuned_run_reads_the_index_of_its_parent(indexed: Path, tmp_path: Path) -> None:
+    child = Path(shutil.copytree(indexed, tmp_path / "child"))
+    (child / RUN_INDEX).unlink()
+    origin = json.loads((child / "origin.json").read_text())
+    origin["ancestors"] = [{"run": str(indexed)}]
+    (child / "origin.json").write_text(json.dumps(origin))
+    assert client(child).post("/ask", json=body()).json()["evidence"]["documents"] == 1
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"host": "evil.example"}])
+def test_strangers_get_no_reply(headers: dict[str, str], page: TestClient) -> None:
+    assert page.post("/ask", json=body(), headers=headers).status_code == 403
+    assert page.get("/ask").status_code == 405
+
+
+def test_the_answering_step_is_the_last_one_of_the_prompt(run: Path, page: TestClient) -> None:
+    data = page.post("/look", json=body(generated=[])).json()
+    loaded = Run.load(run)
+    (prompt,) = encode_questions(loaded.template, [Example(text=QUESTION)], BLOCK)
+    step = loaded.template.open_answer(prompt)
+    queries = data["panels"][0]["maps"][0]["queries"]
+    assert len(queries) == len(step)
+    steps = page.post("/detail", json=body(generated=[], map=0, layer=0, head=0))
+    assert steps.json()["steps"][-1]["name"] == "weight"

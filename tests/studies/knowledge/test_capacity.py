@@ -1,0 +1,37 @@
+"""Bits that a model stores."""
+
+from math import log, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.studies.knowledge.bare_facts import KINDS, NAMES
+from regard.studies.knowledge.capacity import judged, stored_bits
+
+VALUES = (
+    len(KINDS["place"]) * len(KINDS["profession"]) * len(KINDS["subject"]) * len(KINDS["hobby"])
+)
+
+
+def test_who_knows_nothing_stores_nothing() -> None:
+    assert stored_bits(100, log(len(NAMES)), log(VALUES)) == pytest.approx(0, abs=1e-9)
+
+
+def test_who_knows_all_stores_the_facts_and_which_names_there_are() -> None:
+    people = 1000
+    expected = people * (log2(len(NAMES) / people) + log2(VALUES))
+    assert stored_bits(people, log(people), 0.0) == pytest.approx(expected)
+
+
+@given(st.integers(1, 5600), st.floats(0, 20), st.floats(0, 20), st.floats(0.01, 5))
+def test_a_higher_loss_is_less_knowledge(n: int, name: float, value: float, more: float) -> None:
+    stored = stored_bits(n, name, value)
+    assert stored_bits(n, name + more, value) < stored
+    assert stored_bits(n, name, value + more) == pytest.approx(stored_bits(n, name + more, value))
+
+
+def test_what_the_claim_depends_on() -> None:
+    assert all(number.holds for number in judged({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
+    for few, many in (([0.3], [2.0]), ([1.3], [1.0]), ([1.2], [3.0])):
+        assert not all(number.holds for number in judged({100: few, 1000: many}))
