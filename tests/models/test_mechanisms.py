@@ -246,7 +246,7 @@ def test_positions_that_do_not_fit_are_refused(
 
 def test_added_positions_have_no_width_of_their_own() -> None:
     with pytest.raises(ValueError, match="leave it out, or set combine to concatenate"):
-        LearnedConfig(width=3)
+        tiny_config(positions=LearnedConfig(width=3))
 
 
 def test_buckets_that_do_not_fit_are_refused() -> None:
