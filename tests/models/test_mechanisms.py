@@ -245,7 +245,7 @@ def test_positions_that_do_not_fit_are_refused(
 
 
 def test_added_positions_have_no_width_of_their_own() -> None:
-    with pytest.raises(ValueError, match="leave it out, or set combine to concatenate"):
+    with pytest.raises(ValueError, match="leave it out, or set"):
         tiny_config(positions=LearnedConfig(width=3))
 
 
