@@ -76,6 +76,7 @@ TEXT_TASKS = {
     "tagging": (*_FEW, "tokenizer.kind=byte-pairs", "tokenizer.size=300"),
     "entailment": _FEW,
     "retrieval": (*_FEW, "task.people=6"),
+    "world": (*_FEW, "task.people=80", "task.biographies=1"),
 }
 """The settings that make a task small, by its name."""
 _TOKENS = ("task.vocabulary=8", "task.length=4")

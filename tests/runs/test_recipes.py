@@ -63,6 +63,7 @@ def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
     assert isinstance(recipe.task, TextTask)
     split = recipe.task.make(recipe.seed)
     texts = [text for q in split.training for text in (q.text, q.second or "", q.answer or "")]
+    texts += [document.text for document in recipe.task.documents()]
     run = Run.new(
         Path("nowhere"), _with_labels(recipe), train_tokenizer(recipe.tokenizer, texts), {}
     )

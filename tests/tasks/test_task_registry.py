@@ -16,6 +16,7 @@ from regard.tasks.split import Scores, Split
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
+from regard.tasks.world_questions import WorldQuestionsConfig
 
 CONFIGS: dict[str, TextTask] = {
     "casing": CasingConfig(training=60, test=20),
@@ -25,6 +26,7 @@ CONFIGS: dict[str, TextTask] = {
     "tagging": TaggingConfig(training=60, test=20),
     "entailment": EntailmentConfig(training=60, test=20),
     "retrieval": RetrievalConfig(training=60, test=20, people=40),
+    "world": WorldQuestionsConfig(training=60, test=20, people=80),
 }
 SCORES = {
     "casing": {"exact match"},
@@ -34,6 +36,7 @@ SCORES = {
     "tagging": {"accuracy", "macro F1", "exact match"},
     "entailment": {"accuracy", "macro F1"},
     "retrieval": {"exact match"},
+    "world": {"exact match"},
 }
 
 

@@ -46,12 +46,12 @@ from tiny_tasks import (
 )
 
 NOWHERE = Path("nowhere")
-PAIRED_OR_TAGGED = {"tagging", "entailment"}
+NOT_FOR_ALL = {"tagging", "entailment", "world"}
 LEARNED = [
-    *((task, family) for task in TEXT_TASKS if task not in PAIRED_OR_TAGGED for family in FAMILIES),
+    *((task, family) for task in TEXT_TASKS if task not in NOT_FOR_ALL for family in FAMILIES),
     *(("tagging", family) for family in (*TAGGING, "decoder")),
     *(("entailment", family) for family in (*LABELING, "encoder-decoder")),
-    *((probe, family) for probe in PROBES for family in CONTINUING),
+    *((task, family) for task in ("world", *PROBES) for family in CONTINUING),
 ]
 NATURAL: dict[str, Collection[str]] = {
     "classification": LABELING,
@@ -261,6 +261,24 @@ def test_the_tasks_own_examples_are_those_of_the_recipes_seed() -> None:
     assert own.run.origin["fingerprint"] == given.run.origin["fingerprint"]
     other = plan_task(NOWHERE, task_recipe("casing", "decoder", "seed=6"))
     assert other.run.origin["fingerprint"] != own.run.origin["fingerprint"]
+
+
+@pytest.mark.parametrize(("questions", "rows"), [(0.5, {4, 3}), (0.0, {4})])
+def test_texts_of_a_task_are_mixed_in_by_the_objective(questions: float, rows: set[int]) -> None:
+    settings = ("training.steps=40", "objective.next_token=0.5", "objective.question_batch=3")
+    recipe = task_recipe("world", "decoder", *settings, f"objective.questions={questions}")
+    plan = plan_task(NOWHERE, recipe)
+    batches = [plan.sampler.batch(step) for step in range(40)]
+    assert {len(batch.labels) for batch in batches} == rows
+    assert plan.run.origin["documents"] == 80
+    given = plan_task(NOWHERE, recipe, _training(recipe))
+    assert given.run.origin["documents"] == 0
+    assert {len(given.sampler.batch(step).labels) for step in range(3)} == {4}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))
+def test_a_task_with_texts_is_for_what_continues_them(family: str) -> None:
+    refused(r"this trains what continues a text", task_recipe("world", family))
 
 
 def _training(recipe: Any) -> list[Example]:

@@ -171,7 +171,9 @@ def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
     others = task.make(seed + VALIDATION).test
     new = [example for example in others if (example.text, example.second) not in known]
     if not new:
-        raise UserError("the task has no examples left for validation; lower task.training")
+        raise UserError(
+            "the task has no examples left for validation; lower task.training or task.test"
+        )
     return new
 
 

@@ -163,7 +163,8 @@ def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
     timed: dict[bytes, tuple[int, int, int | None, float]] = {}
     for one in planned.combinations:
         training = one.recipe.training
-        shape = [one.recipe.model, one.recipe.head, one.recipe.task, training.batch]
+        recipe = one.recipe
+        shape = [recipe.model, recipe.head, recipe.task, recipe.objective, training.batch]
         key = msgspec.json.encode([shape, training.optimizer, training.steps, training.epochs])
         if key not in timed:
             timed[key] = _time(one.recipe, environment)

@@ -48,6 +48,7 @@ from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
 from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
+from regard.tasks.world_questions import WorldQuestionsConfig
 from regard.text.config import (
     BytePairsConfig,
     CharactersConfig,
@@ -230,6 +231,12 @@ TASKS = {
     ),
     "retrieval": _for_task(
         RetrievalConfig(), model=_small(EncoderConfig), head=EmbeddingHeadConfig()
+    ),
+    "world": _for_task(
+        WorldQuestionsConfig(),
+        model=_small(DecoderConfig, context_length=64, n_heads=2),
+        objective=_DEMO.objective,
+        training=_steps(1600, lr=1e-3),
     ),
     # Keys must know what they follow; a short convolution spares the layer that finds out.
     "mqar": _for_probe(MqarConfig(), short_conv=4),

@@ -16,6 +16,7 @@ from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tables import TableConfig, TableExamples, is_table, read_table_examples
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
+from regard.tasks.world_questions import WorldQuestionsConfig
 
 TextTask: TypeAlias = (
     CasingConfig
@@ -25,6 +26,7 @@ TextTask: TypeAlias = (
     | TaggingConfig
     | EntailmentConfig
     | RetrievalConfig
+    | WorldQuestionsConfig
 )
 """Tasks whose examples are texts with answers."""
 

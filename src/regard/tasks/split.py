@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.metrics import Interval, accuracy, exact_match
 from regard.tasks.examples import Example, read_questions
 from regard.tasks.rng import shuffled
+from regard.text.corpus import Document
 
 Scores: TypeAlias = dict[str, Interval]
 """A score by its name."""
@@ -47,6 +48,10 @@ class TextTaskConfig(Config, frozen=True):
             UserError: the task has fewer different examples.
         """
         raise NotImplementedError
+
+    def documents(self) -> list[Document]:
+        """Return texts to train on together with the examples, by the shares of the objective."""
+        return []
 
     def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
         """Score answers against the right ones; `seed` is that of the intervals."""

@@ -13,8 +13,7 @@ import numpy as np
 
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
-from regard.data.causal import Documents, Questions, SpanCorruption, Windows
-from regard.data.masked import MaskedAutoencoding, MaskedTokens
+from regard.data.causal import Questions, Windows
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
@@ -40,7 +39,6 @@ from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
-from regard.training.clozes import cloze_dataset
 from regard.training.loop import (
     CheckpointReport,
     ExecutionOptions,
@@ -48,6 +46,7 @@ from regard.training.loop import (
     no_report,
     train,
 )
+from regard.training.objectives import objective_datasets, text_datasets
 from regard.training.resume_checks import check_resumable
 from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
@@ -250,14 +249,10 @@ def plan_pretraining(
         plan = _plan_windows(run, ids, documents, recipe.pretraining, "pretraining")
         return replace(plan, indexed=indexed)
     training, held_out = hold_out(ids, recipe)
-    datasets, size = _text_datasets(run, training), objective.question_batch
-    if objective.clozes:
-        clozes = cloze_dataset(run, hold_out(documents, recipe)[0])
-        datasets.append(WeightedDataset(clozes, objective.clozes, size))
-    if objective.questions:
-        pairs = Questions(_encode_questions(run, asked), run.row_format.whole_rows)
-        datasets.append(WeightedDataset(pairs, objective.questions, size))
-    checks = [one.dataset for one in _text_datasets(run, held_out)]
+    kept, _ = hold_out(documents, recipe)
+    pairs = _encode_questions(run, asked) if asked else ()
+    datasets = objective_datasets(run, kept, training, Questions(pairs, run.row_format.whole_rows))
+    checks = [one.dataset for one in text_datasets(run, held_out)]
     plan = make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
     return replace(plan, indexed=indexed)
 
@@ -383,28 +378,6 @@ def corpus_tokenizer(
 
 def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
     return Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else tokenizer
-
-
-def _text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
-    """What is made of documents alone, each objective with its share."""
-    objective, format = run.recipe.objective, run.row_format
-    n, share, special = format.max_tokens, objective.masking, run.tokenizer.special
-    parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
-    datasets: list[WeightedDataset] = []
-    if objective.next_token:
-        texts = Documents(ids, format, end=run.template.document.suffix)
-        datasets.append(WeightedDataset(texts, objective.next_token))
-    if objective.span_corruption:
-        corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
-        datasets.append(WeightedDataset(corrupted, objective.span_corruption))
-    if objective.masked_tokens:
-        mask, regular_ids = special.require("mask"), run.tokenizer.regular_ids
-        masked = MaskedTokens(parts, format, mask=mask, share=share, regular_ids=regular_ids)
-        datasets.append(WeightedDataset(masked, objective.masked_tokens))
-    if objective.masked_autoencoding:
-        masked = MaskedAutoencoding(parts, format, mask=special.require("mask"), share=share)
-        datasets.append(WeightedDataset(masked, objective.masked_autoencoding))
-    return datasets
 
 
 def _plan_windows(

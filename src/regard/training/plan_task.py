@@ -38,7 +38,7 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.recipe import Recipe
+from regard.runs.recipe import Recipe, require_objective
 from regard.runs.run import Run, describe_origin
 from regard.runs.start import begin_with, stage_recipe, start_recipe
 from regard.tasks.classification import ClassificationConfig
@@ -62,7 +62,13 @@ from regard.tasks.tables import count_duplicates, pack_rows, stratified_split
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Corpus, Document
 from regard.text.template import Affixes
-from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
+from regard.text.tokenizer import (
+    Tokenizer,
+    encode_documents,
+    number_tokenizer,
+    train_tokenizer,
+)
+from regard.training.objectives import objective_datasets
 from regard.training.plan import Plan, hold_out, make_plan
 
 Rows: TypeAlias = Int[np.ndarray, "rows length"]
@@ -185,8 +191,10 @@ def plan_task(
         check_model(recipe, task)
         return _plan_probe(out, recipe, task)
     check_model(recipe, task)
-    chosen = task.make(recipe.seed).training if examples is None else examples
-    return _plan_examples(out, recipe, task, chosen, tokenizer, start)
+    if examples is None:
+        own = task.make(recipe.seed).training
+        return _plan_examples(out, recipe, task, own, task.documents(), tokenizer, start)
+    return _plan_examples(out, recipe, task, examples, (), tokenizer, start)
 
 
 def _plan_examples(
@@ -194,6 +202,7 @@ def _plan_examples(
     recipe: Recipe,
     task: TextTask,
     examples: Sequence[Example],
+    documents: Sequence[Document],
     tokenizer: Tokenizer | None,
     start: Run | None,
 ) -> Plan:
@@ -201,14 +210,19 @@ def _plan_examples(
         raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
     check_examples(task, examples)
     known = start.tokenizer if start else tokenizer
-    tokenizer = known or train_tokenizer(recipe.tokenizer, _read_or_written(recipe, examples))
+    texts = [document.text for document in documents] + _read_or_written(recipe, examples)
+    tokenizer = known or train_tokenizer(recipe.tokenizer, texts)
     recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
-    run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), (), examples))
+    run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), documents, examples))
     if start:
         begin_with(start, run)
     training, held_out = hold_out(examples, recipe)
     checks = [task_dataset(run, held_out)] if held_out else []
-    datasets = [WeightedDataset(task_dataset(run, training))]
+    questions = task_dataset(run, training)
+    datasets = [WeightedDataset(questions)]
+    if documents:
+        ids = encode_documents(tokenizer, documents)
+        datasets = objective_datasets(run, documents, ids, questions)
     return make_plan(run, datasets, checks, recipe.training, "training")
 
 
@@ -324,6 +338,8 @@ def check_model(recipe: Recipe, task: TaskConfig) -> None:
     """
     if not isinstance(task, ProbeConfig):
         _check_head(task, recipe.head)
+        if task.documents():
+            require_objective(recipe)
         return
     if not recipe.continues_texts:
         raise UserError(
