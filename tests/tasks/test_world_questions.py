@@ -1,4 +1,4 @@
-"""Questions about the world ask for what its biographies state, of each person in one half alone."""
+"""Questions about the world ask for what its biographies state."""
 
 import re
 
@@ -20,7 +20,7 @@ def person(question: Example) -> str:
     wordings = "|".join(re.escape(one).replace(re.escape("{name}"), "(.+)") for one in QUESTIONS)
     found = re.fullmatch(wordings, question.text)
     assert found
-    return next(filter(None, found.groups()))
+    return str(next(filter(None, found.groups())))
 
 
 @settings(max_examples=10)

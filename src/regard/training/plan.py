@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
-from regard.data.causal import Questions, Windows
+from regard.data.causal import Documents, Questions, Windows
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
