@@ -25,12 +25,13 @@ from regard.evaluation.tasks import (
     score_ranks,
     score_task,
 )
-from regard.models.builders import SequenceToSequence
+from regard.models.builders import Reconstructor, SequenceToSequence
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import max_prompt_length
 from regard.tasks.examples import Example
+from regard.tasks.mad import CompressionConfig
 from regard.tasks.probes import (
     CopyConfig,
     MqarConfig,
@@ -400,6 +401,20 @@ def test_a_probe_counts_the_labeled_positions_alone(probe: ProbeConfig, rows: in
     errors = len(every_other)
     assert found.scores["accuracy"].value == pytest.approx(1 - errors / targets.sum())
     assert found.scores["whole rows"].value == pytest.approx(1 - errors / rows)
+
+
+def test_a_reconstruction_is_scored_row_by_row() -> None:
+    run = sharp_run(task_recipe("compression", "decoder", "head.kind=reconstruction"))
+    task, model = run.recipe.task, run.model
+    assert isinstance(task, CompressionConfig)
+    assert isinstance(model, Reconstructor)
+    ids, labels = as_tokens(draw_probe_test(task, 5, 20), run.tokenizer)
+    lengths = torch.tensor([ids.shape[1]])
+    found = [model(torch.from_numpy(row[None]), lengths)[0].argmax(-1).numpy() for row in ids]
+    right = np.stack(found) == labels
+    scores = score_probe(run, task, CPU, rows=20, seed=5).scores
+    assert scores["accuracy"].value == pytest.approx(right.mean())
+    assert scores["whole rows"].value == pytest.approx(right.all(1).mean())
 
 
 def test_a_probe_is_scored_on_rows_that_training_has_not_drawn() -> None:

@@ -17,6 +17,7 @@ from regard.models.builders import (
     LanguageModel,
     MaskedLanguageModel,
     Model,
+    Reconstructor,
     SequenceToSequence,
     TokenClassifier,
     make_model,
@@ -32,6 +33,7 @@ from regard.models.config import (
     LMHeadConfig,
     MaskedLMHeadConfig,
     ModelConfig,
+    ReconstructionHeadConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
     TokenClassificationHeadConfig,
@@ -89,6 +91,7 @@ HEAD_CONFIGS: dict[str, HeadConfig] = {
     "classification": ClassificationHeadConfig(labels=LABELS),
     "token-classification": TokenClassificationHeadConfig(labels=LABELS),
     "embedding": EmbeddingHeadConfig(width=5),
+    "reconstruction": ReconstructionHeadConfig(),
 }
 
 
@@ -105,8 +108,9 @@ def kind(config: ModelConfig | HeadConfig) -> str:
 
 
 def fits(config: ModelConfig, head: str) -> bool:
-    """Whether there is such a model: none predicts the next token and sees it."""
-    return head in HEADS[kind(config)] and not (head == "lm" and reads_both_ways(config))
+    """Whether there is such a model: with these heads, none reads both ways."""
+    is_causal = head in ("lm", "reconstruction")
+    return head in HEADS[kind(config)] and not (is_causal and reads_both_ways(config))
 
 
 MODELS = {
@@ -141,7 +145,7 @@ def results(model: Model, rows: Sequence[Row], *, padding: int = 0) -> list[Tens
             return list(model(ids, lengths))
         case SequenceToSequence():
             out = model(*padded(sources, padding=padding), ids)
-        case MaskedLanguageModel() | TokenClassifier():
+        case MaskedLanguageModel() | TokenClassifier() | Reconstructor():
             out = model(ids, lengths)
         case _:
             out = model(ids)

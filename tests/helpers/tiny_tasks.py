@@ -94,6 +94,7 @@ PROBES = {
     "noisy-recall": ("task.vocabulary=12", "task.noise_vocabulary=4", "task.length=8"),
     "fuzzy-recall": ("task.vocabulary=9", "task.length=16"),
     "memorization": ("task.vocabulary=9", "task.length=8"),
+    "compression": _TOKENS,
 }
 _SHORT = (
     "tokenizer.kind=characters",

@@ -47,7 +47,11 @@ from tiny_recurrent import (
 EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 PER_TOKEN = [name for name in MODELS if not name.endswith((": classification", ": embedding"))]
 WRITERS = [name for name in MODELS if name.endswith(": lm")]
-BOTH_WAYS = [name for name in PER_TOKEN if reads_both_ways(MODELS[name][0])]
+BOTH_WAYS = [
+    name
+    for name in PER_TOKEN
+    if reads_both_ways(MODELS[name][0]) or name.endswith(": reconstruction")
+]
 checked = settings(deadline=None, derandomize=True, max_examples=8)
 rows_of_a_batch = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
 

@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.models.config import Pool
-from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead, pooled_states
+from regard.errors import UserError
+from regard.models.builders import make_model
+from regard.models.config import Pool, ReconstructionHeadConfig, RecurrentConfig
+from regard.models.heads import (
+    ClassificationHead,
+    EmbeddingHead,
+    MaskedLMHead,
+    ReconstructionHead,
+    pooled_states,
+)
 from tiny_recurrent import close, normal, sharp
 
 POOLS = pytest.mark.parametrize("pool", get_args(Pool))
@@ -85,3 +93,22 @@ def test_masked_tokens_are_scored_by_the_formula() -> None:
     unit = centered / (centered.square().mean(-1, keepdim=True) + 0.01).sqrt()
     normed = unit * head.norm.weight + head.norm.bias
     assert close(head(hidden), normed @ head.scores.weight.T + head.scores.bias)
+
+
+@torch.no_grad()
+def test_a_reconstruction_is_a_function_of_the_last_hidden_state() -> None:
+    head, lengths = sharp(ReconstructionHead(8, 5, length=6)), torch.tensor([6, 3])
+    hidden, other = normal(2, 6, 8), normal(2, 6, 8, seed=1)
+    rows = torch.arange(2)
+    other[rows, lengths - 1] = hidden[rows, lengths - 1]
+    logits = head(hidden, lengths)
+    assert torch.equal(logits, head(other, lengths))  # exact: the same operations on the same input
+    assert len(logits[0].unique(dim=0)) == 6, "positions differ"
+    other[rows, lengths - 1, 0] += 1
+    assert (logits != head(other, lengths)).any(-1).all()
+
+
+def test_a_reconstruction_needs_an_even_width() -> None:
+    config = RecurrentConfig(d_model=5, n_layers=1)
+    with pytest.raises(UserError, match=r"model\.d_model = 5 is odd; choose an even"):
+        make_model(config, ReconstructionHeadConfig(), 4)

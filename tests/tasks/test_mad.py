@@ -9,6 +9,7 @@ from scipy.stats import binomtest, chisquare
 
 from regard.data import IGNORE
 from regard.tasks.mad import (
+    CompressionConfig,
     FuzzyRecallConfig,
     InContextRecallConfig,
     MemorizationConfig,
@@ -168,6 +169,24 @@ def test_memorization_asks_for_values_that_are_the_same_in_all_rows(
                 assert 0 <= key < ask // 2 <= value < ask
                 assert value_of.setdefault(key, value) == value
     assert len(set(value_of.values())) == len(value_of)
+
+
+@given(st.integers(2, 20), st.integers(2, 12), seeds)
+def test_compression_asks_for_all_ids_of_a_row(vocabulary: int, length: int, seed: int) -> None:
+    config = CompressionConfig(vocabulary=vocabulary, length=length)
+    ids, labels = draw_probe(config, seed, ROWS)
+    assert ids.shape == (ROWS, length)
+    assert (labels == ids).all()
+    assert (ids[:, -1] == vocabulary - 1).all()
+    assert ids[:, :-1].min() >= 0
+    assert ids[:, :-1].max() < vocabulary - 1
+
+
+def test_compressed_ids_are_uniform() -> None:
+    ids, _ = draw_probe(CompressionConfig(), 0, 1000)
+    counts = Counter(ids[:, :-1].flatten().tolist())
+    assert len(counts) == 15
+    assert chisquare(list(counts.values())).pvalue > UNLIKELY
 
 
 @pytest.mark.parametrize(

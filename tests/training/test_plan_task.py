@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from regard.config import override
 from regard.data import IGNORE
 from regard.errors import UserError
+from regard.models.builders import Reconstructor
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -46,12 +47,14 @@ from tiny_tasks import (
 )
 
 NOWHERE = Path("nowhere")
+NEXT_TOKEN = [probe for probe in PROBES if probe != "compression"]
+"""Probes whose labels are predicted from the tokens up to them."""
 NOT_FOR_ALL = {"tagging", "entailment", "world"}
 LEARNED = [
     *((task, family) for task in TEXT_TASKS if task not in NOT_FOR_ALL for family in FAMILIES),
     *(("tagging", family) for family in (*TAGGING, "decoder")),
     *(("entailment", family) for family in (*LABELING, "encoder-decoder")),
-    *((task, family) for task in ("world", *PROBES) for family in CONTINUING),
+    *((task, family) for task in ("world", *NEXT_TOKEN) for family in CONTINUING),
 ]
 NATURAL: dict[str, Collection[str]] = {
     "classification": LABELING,
@@ -362,7 +365,16 @@ def test_what_does_not_answer_learns_no_task(task: str, head: str) -> None:
     refused(f"head.kind={head}: doesn't answer", recipe)
 
 
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("family", ["decoder", "rnn"])
+def test_a_row_is_reconstructed_by_a_head_for_it(family: str, tmp_path: Path) -> None:
+    recipe = task_recipe("compression", family, "head.kind=reconstruction")
+    assert plan_task(tmp_path / "run", recipe).execute(SETTINGS).step == 2
+    assert isinstance(Run.load(tmp_path / "run").model, Reconstructor)
+    refused(r"set head\.kind=reconstruction", task_recipe("compression", family))
+    refused(r"model\.kind=decoder, rnn or", task_recipe("copy", family, "head.kind=reconstruction"))
+
+
+@pytest.mark.parametrize("probe", NEXT_TOKEN)
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))
 def test_what_sees_a_whole_text_learns_no_probe(probe: str, family: str) -> None:
     refused(rf"task\.kind={probe}: .* model\.kind=decoder, rnn or", task_recipe(probe, family))

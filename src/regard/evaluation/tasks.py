@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds
@@ -20,6 +21,7 @@ from regard.models.builders import (
     Classifier,
     Embedder,
     LanguageModel,
+    Reconstructor,
     SequenceToSequence,
     TokenClassifier,
 )
@@ -28,6 +30,7 @@ from regard.models.config import (
     EmbeddingHeadConfig,
     TokenClassificationHeadConfig,
 )
+from regard.models.shapes import TokenIds
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.bag_of_words import tf_idf
@@ -377,9 +380,19 @@ def score_probe(
     for start in range(0, rows, BATCH):
         part = slice(start, start + BATCH)
         with environment.autocast():
-            logits = run.language_model(ids[part].to(environment.device))
+            logits = _probe_logits(run, ids[part].to(environment.device))
         predicted, wanted = logits.argmax(-1).cpu(), labels[part]
         hits = predicted == wanted
         right += hits[wanted != IGNORE].tolist()
         whole += (hits | (wanted == IGNORE)).all(1).tolist()
     return TaskScore(scores=dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True)))
+
+
+def _probe_logits(run: Run, ids: TokenIds) -> Float[Tensor, "b n vocabulary"]:
+    """Return the logits of the target of each position, of rows without padding."""
+    if isinstance(run.model, Reconstructor):
+        lengths = torch.full(ids.shape[:1], ids.shape[1], device=ids.device)
+        logits: Tensor = run.model(ids, lengths)
+    else:
+        logits = run.language_model(ids)
+    return logits

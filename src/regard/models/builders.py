@@ -28,12 +28,19 @@ from regard.models.config import (
     LMHeadConfig,
     MaskedLMHeadConfig,
     ModelConfig,
+    ReconstructionHeadConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
     TokenClassificationHeadConfig,
 )
 from regard.models.fixed_window import FixedWindowDecoder
-from regard.models.heads import ClassificationHead, EmbeddingHead, MaskedLMHead, ScaledHead
+from regard.models.heads import (
+    ClassificationHead,
+    EmbeddingHead,
+    MaskedLMHead,
+    ReconstructionHead,
+    ScaledHead,
+)
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
@@ -241,6 +248,37 @@ class Embedder(nn.Module):
         return _cross_entropy(scores, batch.labels)
 
 
+class Reconstructor(nn.Module):
+    """A causal body with a head that scores all tokens of a row, given its last hidden state."""
+
+    def __init__(self, config: DecoderConfig | RecurrentConfig, vocabulary: int) -> None:
+        """Build body and head.
+
+        Raises:
+            UserError: the width is odd.
+        """
+        super().__init__()
+        self.body = make_causal_body(config, vocabulary)
+        if self.body.width % 2:
+            raise UserError(
+                f"head.kind=reconstruction: has sinusoidal positions, but model.d_model = "
+                f"{self.body.width} is odd; choose an even model.d_model"
+            )
+        self.head = ReconstructionHead(self.body.width, vocabulary, length=config.context_length)
+        initialize(self)
+
+    def forward(self, input_ids: TokenIds, lengths: Lengths) -> Float[Tensor, "b n vocabulary"]:
+        """Logits of the token at each position."""
+        logits: Tensor = self.head(self.body(input_ids, lengths), lengths)
+        return logits
+
+    def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
+        """Cross entropy in nats, summed over the targets."""
+        hidden = _hidden(self.body if body is None else body, batch)
+        logits = self.head(hidden, batch.inputs["input_ids"].lengths)
+        return _cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+
+
 Model: TypeAlias = (
     LanguageModel
     | SequenceToSequence
@@ -248,6 +286,7 @@ Model: TypeAlias = (
     | Classifier
     | TokenClassifier
     | Embedder
+    | Reconstructor
 )
 """Any of them: each has a `body`, a `head` and a `loss` of batches."""
 
@@ -298,6 +337,8 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
             return TokenClassifier(make_body(config, vocabulary), head)
         case ((DecoderConfig() | EncoderConfig() | RecurrentConfig()), EmbeddingHeadConfig()):
             return Embedder(make_body(config, vocabulary), head)
+        case ((DecoderConfig() | RecurrentConfig()), ReconstructionHeadConfig()):
+            return Reconstructor(config, vocabulary)
     family, kind = (str(c.__struct_config__.tag) for c in (config, head))
     fitting = [name for name, heads in HEADS.items() if kind in heads]
     raise UserError(
@@ -307,10 +348,10 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
 
 
 HEADS = {
-    "decoder": ("lm", "classification", "token-classification", "embedding"),
+    "decoder": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
     "encoder": ("masked-lm", "classification", "token-classification", "embedding"),
     "encoder-decoder": ("lm",),
-    "rnn": ("lm", "classification", "token-classification", "embedding"),
+    "rnn": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
     "rnn-encoder-decoder": ("lm",),
     "fixed-window": ("lm",),
 }

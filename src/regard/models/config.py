@@ -364,10 +364,15 @@ class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"
     """Divides similarities in training."""
 
 
+class ReconstructionHeadConfig(Config, frozen=True, tag_field="kind", tag="reconstruction"):
+    """Logits of all tokens of a row, from the hidden state of its last one (Poli et al., 2024)."""
+
+
 HeadConfig: TypeAlias = (
     LMHeadConfig
     | MaskedLMHeadConfig
     | ClassificationHeadConfig
     | TokenClassificationHeadConfig
     | EmbeddingHeadConfig
+    | ReconstructionHeadConfig
 )

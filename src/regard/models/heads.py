@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.models.config import Pool
 from regard.models.shapes import Hidden, Lengths
+from regard.positions.absolute import Sinusoidal
 
 
 class MaskedLMHead(nn.Module):
@@ -62,6 +63,30 @@ class EmbeddingHead(nn.Module):
         vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))
         at_least_float = torch.promote_types(vectors.dtype, torch.float32)
         return F.normalize(vectors.to(at_least_float), dim=-1)
+
+
+class ReconstructionHead(nn.Module):
+    """Logits of all tokens of a row, from the hidden state of its last one and their positions.
+
+    The decoder of MAD's compression task (Poli et al., 2024, arXiv:2403.17844; athms/mad-lab,
+    mad/model/auto_encoder.py): two layers that don't widen, applied to each position by itself.
+    """
+
+    def __init__(self, d: int, vocabulary: int, *, length: int) -> None:
+        """`length` is the largest number of positions; `d` is even."""
+        super().__init__()
+        self.positions = Sinusoidal(length=length, d=d)
+        self.layers = nn.Sequential(
+            *(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU()),
+            *(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU()),
+            *(nn.LayerNorm(d), nn.Linear(d, vocabulary)),
+        )
+
+    def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b n vocabulary"]:
+        last = pooled_states(hidden, lengths, "last")
+        positions = self.positions(torch.arange(hidden.shape[1], device=hidden.device))
+        logits: Tensor = self.layers(last[:, None] + positions)
+        return logits
 
 
 def pooled_states(hidden: Hidden, lengths: Lengths, pool: Pool) -> Float[Tensor, "b d"]:

@@ -11,6 +11,7 @@ from regard.models.config import (
     EncoderConfig,
     EncoderDecoderConfig,
     MaskedLMHeadConfig,
+    ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
     TransformerConfig,
 )
@@ -28,6 +29,7 @@ from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.mad import (
+    CompressionConfig,
     FuzzyRecallConfig,
     InContextRecallConfig,
     MemorizationConfig,
@@ -252,6 +254,9 @@ TASKS = {
     "noisy-recall": _for_probe(NoisyRecallConfig(), short_conv=4),
     "fuzzy-recall": _for_probe(FuzzyRecallConfig(), short_conv=4),
     "memorization": _for_probe(MemorizationConfig()),
+    "compression": msgspec.structs.replace(
+        _for_probe(CompressionConfig()), head=ReconstructionHeadConfig()
+    ),
 }
 """By the kind of their task."""
 

@@ -2,8 +2,7 @@
 
 Definitions and default sizes are those of the authors' repository (athms/mad-lab,
 mad/data/instances.py and configs/tasks, with multi_query). Recall is trained on the next id of all
-positions, and tested on values alone. Selective copying is among `probes`. Compression isn't here:
-its model reads all tokens back from the vector of the last position, by a decoder of its own.
+positions, and tested on values alone. Selective copying is among `probes`.
 """
 
 from typing import Annotated
@@ -213,6 +212,26 @@ def _right_aligned(ids: Ids, asked: Mask, n: int) -> tuple[Ids, Mask]:
     """Close the gaps of rows to the right, and keep the last n ids."""
     order = np.argsort(ids != EMPTY, axis=1, kind="stable")[:, -n:]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(asked, order, axis=1)
+
+
+class CompressionConfig(Probe, frozen=True, tag_field="kind", tag="compression"):
+    """Uniform ids and one that ends the row → all of them, from the last hidden state alone.
+
+    The label of each position is its own id (generate_compression_instance, without noise). The
+    model is MAD's autoencoder: a body whose last hidden state is the input of
+    `models.heads.ReconstructionHead`.
+    """
+
+    vocabulary: Annotated[int, Meta(ge=2)] = 16
+    """Number of ids; the last one ends each row."""
+    length: Annotated[int, Meta(ge=2)] = 32
+    """Ids per row, the last one included."""
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows whose labels are their own ids."""
+        ids = rng.integers(self.vocabulary - 1, size=(rows, self.length))
+        ids[:, -1] = self.vocabulary - 1
+        return LabeledRows(ids, ids)
 
 
 class MemorizationConfig(Probe, frozen=True, tag_field="kind", tag="memorization"):

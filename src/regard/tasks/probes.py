@@ -13,6 +13,7 @@ from msgspec import Meta
 from regard.config import Count, Positive
 from regard.data import IGNORE
 from regard.tasks.mad import (
+    CompressionConfig,
     FuzzyRecallConfig,
     InContextRecallConfig,
     MemorizationConfig,
@@ -224,6 +225,7 @@ ProbeConfig: TypeAlias = (
     | NoisyRecallConfig
     | FuzzyRecallConfig
     | MemorizationConfig
+    | CompressionConfig
 )
 
 

@@ -36,6 +36,7 @@ from regard.models.config import (
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
+    ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
 )
 from regard.runs.recipe import Recipe, require_objective
@@ -50,6 +51,7 @@ from regard.tasks.encoding import (
     max_prompt_length,
 )
 from regard.tasks.examples import Example, Examples, require_answers, texts_of
+from regard.tasks.mad import CompressionConfig
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
 from regard.tasks.registry import (
     TaskConfig,
@@ -341,7 +343,13 @@ def check_model(recipe: Recipe, task: TaskConfig) -> None:
         if task.documents():
             require_objective(recipe)
         return
-    if not recipe.continues_texts:
+    if isinstance(task, CompressionConfig):
+        if not isinstance(recipe.head, ReconstructionHeadConfig):
+            raise UserError(
+                f"task.kind={_kind(task)}: is read from the last hidden state of a row: set "
+                "head.kind=reconstruction"
+            )
+    elif not recipe.continues_texts:
         raise UserError(
             f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
             "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
