@@ -431,7 +431,9 @@ class Attention(nn.Module, ABC):
                 f"{self.name} attention takes {', '.join(declared) or 'no gates'}; "
                 f"given: {', '.join(sorted(gates)) or 'no gates'}"
             )
-        for gate in self.gates if value is not None else ():
+        if value is None:
+            return
+        for gate in self.gates:
             shape, expected = tuple(gates[gate.name].shape), gate.shape(key, value)
             if shape != expected:
                 raise ValueError(

@@ -78,8 +78,8 @@ class Gating(nn.Module):
         normalized: Tensor = self.out_norm(out)
         if self.out_gate is None:
             return normalized
-        gate = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
-        return normalized * torch.sigmoid(gate)
+        gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        return normalized * gate.sigmoid()
 
     def _width(self, gate: Gate) -> int:
         return self.heads if gate.per == "head" else self.heads * self.d_head
@@ -89,7 +89,8 @@ class Gating(nn.Module):
         wide = at_least_float32(projected)
         if gate.per == "head":
             return wide.transpose(1, 2)
-        return wide.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        by_channel: Tensor = wide.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return by_channel
 
 
 def _into(gate: Gate, x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ Letters in shapes: b rows, g states, r queries that read a state, c chunks of l 
 of a key, e of a value; decays have width 1 (one for all channels) or d.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -46,7 +47,7 @@ class Update(NamedTuple):
     def skipping(self, hidden: Bool[Tensor, "b n"]) -> "Update":
         """Leave the state as it is at hidden tokens, whatever they contain."""
         gone = hidden[:, None, :, None]
-        return Update(*(None if x is None else x.masked_fill(gone, 0.0) for x in self))
+        return self._each(lambda x: x.masked_fill(gone, 0.0))
 
     def restarting(self, first: Bool[Tensor, "b n"]) -> "Update":
         """Empty the state before the given tokens."""
@@ -56,7 +57,13 @@ class Update(NamedTuple):
 
     def chunks(self, length: int) -> "Update":
         """The same in chunks, the last one filled up by tokens that change nothing."""
-        return Update(*(None if x is None else _chunks(x, length) for x in self))
+        return self._each(lambda x: _chunks(x, length))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Update":
+        """The same with each tensor changed."""
+        key, value, log_decay = map(change, self[:3])
+        read, erased = (None if x is None else change(x) for x in self[3:])
+        return Update(key, value, log_decay, read, erased)
 
     def step(
         self, query: Float[Tensor, "b g r 1 d"], state: Float[Tensor, "b g d e"]
@@ -205,8 +212,7 @@ def _channel_scores(
         span = span[..., 1:, :] * decay[..., 1 : length - distance, :]
     by_distance = torch.stack(diagonals, -1)
     token = torch.arange(length, device=decay.device)
-    distance = token[:, None] - token
-    index = distance.clamp(min=0).expand(*by_distance.shape[:-2], -1, -1)
+    index = (token[:, None] - token).clamp(min=0).expand(*by_distance.shape[:-2], -1, -1)
     return by_distance.gather(-1, index).tril()
 
 
