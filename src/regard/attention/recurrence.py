@@ -95,7 +95,7 @@ def scan(
     rest = _shift_up(chunked.log_decay).flip(-2).cumsum(-2).flip(-2).exp()
     within = _linear if chunked.read is None else _erasing
     inside, starts, last = within(reads, chunked, since, rest, state)
-    out = inside + (reads * since[:, :, :, None]) @ starts[:, :, :, None]
+    out = inside + _each(reads * since[:, :, :, None], starts)
     return out.transpose(2, 3).flatten(3, 4)[:, :, :, :n], last
 
 
@@ -120,7 +120,7 @@ def _linear(
     scores = _scores(query, key[:, :, :, None], update.log_decay)[..., 0, :, :]
     added = (key * rest).mT @ value
     starts, last = _accumulate(since[..., -1:, :].mT, added, state)
-    return scores @ value[:, :, :, None], starts, last
+    return _each(scores, value), starts, last
 
 
 def _erasing(
@@ -154,8 +154,14 @@ def _erasing(
     added = key_end.mT @ value - erased_end.mT @ offset
     starts, last = _accumulate_maps(maps, added, state)
     removed = offset + slope @ starts
-    inside = of_key @ value[:, :, :, None] - of_erased @ removed[:, :, :, None]
-    return inside, starts, last
+    return _each(of_key, value) - _each(of_erased, removed), starts, last
+
+
+def _each(
+    rows: Float[Tensor, "b g c r l k"], matrix: Float[Tensor, "b g c k e"]
+) -> Float[Tensor, "b g c r l e"]:
+    """The product of all reads of a chunk with one matrix."""
+    return (rows.flatten(3, 4) @ matrix).unflatten(3, rows.shape[3:5])
 
 
 def _chunks(x: Float[Tensor, "*rows n d"], length: int) -> Float[Tensor, "*rows c l d"]:
@@ -182,8 +188,9 @@ def _scores(
 ) -> Float[Tensor, "b g c r w l l"]:
     """Σ_c read_ic write_jc e^(Σ_(s=j+1..i) g_sc) for j ≤ i, else 0."""
     if log_decay.shape[-1] == 1:
-        products = reads[:, :, :, :, None] @ writes[:, :, :, None].mT
-        return products * _spans(log_decay)[:, :, :, None, None]
+        products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
+        by_pair = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
+        return by_pair.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
     return _channel_scores(reads, writes, log_decay.exp())
 
 
