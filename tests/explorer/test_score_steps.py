@@ -93,7 +93,11 @@ def seen(
     for case in Cases(mechanism, torch.float64, CPU).supported():
         if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
             continue
-        given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
+        given = {
+            "mask": case.mask,
+            "bias": case.bias if positions is None else positions,
+            "gates": case.gates,
+        }
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             attend(case.query, case.key, case.value, **given)
         yield from captured

@@ -180,27 +180,26 @@ class RecurrentAttention(Attention):
     def cost(self, shape: Shape) -> Cost:
         states, queries = shape.batch * shape.kv_heads, shape.batch * shape.heads
         d, e, n = shape.d, shape.e, shape.queries
-        erases = any(gate.name in {"beta", "erase"} for gate in self.gates)
-        if shape.mode == "step" and n == 1:
-            operations = 2 * d * e * (states * (3 if erases else 1) + queries)
+        names = {gate.name for gate in self.gates}
+        erases, writes = bool(names & {"beta", "erase"}), 2 if "removal_key" in names else 1
+        length = min(self.length, n)
+        chunks, pairs = -(-n // max(length, 1)), 2 * length * length
+        if n == 1:
+            operations = 2 * d * e * (queries + states * (3 if erases else 1))
         else:
-            length = min(self.length, n)
-            chunks = -(-n // length)
-            pairs = 2 * length * length
-            local = queries * pairs * (d + e) + queries * 2 * length * d * e
-            added = states * 2 * length * d * e
-            if erases:  # scores, triangular system, affine map and its application
-                added += states * (pairs * (d + e) + pairs // 2 * (d + e))
-                added += states * (2 * length * d * (d + 2 * e) + 2 * d * d * e)
-            operations = chunks * (local + added)
+            by_query = pairs * writes * (d + e) + 2 * length * d * e
+            by_state = 2 * length * d * e
+            if erases:  # its scores and triangular system, and the map of each chunk
+                by_state += pairs * (writes * d + e) + pairs // 2 * (d + e)
+                by_state += 2 * length * d * (d + 2 * e) + 2 * d * d * e
+            operations = chunks * (queries * by_query + states * by_state)
         state = states * d * e * max(4, shape.dtype.itemsize)
         gates = sum({"head": 1, "key": d, "value": e}[gate.per] for gate in self.gates)
-        moved = queries * n * (d + e) + states * n * (d + e + gates)
+        moved = (queries * n * (d + e) + states * n * (d + e + gates)) * shape.dtype.itemsize
         return Cost(
             operations=operations * shape.passes,
-            bytes=moved * shape.dtype.itemsize * shape.passes
-            + (2 * state if shape.mode == "step" else 0),
-            parameters=sum(parameter.numel() for parameter in self.parameters()),
+            bytes=moved * shape.passes + (2 * state if shape.mode == "step" else 0),
+            parameters=0,
             state_bytes=state + 8 * shape.batch,
         )
 

@@ -154,6 +154,8 @@ def _erasing(
     added = key_end.mT @ value - erased_end.mT @ offset
     starts, last = _accumulate_maps(maps, added, state)
     removed = offset + slope @ starts
+    if erased is None:
+        return _each(of_key, value - removed), starts, last
     return _each(of_key, value) - _each(of_erased, removed), starts, last
 
 
