@@ -4,6 +4,7 @@ The contract checks them on short rows with mild gates; here are those that it d
 """
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -72,7 +73,8 @@ def draw(
 def expected(
     attend: RecurrentAttention, query: Tensor, key: Tensor, value: Tensor, gates: Gates
 ) -> Tensor:
-    reference = attend.reference(query, key, CAUSAL, None, **gates)  # type: ignore[attr-defined]
+    of: Any = attend
+    reference: Tensor = of.reference(query, key, CAUSAL, None, **gates)
     values = attend.gated_values(value, gates).double()
     gathered: Tensor = reference @ values.repeat_interleave(
         reference.shape[1] // values.shape[1], 1
@@ -133,7 +135,8 @@ def test_each_reduces_to_the_simpler_one() -> None:
     strength = beta[..., None]
 
     def run(attend: RecurrentAttention, written: Tensor = key, **gates: Tensor) -> Tensor:
-        return attend(query, written, value, mask=CAUSAL, gates=gates)
+        out: Tensor = attend(query, written, value, mask=CAUSAL, gates=gates)
+        return out
 
     never, none = torch.zeros_like(log_decay), torch.zeros_like(key)
     gated_delta = run(GatedDeltaNet(), log_decay=log_decay, beta=beta)

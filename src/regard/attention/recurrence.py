@@ -163,7 +163,8 @@ def _each(
     rows: Float[Tensor, "b g c r l k"], matrix: Float[Tensor, "b g c k e"]
 ) -> Float[Tensor, "b g c r l e"]:
     """The product of all reads of a chunk with one matrix."""
-    return (rows.flatten(3, 4) @ matrix).unflatten(3, rows.shape[3:5])
+    products: Tensor = (rows.flatten(3, 4) @ matrix).unflatten(3, rows.shape[3:5])
+    return products
 
 
 def _chunks(x: Float[Tensor, "*rows n d"], length: int) -> Float[Tensor, "*rows c l d"]:
@@ -191,8 +192,8 @@ def _scores(
     """Σ_c read_ic write_jc e^(Σ_(s=j+1..i) g_sc) for j ≤ i, else 0."""
     if log_decay.shape[-1] == 1:
         products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
-        by_pair = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
-        return by_pair.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
+        pairs: Tensor = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
+        return pairs.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
     return _channel_scores(reads, writes, log_decay.exp())
 
 
