@@ -47,7 +47,7 @@ class Update(NamedTuple):
     def skipping(self, hidden: Bool[Tensor, "b n"]) -> "Update":
         """Leave the state as it is at hidden tokens, whatever they contain."""
         gone = hidden[:, None, :, None]
-        return self._each(lambda x: x.masked_fill(gone, 0.0))
+        return self.each(lambda x: x.masked_fill(gone, 0.0))
 
     def restarting(self, first: Bool[Tensor, "b n"]) -> "Update":
         """Empty the state before the given tokens."""
@@ -57,9 +57,9 @@ class Update(NamedTuple):
 
     def chunks(self, length: int) -> "Update":
         """The same in chunks, the last one filled up by tokens that change nothing."""
-        return self._each(lambda x: _chunks(x, length))
+        return self.each(lambda x: _chunks(x, length))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Update":
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
         """The same with each tensor changed."""
         key, value, log_decay = map(change, self[:3])
         read, erased = (None if x is None else change(x) for x in self[3:])
