@@ -75,7 +75,7 @@ class Gating(nn.Module):
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
-        normalized: Tensor = self.out_norm(out)
+        normalized: Tensor = self.out_norm(at_least_float32(out)).to(out.dtype)
         if self.out_gate is None:
             return normalized
         gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
