@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from regard.comparison import scheduler
 from tiny import Command, refused, succeeded
@@ -14,6 +15,7 @@ AXES = (
     *("compare", "mqar", "--over", "model.attention.kind=softmax,linformer"),
     *("--tune", "training.lr=1e-3,1e-2,1e-1", "--seeds", 2, *TINY),
 )
+MANY = ",".join(f"{i}e-5" for i in range(1, 1001))
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,7 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
         ("mqar --over training.lr=1 --over training.lr=2 --out new", "is given twice"),
         ("mqar --over training.lr=1e-3,1e-2", "add --out FOLDER"),
         ("mqar --over model.n_layers=1,2 --seeds 900 --out new", "add --cells 1800"),
+        (f"mqar --over training.lr={MANY} --seeds 1000 --out new", "has 1000000 cells; to train"),
         ("mqra --over model.n_layers=1,2 --out new", "did you mean mqar"),
         ("mqar --over model.n_layers=1,2 --out text.txt", "exists but is not a comparison"),
         ("grid.toml --out new", "grid.toml: no such file"),
@@ -80,6 +83,19 @@ def test_an_executor_whose_library_is_missing(
     monkeypatch.setitem(sys.modules, library, None)
     outcome = regard(*AXES, "--out", "sweep", "--executor", executor)
     refused(outcome, f"pip install 'regard[{executor}]'")
+
+
+def test_a_second_command_on_a_folder_is_refused(regard: Command, folder: Path) -> None:
+    succeeded(regard(*AXES, "--out", "sweep"))
+    with FileLock(folder / "sweep" / ".lock"):  # as of a command that runs
+        refused(regard(*AXES, "--out", "sweep"), "sweep: another regard compare is running on it")
+
+
+def test_a_folder_of_something_else_is_left_alone(regard: Command, folder: Path) -> None:
+    (folder / "notes").mkdir()
+    (folder / "notes" / "mine.txt").write_text("mine", encoding="utf-8")
+    refused(regard(*AXES, "--out", "notes"), "notes: exists but is not a comparison; choose")
+    assert [path.name for path in (folder / "notes").iterdir()] == ["mine.txt"]
 
 
 def test_an_added_run_that_is_none_is_refused(regard: Command) -> None:

@@ -193,10 +193,9 @@ def plan_task(
         check_model(recipe, task)
         return _plan_probe(out, recipe, task)
     check_model(recipe, task)
-    if examples is None:
-        own = task.make(recipe.seed).training
-        return _plan_examples(out, recipe, task, own, task.documents(), tokenizer, start)
-    return _plan_examples(out, recipe, task, examples, (), tokenizer, start)
+    documents = task.documents() if examples is None else ()
+    chosen = task.make(recipe.seed).training if examples is None else examples
+    return _plan_examples(out, recipe, task, chosen, documents, tokenizer, start)
 
 
 def _plan_examples(
@@ -346,8 +345,7 @@ def check_model(recipe: Recipe, task: TaskConfig) -> None:
     if isinstance(task, CompressionConfig):
         if not isinstance(recipe.head, ReconstructionHeadConfig):
             raise UserError(
-                f"task.kind={_kind(task)}: is read from the last hidden state of a row: set "
-                "head.kind=reconstruction"
+                "task.kind=compression: is for one hidden state: set head.kind=reconstruction"
             )
     elif not recipe.continues_texts:
         raise UserError(
