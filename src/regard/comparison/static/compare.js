@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d"];
 const LONG = 24; // characters of a cell that needs a wide column
-const WIDTH = 640, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 12, BOTTOM = 40;
+const WIDTH = 640, HEIGHT = 320, LEFT = 64, RIGHT = 16, TOP = 28, BOTTOM = 46;
 
 const element = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -78,12 +78,23 @@ function drawTable(rows) {
 function linear(low, high, from, to) {
   if (low === high) [low, high] = [low - 0.5, high + 0.5];
   const place = (x) => from + ((x - low) / (high - low)) * (to - from);
-  return { place, ticks: [0, 1, 2, 3, 4].map((i) => low + ((high - low) * i) / 4) };
+  return { place, ticks: roundNumbers(low, high) };
+}
+
+// Multiples of 1, 2 or 5 times a power of ten, of which two to six lie in the range.
+function roundNumbers(low, high) {
+  const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((x) => x * power >= rough);
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
 function logarithmic(low, high, from, to) {
   const inner = linear(Math.log10(low), Math.log10(high), from, to);
-  return { place: (x) => inner.place(Math.log10(x)), ticks: inner.ticks.map((x) => 10 ** x) };
+  const powers = roundNumbers(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))).filter(Number.isInteger);
+  const ticksOf = (factors) => powers.flatMap((x) => factors.map((m) => m * 10 ** x)).filter((x) => low <= x && x <= high);
+  const choices = [ticksOf([1]), ticksOf([1, 2, 5]), roundNumbers(low, high)];
+  return { place: (x) => inner.place(Math.log10(x)), ticks: choices.find((ticks) => ticks.length > 2) ?? choices[2] };
 }
 
 function scaleOf(values, from, to, wantsLog) {
@@ -101,10 +112,10 @@ function chart({ label, x, y, xName, yName, lines }) {
     drawing("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }),
     drawing("line", { class: "axis", x1: LEFT, x2: LEFT, y1: TOP, y2: HEIGHT - BOTTOM }),
     drawing("text", { x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, xName),
-    drawing("text", { x: LEFT + 6, y: TOP + 8 }, yName),
+    drawing("text", { x: 6, y: 16 }, yName),
   );
   for (const [at, text] of x.labels ?? x.ticks.map((tick) => [x.place(tick), short(tick)]))
-    svg.append(drawing("text", { x: at, y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, text));
+    svg.append(drawing("text", { x: at, y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, text));
   for (const tick of y.ticks)
     svg.append(drawing("text", { x: LEFT - 6, y: y.place(tick) + 4, "text-anchor": "end" }, short(tick)));
   const said = element("p", { class: "said", "aria-live": "polite" }, "Hover a point, or move with the arrow keys.");
