@@ -25,6 +25,7 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape
+from regard.tasks.rows import HELD_OUT
 
 
 def begin_with(start: Run, run: Run) -> None:
@@ -159,7 +160,7 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
     run = Run.new(out, recipe, start.tokenizer, origin | {"stage": "conversion"})
     begin_with(start, run)
     out.mkdir(parents=True)
-    if (rows := start.path / "test.jsonl").is_file():
+    if (rows := start.path / HELD_OUT).is_file():
         shutil.copy(rows, out)
     run.save_weights()  # first: without config.toml, a killed conversion isn't a run
     run.save_description()
