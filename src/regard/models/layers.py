@@ -37,6 +37,16 @@ def build_attention(config: TransformerConfig, layer: int) -> Attention:
     return config.attention.build(shape)
 
 
+class RMSNorm(nn.RMSNorm):
+    """nn.RMSNorm for an input and a weight of different precision, as under autocast."""
+
+    def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        """Normalize in the higher precision of the two, which torch does only with a warning."""
+        dtype = torch.promote_types(x.dtype, self.weight.dtype)
+        weight = self.weight.to(dtype)
+        return F.rms_norm(x.to(dtype), self.normalized_shape, weight, self.eps).to(x.dtype)
+
+
 class SelfAttention(nn.Module):
     """Projections to queries, keys and values around an attention mechanism."""
 
@@ -50,7 +60,7 @@ class SelfAttention(nn.Module):
             bias=config.qkv_bias,
         )
         self.q_norm, self.k_norm = (
-            nn.RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
+            RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
             for _ in range(2)
         )
         self.attention = build_attention(config, layer)
@@ -367,9 +377,9 @@ def length_mask(lengths: Lengths | None) -> Mask | None:
     return None if lengths is None else Mask.lengths(lengths)
 
 
-def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
+def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
     """A norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
-    kind = nn.LayerNorm if config.norm_type == "layer-norm" else nn.RMSNorm
+    kind = nn.LayerNorm if config.norm_type == "layer-norm" else RMSNorm
     return kind(config.d_model, eps=config.norm_eps)
 
 
