@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
 from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
+from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
 from regard.attention.types import (
     KeyPositions,
@@ -85,13 +86,15 @@ def make_record(
     *,
     mask: Mask | None = None,
     bias: AnyBias | None = None,
+    gates: Gates = NO_GATES,
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
-    weights = mechanism.weights(query, key, mask=mask, bias=bias)
+    weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    value = mechanism.gated_values(value, gates)
     record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights)
     with torch.no_grad():
         _check(record)

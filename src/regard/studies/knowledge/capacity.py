@@ -43,10 +43,10 @@ def capacity(
     $$ R = N \log_2 \frac{N_0}{e^{p_1}} + N \log_2 \frac{S_0}{e^{p_2}} $$
 
     The measure of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per parameter
-    after 1 000 exposures and 1 bit after 100, for models of all sizes that they train. $N$ people
-    are drawn from $N_0$ names, with facts of $S_0$ possible combinations; $p_1$ and $p_2$ are the
-    cross-entropies of the name and of the facts, summed over their tokens, in nats. A model that
-    knows nothing needs $\ln N_0$ and $\ln S_0$ nats; what it needs less, it has stored.
+    after 1 000 exposures and 1 bit after 100, for models of all sizes that they train. N people are
+    drawn from N₀ names, with facts of S₀ possible combinations; p₁ and p₂ are the cross-entropies
+    of the name and of the facts, summed over their tokens, in nats. A model that knows nothing
+    needs ln N₀ and ln S₀ nats; what it needs less, it has stored.
 
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
     of width 16, and all of its 13 808 parameters are counted, most of them embeddings. With few

@@ -68,14 +68,14 @@ def seen_once(
     The more facts its text states only once, the more it makes up. A lower bound holds for every
     model, but it is far from tight for these; repeating part of the text reduces invention.
 
-    $$ P(\text{false}) \ge \widehat{MF} - \mathrm{Mis} - \frac{3 e^{-s}}{\delta}
+    $$ P(\text{false}) \ge g - \mathrm{Mis} - \frac{3 e^{-s}}{\delta}
     - \sqrt{\frac{6 \ln(6/\delta)}{n}} $$
 
-    The lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). $\widehat{MF}$ is the number of
-    facts that occur once among the $n$ documents, divided by $n$: an estimate of the probability
-    of what was never read. A calibrated model leaves about that much probability to what it has
-    not read, and can't know which of it is true; $e^{-s}$, the share of true ones among plausible
-    facts, is small.
+    The lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). Here g is the number of facts that
+    occur once among the n documents, divided by n: Good and Turing's estimate of the probability of
+    what was never read. A calibrated model leaves about that much probability to what it has not
+    read, and can't know which of it is true; e⁻ˢ, the share of true ones among plausible facts, is
+    small.
 
     A document is a full name with a place and a profession. Documents are drawn from 5 600 true
     ones by a Pareto law: where its shape is small, few people are in most of the documents, and
