@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention import Mask
 from regard.attention.config import EluConfig, SlidingWindowConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import (
@@ -19,7 +19,7 @@ from regard.models.config import (
     EncoderDecoderConfig,
     TransformerConfig,
 )
-from regard.models.layers import FeedForward, Layer, RMSNorm, SelfAttention, make_norm
+from regard.models.layers import FeedForward, Layer, SelfAttention, make_norm
 from regard.models.transformer import Decoder, Encoder
 from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate
 from regard.positions.config import (
@@ -64,9 +64,6 @@ def test_an_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
-PRECISIONS = (torch.bfloat16, torch.float32, torch.float64)
-
-
 @pytest.fixture
 def _all_warnings() -> Iterator[None]:
     """Warnings of torch's C++ code each time, not once."""
@@ -76,31 +73,19 @@ def _all_warnings() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_all_warnings")
-@pytest.mark.parametrize("weight", PRECISIONS)
-@pytest.mark.parametrize("given", PRECISIONS)
-@pytest.mark.parametrize("autocast", [False, True])
-def test_an_rms_norm_takes_any_precision(
-    given: torch.dtype, weight: torch.dtype, autocast: bool
-) -> None:
-    """Without a warning, which is an error here; in one precision, with the results of torch."""
-    norm = sharp(RMSNorm(D, eps=1e-6)).to(weight)
-    x = normal(2, 5, D).to(given)
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        found = norm(x)
-        if given == weight:
-            assert torch.equal(found, F.rms_norm(x, (D,), norm.weight, 1e-6))
-    assert found.dtype == given
-    exact = F.rms_norm(x.double(), (D,), norm.weight.double(), 1e-6)
-    # One rounding to the result, and two operations in the higher precision.
-    torch.testing.assert_close(
-        found.double(), exact, rtol=8 * torch.finfo(given).eps, atol=torch.finfo(given).tiny
-    )
-
-
-@pytest.mark.usefixtures("_all_warnings")
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
-def test_a_model_with_rms_norms_is_trained_in_bfloat16(weights: torch.dtype) -> None:
-    config = decoder(norm_type="rms-norm", qk_norm=True, positions=RotaryConfig())
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm_type": "rms-norm", "qk_norm": True, "positions": RotaryConfig()},
+        {"attention": GatedDeltaNetConfig(), "positions": NoPositionsConfig()},
+    ],
+    ids=["rms-norm", "gated-deltanet"],
+)
+def test_a_model_with_rms_norms_is_trained_in_bfloat16(
+    options: dict[str, Any], weights: torch.dtype
+) -> None:
+    config = decoder(**options)
     model = LanguageModel(config, VOCABULARY)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(weights)

@@ -17,6 +17,7 @@ from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import RowState
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated, Gating
+from regard.attention.norm import RMSNorm
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
@@ -40,16 +41,6 @@ def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, G
     if not attention.gates:
         return attention, None
     return attention, config.attention.build_gating(attention.gates, config.d_model, shape)
-
-
-class RMSNorm(nn.RMSNorm):
-    """nn.RMSNorm for an input and a weight of different precision, as under autocast."""
-
-    def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
-        """Normalize in the higher precision of the two, which torch does only with a warning."""
-        dtype = torch.promote_types(x.dtype, self.weight.dtype)
-        weight = self.weight.to(dtype)
-        return F.rms_norm(x.to(dtype), self.normalized_shape, weight, self.eps).to(x.dtype)
 
 
 class SelfAttention(nn.Module):
