@@ -89,7 +89,7 @@ def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
     assert refused.code == 2
     assert "a.csv:3: expected 2 columns, found 1" in refused.err
     assert not said.exists()
-    with pytest.warns(UserWarning, match=r"a\.csv: left out 1 bad rows"):
+    with pytest.warns(UserWarning, match=r"a\.csv: bad rows left out: 1; "):
         skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
     assert skipped.code == 0, skipped.err
     assert len(said.read_text("utf-8").splitlines()) == 3  # with its header
@@ -231,7 +231,7 @@ def test_rows_of_each_task_are_held_out_and_scored(
     if predictions:
         assert len(said.read_text("utf-8").splitlines()) == 2
     refused(regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl")), "a.jsonl:22: ")
-    with pytest.warns(UserWarning, match=r"left out 2 bad rows; the first: .*a\.jsonl:22: "):
+    with pytest.warns(UserWarning, match=r"bad rows left out: 2; the first: .*a\.jsonl:22: "):
         whole = regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl"), "--skip-bad")
     assert whole.code == 0, whole.err
 

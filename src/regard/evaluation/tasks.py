@@ -160,7 +160,7 @@ def given_examples(
     table = msgspec.structs.replace(run.recipe.data.table, skip_bad=skip_bad)
     rows = read_rows(task, Path(data), table, label_required=False)
     if rows.bad:
-        left_out = f"left out {len(rows.bad)} bad rows; the first: {rows.bad[0]}"
+        left_out = f"bad rows left out: {len(rows.bad)}; the first: {rows.bad[0]}"
         warnings.warn(f"{data}: {left_out}", stacklevel=2)
     return rows.examples
 
