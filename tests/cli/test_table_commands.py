@@ -269,3 +269,8 @@ def test_another_file_is_the_test_of_any_task(regard: Command, tmp_path: Path) -
     assert "labels" not in made.out
     scored = regard("evaluate", out)
     assert scored.code == 0, scored.err
+
+
+def test_no_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no examples to train on"):
+        plan_training("casing", [], out=tmp_path / "new")

@@ -57,11 +57,9 @@ def plan_named_task(
     if isinstance(data, str | Path) and not isinstance(chosen.task, ProbeConfig):
         path = Path(data)
         return plan_rows(Path(out), chosen, path, test, tokenizer=tokenizer, start=start)
-    examples: Sequence[Example] | None
-    if data is None or isinstance(chosen.task, ProbeConfig):
-        examples = None if data is None else ()  # for which a probe has no use
-    else:
-        examples = require_answers(list(cast("Sequence[Example]", data)))
+    examples = None if data is None else list(cast("Sequence[Example]", data))
+    if examples and not isinstance(chosen.task, ProbeConfig):
+        require_answers(examples)
     return plan_task(Path(out), chosen, examples, tokenizer=tokenizer, start=start)
 
 
