@@ -22,6 +22,17 @@ def test_it_is_its_formula(width: int) -> None:
 
 
 @settings(deadline=None, max_examples=40)
+@given(st.integers(1, 4), st.lists(st.integers(1, 5), min_size=1, max_size=5))
+def test_it_stops_at_the_borders_of_documents(width: int, lengths: list[int]) -> None:
+    convolution = sharp(ShortConvolution(3, width)).requires_grad_(False)
+    x = normal(2, sum(lengths), 3)
+    document_ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    whole = convolution(x, document_ids.expand(2, -1))
+    alone = [convolution(one) for one in x.split(lengths, 1)]
+    assert close(whole, torch.cat(alone, 1))
+
+
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1))
 def test_in_pieces_of_unequal_length_it_is_the_same(
     width: int, pieces: list[tuple[int, int]]

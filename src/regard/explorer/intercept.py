@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose
 from typing import Any, TypeAlias
 
@@ -46,6 +46,8 @@ class AttentionRecord:
     mask: Mask | None
     bias: AnyBias | None
     weights: Weights
+    gates: Gates = field(default_factory=dict)
+    """Those per channel of the values are part of `value` already."""
 
     @property
     def positions(self) -> tuple[QueryPositions, KeyPositions]:
@@ -95,7 +97,7 @@ def make_record(
     """
     weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
-    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights)
+    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
     with torch.no_grad():
         _check(record)
     return record

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -68,7 +68,7 @@ class SelfAttention(nn.Module):
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
     ) -> Hidden:
         """Attention of whole rows to themselves."""
-        query, key, value, gates = self._inputs(x, self._project(x), rope)
+        query, key, value, gates = self._inputs(x, self._project(x, mask), rope)
         if self.window_size is not None:
             mask = (mask or Mask()) & Mask.window(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
@@ -100,7 +100,7 @@ class SelfAttention(nn.Module):
         """Causal attention of new tokens to themselves and to all that came before."""
         return self._grow(x, self._project(x), rope, bias, state, attention_mask)
 
-    def _project(self, x: Tensor) -> Tensor:
+    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Queries, keys and values of all heads, side by side."""
         projected: Tensor = self.qkv_proj(x)
         return projected
@@ -154,9 +154,19 @@ class ShortConvolution(nn.Conv1d):
         super().__init__(channels, channels, width, groups=channels, bias=False)
         self.reach = width - 1
 
-    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-        """Whole rows; before them there is nothing."""
-        return self._over(F.pad(x, (0, 0, self.reach, 0)))
+    def forward(
+        self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        """Whole rows; before them, and before a document, there is nothing."""
+        known = F.pad(x, (0, 0, self.reach, 0))
+        if document_ids is None:
+            return self._over(known)
+        known_ids = F.pad(document_ids, (self.reach, 0), value=-1)
+        windows, ids = (t.unfold(1, self.reach + 1, 1) for t in (known, known_ids))
+        same = (ids == document_ids[..., None])[:, :, None]
+        weight = self.weight[:, 0].to(x.dtype)
+        convolved: Tensor = (windows * same * weight).sum(-1)
+        return convolved
 
     def extend(
         self,
@@ -197,8 +207,9 @@ class ConvolvedSelfAttention(SelfAttention):
         super().__init__(config, layer)
         self.short_conv = ShortConvolution(self.qkv_proj.out_features, config.short_conv)
 
-    def _project(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.short_conv(super()._project(x))
+    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+        document_ids = None if mask is None else mask.document_ids
+        projected: Tensor = self.short_conv(super()._project(x), document_ids)
         return projected
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
