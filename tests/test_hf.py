@@ -17,6 +17,8 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     DynamicCache,
+    GenerationConfig,
+    GenerationMixin,
     pipeline,
 )
 
@@ -26,6 +28,7 @@ from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.beam_search import search_ids
 from regard.decoding.generate import generate_ids
 from regard.errors import UserError
+from regard.hf.generation import UNSUPPORTED
 from regard.models.builders import SequenceToSequence
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -337,6 +340,68 @@ def test_what_a_loaded_run_lacks_is_refused(tmp_path: Path) -> None:
         model.generate(ids[:, :3], cache_implementation="static", max_new_tokens=2)
     with pytest.raises(UserError, match="export-hf"):
         model.save_pretrained(tmp_path / "other")
+
+
+ASSISTANT: Any = object()
+REFUSED: dict[str, dict[str, Any]] = {
+    "penalty_alpha": {"penalty_alpha": 0.6, "top_k": 4},
+    "dola_layers": {"dola_layers": "low"},
+    "num_beam_groups": {"num_beam_groups": 2, "num_beams": 4, "diversity_penalty": 0.5},
+    "constraints": {"constraints": [object()], "num_beams": 2},
+    "force_words_ids": {"force_words_ids": [[5]], "num_beams": 2},
+    "custom_generate": {"custom_generate": "transformers-community/dola"},
+    "assistant_model": {"assistant_model": ASSISTANT},
+    "prompt_lookup_num_tokens": {"prompt_lookup_num_tokens": 3},
+    "use_mtp": {"use_mtp": True},
+    "guidance_scale": {"guidance_scale": 1.5},
+    "cache_implementation": {"cache_implementation": "paged"},
+    "output_attentions": {"output_attentions": True},
+    "token_healing": {"token_healing": True},
+    "prefill_chunk_size": {"prefill_chunk_size": 2},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_options_that_a_run_lacks_are_refused_before_transformers_reads_them(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = saved(tmp_path / "run")
+    model: Any = AutoModelForCausalLM.from_pretrained(run.path)
+
+    def read(*_: Any, **__: Any) -> None:
+        raise AssertionError("transformers reads the options")
+
+    monkeypatch.setattr(GenerationMixin, "generate", read)
+    ids, options = torch.tensor([[3, 4]]), REFUSED[name]
+    says = rf"generate: ({'|'.join(options)})=.* isn't supported for a run; leave it out$"
+    with pytest.raises(UserError, match=says):
+        model.generate(ids, trust_remote_code=True, **options)
+    config = GenerationConfig()
+    config.update(**options)
+    if name in vars(config):
+        with pytest.raises(UserError, match=says):
+            model.generate(ids, config)
+        model.generation_config = config
+        with pytest.raises(UserError, match=says):
+            model.generate(ids)
+
+
+def test_options_of_sequence_to_sequence_runs_are_refused(tmp_path: Path) -> None:
+    run = saved(tmp_path / "run", recipe="casing", base=())
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(run.path)
+    with pytest.raises(UserError, match=r"penalty_alpha=0\.6"):
+        model.generate(torch.tensor([[3, 4]]), penalty_alpha=0.6, top_k=4, max_new_tokens=2)
+
+
+def test_values_without_effect_are_accepted(tmp_path: Path) -> None:
+    """The options of a user's script that leave a mode off; and those that transformers applies."""
+    run = saved(tmp_path / "run")
+    model: Any = AutoModelForCausalLM.from_pretrained(run.path)
+    ids = torch.tensor([[3, 4]])
+    off = {name: values[0] if values else None for name, values in UNSUPPORTED.items()}
+    plain = model.generate(ids, max_new_tokens=3)
+    assert torch.equal(model.generate(ids, max_new_tokens=3, **off), plain)
+    model.generate(ids, max_new_tokens=3, repetition_penalty=1.5, no_repeat_ngram_size=2)
 
 
 def test_without_transformers_one_line_says_how_to_install_it(

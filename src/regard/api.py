@@ -104,8 +104,8 @@ def train(
 ) -> Run:
     """Train a model on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given. Of a table, a tenth is held out for
-    `evaluate`, or `test` is another table for it. `start` is a run to begin with, its folder, or
+    A task generates its own examples if no data are given. Of a task's file, a tenth is held out
+    for `evaluate`, or `test` is another file for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
     With `more_steps`, the training of `start`, a finished run, continues on the same data.
     """

@@ -7,6 +7,7 @@ import torch
 
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
+from regard.text import tokenize
 from tiny import MODEL, STEPS, Command, refused, succeeded
 
 ELU = "model.attention.kind=elu"
@@ -50,6 +51,45 @@ def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
     before, after, *_ = outcome.out.splitlines()
     assert before.removeprefix("before: ") in succeeded(regard("evaluate", "lm")).out
     assert after.startswith("after: perplexity: ")
+    assert after.removeprefix("after: ") in succeeded(regard("evaluate", "elu")).out
+
+
+def value(line: str) -> float:
+    return float(line.partition("perplexity: ")[2].split()[0])
+
+
+def test_tokens_come_along_and_are_trained_on(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither --steps nor `train text --from` tokenizes the text again."""
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    flags = ("training.optimizer.kind=adamw", *MODEL, *STEPS)
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *flags))
+    with monkeypatch.context() as patched:
+        patched.setattr(tokenize, "_write_tokens", pytest.fail)
+        outcome = succeeded(regard("convert", "lm", "--out", "elu", ELU, "--steps", "4"))
+        lines = [line for line in outcome.out.splitlines() if "perplexity: " in line]
+        _, after, trained = lines
+        assert trained.startswith("after 4 steps: perplexity: ")
+        assert value(trained) < value(after)
+        assert trained.removeprefix("after 4 steps: ") in succeeded(regard("evaluate", "elu")).out
+        made = Run.load(folder / "elu")
+        assert (made.recipe.training.steps, made.origin["steps"]) == (4, 4)
+        patched.setattr(tokenize, "inspect_file", pytest.fail)
+        more = ("train", "text", "long.txt", "--from", "elu", "--out", "more", *STEPS)
+        succeeded(regard(*more))
+    ids = [(folder / name / "tokens/training.bin").stat().st_ino for name in ("lm", "elu", "more")]
+    assert len(set(ids)) == 1
+    where = [*more, "data.validation=0.3"]
+    where[where.index("more")] = "other"
+    succeeded(regard(*where))
+    assert (folder / "other/tokens/training.bin").stat().st_ino != ids[0]
+
+
+@pytest.mark.usefixtures("run")
+def test_steps_need_tokens(regard: Command) -> None:
+    outcome = regard("convert", "run", "--out", "new", ELU, "--steps", "2")
+    refused(outcome, "run: has no tokens of a text to train on; leave --steps out")
 
 
 @pytest.mark.usefixtures("run")

@@ -8,9 +8,11 @@ import pytest
 from regard.api import evaluate, load, train
 from regard.errors import UserError
 from regard.evaluation.tasks import TaskScore
-from regard.tasks.tables import load_rows
+from regard.tasks.registry import TEXT_TASKS
+from regard.tasks.rows import load_rows
 from regard.training.plan import Plan, plan_training
-from tiny import Command
+from tiny import Command, refused
+from tiny_tasks import task_settings
 
 SIZES = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
 TINY = [*(f"model.{size}" for size in SIZES), "training.steps=2", "training.batch=8"]
@@ -87,7 +89,8 @@ def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
     assert refused.code == 2
     assert "a.csv:3: expected 2 columns, found 1" in refused.err
     assert not said.exists()
-    skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
+    with pytest.warns(UserWarning, match=r"a\.csv: bad rows left out: 1; "):
+        skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
     assert skipped.code == 0, skipped.err
     assert len(said.read_text("utf-8").splitlines()) == 3  # with its header
 
@@ -99,7 +102,7 @@ def test_skipping_is_for_tables(regard: Command, tmp_path: Path) -> None:
     assert trained.code == 0, trained.err
     refused = regard("evaluate", out, "--skip-bad")
     assert refused.code == 2
-    assert "--skip-bad: is for tables" in refused.err
+    assert "--skip-bad: is for a file of rows" in refused.err
     scored = regard("evaluate", out)
     assert scored.code == 0, scored.err
     assert "perplexity" in scored.out
@@ -151,17 +154,17 @@ def test_a_run_of_a_file_is_not_scored_on_the_task_s_own_examples(tmp_path: Path
 def test_a_test_table_is_for_tables(regard: Command, tmp_path: Path) -> None:
     refused = regard("train", "casing", "--test", "a.csv", "--out", str(tmp_path / "new"))
     assert refused.code == 2
-    assert "--test: is for `train classification` on a table" in refused.err
+    assert "train casing: --test is for a task trained on a file" in refused.err
 
 
 @pytest.mark.parametrize(
     ("task", "option", "tasks"),
     [
-        ("classification", ("--documents", "lines"), "`train text`"),
-        ("casing", ("--text", "review"), "`train text` and `train classification`"),
-        ("text", ("--label", "stars"), "`train classification`"),
-        ("casing", ("--no-header",), "`train classification`"),
-        ("casing", ("--skip-bad",), "`train classification`"),
+        ("classification", ("--documents", "lines"), "(text)"),
+        ("copy", ("--text", "review"), "(text, casing, "),
+        ("text", ("--label", "stars"), "(casing, "),
+        ("questions", ("--no-header",), "(casing, "),
+        ("copy", ("--skip-bad",), "(casing, "),
     ],
 )
 def test_options_of_other_tasks_are_refused(
@@ -169,7 +172,8 @@ def test_options_of_other_tasks_are_refused(
 ) -> None:
     refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
     assert refused.code == 2
-    assert f"train {task}: {option[0].replace('--no-', '--')} is for {tasks}" in refused.err
+    name = option[0].replace("--no-", "--")
+    assert f"train {task}: {name} is for other tasks {tasks}" in refused.err
 
 
 def test_options_of_a_table_need_a_file(regard: Command, tmp_path: Path) -> None:
@@ -196,3 +200,77 @@ def test_columns_by_number_with_odd_names(regard: Command, tmp_path: Path) -> No
     made = regard(*command, "--out", str(tmp_path / "new"))
     assert made.code == 0, made.err
     assert "text: column 1; label: column true" in made.out
+
+
+@pytest.mark.parametrize("task", TEXT_TASKS)
+def test_rows_of_each_task_are_held_out_and_scored(
+    regard: Command, tmp_path: Path, task: str
+) -> None:
+    """Bad rows are left out, and the rows of the run are those that `evaluate` scores."""
+    n = 21
+    pairs = task == "entailment"
+    rows = [{"text": f"word {i % 19}", "label": ["yes", "no"][i % 2]} for i in range(n)]
+    rows = [row | {"label": f"{row['label']} tag"} for row in rows] if task == "tagging" else rows
+    rows = [row | {"second": "word"} for row in rows] if pairs else rows
+    lines = [*map(json.dumps, rows), "{", '{"text": "alone"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
+    settings = task_settings(task, FAMILY.get(task, "decoder"))
+    command = ("train", task, str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "run"), *settings)
+    refused(regard(*command), "a.jsonl:22: ", "--skip-bad")
+    trained = regard(*command, "--skip-bad")
+    assert trained.code == 0, trained.err
+    assert "skipped rows: 2" in trained.out
+    assert "test rows with a text in training: " in trained.out
+    held_out = load_rows(tmp_path / "run") or []
+    assert len(held_out) == 2
+    said = tmp_path / "said.txt"
+    predictions = () if task == "retrieval" else ("--predictions", str(said))
+    scored = regard("evaluate", str(tmp_path / "run"), *predictions)
+    assert scored.code == 0, scored.err
+    assert "this run: " in scored.out
+    if predictions:
+        assert len(said.read_text("utf-8").splitlines()) == 2
+    refused(regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl")), "a.jsonl:22: ")
+    with pytest.warns(UserWarning, match=r"bad rows left out: 2; the first: .*a\.jsonl:22: "):
+        whole = regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl"), "--skip-bad")
+    assert whole.code == 0, whole.err
+
+
+FAMILY = {
+    "classification": "encoder, classification",
+    "entailment": "encoder, classification",
+    "tagging": "encoder, tags",
+    "retrieval": "encoder, embedding",
+}
+
+
+@pytest.mark.parametrize("task", TEXT_TASKS)
+def test_by_default_a_tokenizer_of_rows_encodes_all(tmp_path: Path, task: str) -> None:
+    second = "\tso" if task == "entailment" else ""
+    labels = ["1 2 3", "4 5 6"]
+    lines = [f"the good food{second}\t{labels[i % 2]}\n" for i in range(9)]
+    (tmp_path / "a.tsv").write_text("".join(lines), "utf-8")
+    made = plan_training(task, tmp_path / "a.tsv", out=tmp_path / "new")
+    assert made.run.tokenizer.encode("zyxw 😀")
+
+
+def test_another_file_is_the_test_of_any_task(regard: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("en,de\n" + "a dog,ein Hund\n" * 20, "utf-8")
+    (tmp_path / "b.csv").write_text("en,de\na dog,ein Hund\na cat,eine Katze\n", "utf-8")
+    command = ("train", "translation", str(tmp_path / "a.csv"), "--text", "en", "--label", "de")
+    out = str(tmp_path / "run")
+    options = ("--test", str(tmp_path / "b.csv"), "--out", out, "--header")
+    settings = (*task_settings("translation", "decoder"), "tokenizer.unknown=unk")
+    made = regard(*command, *options, *settings)
+    assert made.code == 0, made.err
+    assert "training rows: 20" in made.out
+    assert "test rows: 2" in made.out
+    assert "test rows with a text in training: 1" in made.out
+    assert "labels" not in made.out
+    scored = regard("evaluate", out)
+    assert scored.code == 0, scored.err
+
+
+def test_no_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no examples to train on"):
+        plan_training("casing", [], out=tmp_path / "new")

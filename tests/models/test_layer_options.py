@@ -1,6 +1,7 @@
 """Parts of layers, each against its plain formula in float64."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from regard.attention import Mask
 from regard.attention.config import EluConfig, SlidingWindowConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import (
@@ -60,6 +62,36 @@ def test_an_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     expected = x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight
     close(norm(x), expected)
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+@pytest.fixture
+def _all_warnings() -> Iterator[None]:
+    """Warnings of torch's C++ code each time, not once."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm_type": "rms-norm", "qk_norm": True, "positions": RotaryConfig()},
+        {"attention": GatedDeltaNetConfig(), "positions": NoPositionsConfig()},
+    ],
+    ids=["rms-norm", "gated-deltanet"],
+)
+def test_a_model_with_rms_norms_is_trained_in_bfloat16(
+    options: dict[str, Any], weights: torch.dtype
+) -> None:
+    config = decoder(**options)
+    model = LanguageModel(config, VOCABULARY)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(weights)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(IDS).float().square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.tasks.examples import Example
 from regard.tasks.labels import read_labeled, read_text_pairs, require_second
+from regard.tasks.rows import Rows, check_rows
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "P")), min_size=1, max_size=8)
 pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)
@@ -18,6 +19,10 @@ pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pairs")
+
+
+def good(rows: Rows) -> list[Example]:
+    return check_rows(rows, lambda _: None, Path("a.tsv"), skip_bad=False).examples
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -35,7 +40,7 @@ def test_both_forms_hold_the_same_pairs(
     lines = [json.dumps(dict(zip(names, row, strict=False))) for row in columns]
     jsonl = write(folder / "a.jsonl", *lines)
     for path in (tsv, jsonl):
-        assert read_text_pairs(path) == [
+        assert good(read_text_pairs(path)) == [
             Example(
                 text=text, second=second, answer=label if labels else None, where=f"{path}:{line}"
             )
@@ -51,7 +56,7 @@ def test_two_columns_are_a_text_and_its_label(
     folder: Path, rows: list[tuple[str, str, str]]
 ) -> None:
     path = write(folder / "b.tsv", *(f"{text}\t{label}" for text, label, _ in rows))
-    read = read_labeled(path)
+    read = good(read_labeled(path))
     assert [(q.text, q.second, q.answer) for q in read] == [(a, None, b) for a, b, _ in rows]
 
 
@@ -69,7 +74,7 @@ def test_two_columns_are_a_text_and_its_label(
 )
 def test_lines_that_are_no_pairs_are_refused(folder: Path, text: str, says: str) -> None:
     with pytest.raises(UserError, match=says) as refused:
-        read_text_pairs(write(folder / "bad.tsv", *text.splitlines()))
+        good(read_text_pairs(write(folder / "bad.tsv", *text.splitlines())))
     assert "\n" not in str(refused.value)
 
 
@@ -84,7 +89,7 @@ def test_lines_that_are_no_pairs_are_refused(folder: Path, text: str, says: str)
 )
 def test_fields_that_are_no_pair_are_refused(folder: Path, line: str, says: str) -> None:
     with pytest.raises(UserError, match=says) as refused:
-        read_text_pairs(write(folder / "bad.jsonl", line))
+        good(read_text_pairs(write(folder / "bad.jsonl", line)))
     assert str(refused.value).startswith(f"{folder / 'bad.jsonl'}:1: ")
 
 
@@ -93,7 +98,7 @@ def test_one_text_beside_pairs_is_refused(folder: Path, lines: tuple[str, str]) 
     path = write(folder / "mixed.tsv", *lines)
     number = 1 + lines.index("a\tx")
     with pytest.raises(UserError, match=rf":{number}: has one text, but other lines have two"):
-        read_labeled(path)
+        good(read_labeled(path))
 
 
 def test_a_question_about_one_text_is_no_pair() -> None:

@@ -1,25 +1,19 @@
-"""Tables of users: what is detected, what is refused, and which rows are held out."""
+"""Tables of users: what is detected, and what is refused."""
 
 import csv
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.tasks.examples import Example
+from regard.tasks.classification import ClassificationConfig
+from regard.tasks.registry import read_rows
 from regard.tasks.tables import (
     TableConfig,
-    count_duplicates,
     is_table,
-    load_rows,
-    pack_rows,
     read_table,
-    read_table_examples,
-    stratified_split,
+    read_table_rows,
 )
 
 ROWS = [("the food, was good", "5"), ('a "bad"; day', "1"), ("line\nend | □ ⁇ 😀", "5")]
@@ -32,7 +26,8 @@ def write(path: Path, data: str | bytes) -> Path:
 
 
 def pairs(path: Path, config: TableConfig = NAMED) -> list[tuple[str, str | None]]:
-    return [(one.text, one.answer) for one in read_table_examples(path, config).examples]
+    rows = read_rows(ClassificationConfig(), path, config)
+    return [(one.text, one.answer) for one in rows.examples]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -118,9 +113,10 @@ def test_a_bad_row_is_an_error_or_left_out(tmp_path: Path, line: str, says: str)
         pairs(path)
     assert str(refused.value).startswith(f"{path}:3: {says}")
     assert "--skip-bad" in str(refused.value)
-    read = read_table_examples(path, TableConfig(text="review", label="stars", skip_bad=True))
+    skipping = TableConfig(text="review", label="stars", skip_bad=True)
+    read = read_rows(ClassificationConfig(), path, skipping)
     assert [one.text for one in read.examples] == ["good", "bad"]
-    assert len(read.skipped) == 1
+    assert len(read.bad) == 1
 
 
 def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
@@ -140,7 +136,7 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
         ("review,stars\n", NAMED, "has a header but no rows; add rows"),
         ("review,stars\ngood,5\n", TableConfig(text="reviews"), "did you mean review?"),
         ("review,stars\ngood,5\n", TableConfig(text="3"), "has no column '3'; its columns: review"),
-        ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no row with a text"),
+        ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no good row"),
     ],
 )
 def test_a_table_without_rows_or_columns_is_refused(
@@ -156,48 +152,16 @@ def test_a_table_without_rows_or_columns_is_refused(
 
 def test_labels_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,review\n1,good\n2,bad\n")
-    read = read_table_examples(path, NAMED, label_required=False)
+    read = read_table_rows(path, NAMED, label_required=False)
     assert [(one.text, one.answer) for one in read.examples] == [("good", None), ("bad", None)]
     with pytest.raises(UserError, match="has no column 'stars'"):
         pairs(path)
 
 
-# Held-out rows
-
-labels = st.lists(st.sampled_from("aabbbcd"), min_size=1, max_size=200)
-
-
-@given(labels=labels, share=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 5))
-def test_each_label_gives_its_share(labels: list[str], share: float, seed: int) -> None:
-    rows = [Example(text=str(i), answer=label) for i, label in enumerate(labels)]
-    training, test = stratified_split(rows, share, seed)
-    assert sorted((*training, *test), key=lambda row: int(row.text)) == rows
-    assert {row.answer for row in training} == set(labels)
-    assert (training, test) == stratified_split(rows, share, seed)
-    counts = Counter(row.answer for row in test)
-    for label, n in Counter(labels).items():
-        assert abs(counts[label] - share * n) <= 2
-
-
-def test_rare_labels_share_what_none_fills_alone() -> None:
-    rows = [Example(text=str(i), answer=str(i // 2)) for i in range(20_000)]
-    training, test = stratified_split(rows, 0.1, seed=0)
-    assert len(test) == 2000
-    assert len({row.answer for row in training}) == 10_000
-
-
-def test_duplicates_are_counted() -> None:
-    rows = [Example(text=text, answer="a") for text in "abcabz"]
-    assert count_duplicates(rows[:3], rows[3:]) == 2
-
-
-def test_rows_are_saved_and_loaded(tmp_path: Path) -> None:
-    rows = [
-        Example(text=text, answer=label, where=f"a.csv:{i}") for i, (text, label) in enumerate(ROWS)
-    ]
-    assert load_rows(tmp_path) is None
-    write(tmp_path / "test.jsonl", pack_rows(rows))
-    assert load_rows(tmp_path) == rows
-    write(tmp_path / "test.jsonl", "{")
-    with pytest.raises(UserError, match="is damaged"):
-        load_rows(tmp_path)
+def test_a_second_text_is_a_column(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,second,label\ngood,food,yes\nbad,,no\n")
+    (one,) = read_table_rows(path, TableConfig()).examples
+    assert (one.text, one.second, one.answer) == ("good", "food", "yes")
+    assert read_table_rows(path, TableConfig()).bad == [f"{path}:3: the second text is empty"]
+    chosen = read_table_rows(path, TableConfig(text="1", second="3", label="2")).examples
+    assert [(one.text, one.second, one.answer) for one in chosen] == [("good", "yes", "food")]

@@ -1,5 +1,6 @@
 """Adaptation of trained weights: what is frozen, and low-rank updates."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +255,37 @@ def test_bfloat16_weights_fit_all_positions(positions: str) -> None:
         accumulate_gradients(one.run.model, one.sampler.batch(0), CPU) for one in (made, plain)
     )
     assert found == pytest.approx(expected, rel=0.01)
+
+
+COMPILED = {
+    "lora": LORA,
+    "gradient checkpointing": ["training.gradient_checkpointing=true"],
+    "both": [*LORA, "training.gradient_checkpointing=true"],
+}
+
+
+@pytest.mark.parametrize("settings", COMPILED.values(), ids=COMPILED)
+def test_compiled_training_is_the_same(
+    parent: Run, settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recomputed activations and merged updates too; the backend compiles to operations of ATen."""
+    compiler, compiled = torch.compile, list[nn.Module]()
+
+    def compile_body(body: nn.Module, *, dynamic: bool) -> Any:
+        compiled.append(body)
+        return compiler(body, dynamic=dynamic, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", compile_body)
+    runs = []
+    for compile in (False, True):
+        torch.compiler.reset()
+        out = tmp_path / str(compile)
+        made = plan("text", list(BIOGRAPHIES), parent, *settings, out=out)
+        made.execute(replace(SETTINGS, compile=compile))
+        runs.append(Run.load(out))
+    eager, found = runs
+    assert compiled
+    assert changed(copied(parent.model), eager.model)
+    # The same operations in float32, of which the compiler may reorder additions.
+    for name, tensor in saved_tensors(eager.model).items():
+        torch.testing.assert_close(found.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,7 @@
 """Training on texts: tokens on disk, held-out documents, and what a resumed plan reads again."""
 
 import json
+import shutil
 from math import exp
 from pathlib import Path
 
@@ -97,6 +98,22 @@ def test_tokens_are_read_again(
         assert text_of(plan_text(lines, out, recipe())) == text_of(first)
     lines.write_text(lines.read_text("utf-8") + "One more.\n", "utf-8")
     assert "One more." in text_of(plan_text(lines, out, recipe()))
+
+
+def test_a_resumed_run_does_not_tokenize_again(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither text nor tokens are written or read as a whole; an interrupted training goes on."""
+    out, options = tmp_path / "run", ExecutionOptions(environment=CPU, quiet=True)
+    plan_text(lines, out, recipe()).execute(options)
+    written = {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()}
+    for checkpoint in (out / "checkpoints").iterdir():
+        shutil.rmtree(checkpoint)
+    for name in ("_write_tokens", "inspect_file", "read_pieces", "train_tokenizer"):
+        monkeypatch.setattr(tokenize, name, pytest.fail)
+    progress = plan_text(lines, out, recipe()).execute(options, resume=True)
+    assert progress.step == plan_text(lines, out, recipe()).sampler.steps
+    assert {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()} == written
 
 
 def test_a_run_of_another_text_is_left_alone(lines: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.base import at_least_float32
 from regard.attention.gates import Gate, Gates
+from regard.attention.norm import RMSNorm
 from regard.attention.types import Keys, Outputs, Queries, Values
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Gating(nn.Module):
         super().__init__()
         self.declared, self.qk_norm, self.d_head = gates, qk_norm, shape.d_head
         self.heads = shape.n_kv_heads
-        self.out_norm = nn.RMSNorm(shape.d_head, eps=1e-5)
+        self.out_norm = RMSNorm(shape.d_head, eps=1e-5)
         self.out_gate = (
             nn.Linear(d_model, shape.n_heads * shape.d_head, bias=False) if output_gate else None
         )

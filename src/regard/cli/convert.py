@@ -1,7 +1,7 @@
 """regard convert"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,19 +19,37 @@ if TYPE_CHECKING:
 @click.argument("settings", nargs=-1)
 @options.OUT
 @click.option("--text", type=options.PATH, help="Text to report the perplexity of.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Steps to train the new run, on the tokens of a run of `train text`.",
+)
+@options.EXECUTION
 def convert(
-    run: Path, settings: tuple[str, ...], out: Path, text: Path | None, trust_code: bool
+    run: Path,
+    settings: tuple[str, ...],
+    out: Path,
+    text: Path | None,
+    steps: int | None,
+    trust_code: bool,
+    **execution: Any,
 ) -> None:
     """Save the weights of RUN with other SETTINGS of the model as a new run.
 
     SETTINGS such as model.attention.kind=elu change the mechanism, the positions, or what else
     leaves the shapes of weights alone. Tensors that only the new model has are drawn by the seed.
-    Prints the perplexity before and after, of a text or of the tokens that RUN held out.
+    Prints the perplexity before, after, and after --steps of training, of a text or of the tokens
+    that RUN held out.
     """
     from regard.runs import start
     from regard.runs.run import Run
+    from regard.training.loop import ExecutionOptions
+    from regard.training.plan_text import require_tokens, train_converted
 
     parent = Run.load(run, trust_code=trust_code)
+    if steps is not None:
+        require_tokens(parent)
+    chosen = ExecutionOptions.choose(**execution)
     before = _score(parent, parent, text)
     made = start.convert(parent, out, settings)
     for name, tensors in (("new", "new_tensors"), ("dropped", "dropped_tensors")):
@@ -47,6 +65,10 @@ def convert(
             click.echo(f"after: {after.lines()[0] if after else 'no perplexity'}")
     else:
         click.echo(f"To score it: regard evaluate {out} FILE")
+    if steps is not None:
+        train_converted(made, steps, chosen)
+        if score := _score(made, parent, text):
+            click.echo(f"after {steps} steps: {score.lines()[0]}")
     click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")
     click.echo(f"Run: {out}")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Another wording of the questions, {} for the subject; repeatable.",
 )
 @click.option("--report", type=options.OutputFile(), help="Page to write [RUN/report.html].")
-@click.option("--skip-bad", is_flag=True, help="Leave out rows of a table that can't be read.")
+@click.option("--skip-bad", is_flag=True, help="Leave out bad rows of PAIRS.")
 @options.SEED
 @options.JSON
 @options.environment_options(precision="float32")
@@ -52,7 +52,7 @@ def evaluate(
 
     Questions without answers are answered, not scored. For a text, the score is perplexity; a run
     of `train text` is scored on its held-out tokens, or on other text, read in the same way. A
-    run trained for a task is scored by that task: on PAIRS, on the rows held out of its table, or
+    run trained for a task is scored by that task: on PAIRS, on the rows held out of its file, or
     on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
 
     After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
@@ -77,7 +77,12 @@ def evaluate(
             options.write_json(json_file, figures)
         return
     result = api.evaluate(
-        loaded, pairs, paraphrases=paraphrases, seed=seed or 0, precision=precision
+        loaded,
+        pairs,
+        paraphrases=paraphrases,
+        seed=seed or 0,
+        skip_bad=skip_bad,
+        precision=precision,
     )
     if predictions is not None:
         _save_predictions(result, run, predictions)
@@ -126,9 +131,10 @@ def _check(
     """
     from regard.evaluation.evaluate import is_text
     from regard.models.builders import Classifier
+    from regard.tasks.split import TextTaskConfig
 
-    if skip_bad and not isinstance(run.model, Classifier):
-        raise UserError(f"--skip-bad: is for tables, and {run.path} gives no labels; leave it out")
+    if skip_bad and (pairs is None or not isinstance(run.recipe.task, TextTaskConfig)):
+        raise UserError("--skip-bad: is for a file of rows and a run of such a task; leave it out")
     if run.recipe.task is not None:
         unused = {
             "--paraphrase": paraphrases,
@@ -155,7 +161,7 @@ def _evaluate_classifier(
     from regard.evaluation.tasks import TaskScore, scored_examples
 
     examples = scored_examples(run, pairs, skip_bad=skip_bad)
-    score = api.evaluate(run, pairs, skip_bad=skip_bad, precision=precision)
+    score = api.evaluate(run, examples if pairs else None, precision=precision)
     assert isinstance(score, TaskScore)
     if report is not None and not score.scores:
         raise UserError("--report: needs rows with labels; leave it out")

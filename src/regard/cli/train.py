@@ -134,10 +134,10 @@ def finetune(
     help="Documents of a text. Default: detected.",
 )
 @click.option("--text", metavar="COLUMN", help="Column or field with the text.")
-@click.option("--label", metavar="COLUMN", help="Column with the label.")
+@click.option("--label", metavar="COLUMN", help="Column with the label or answer.")
 @click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
-@click.option("--skip-bad", is_flag=True, help="Leave out rows that can't be read.")
-@click.option("--test", type=options.PATH, help="Table to score the run on.")
+@click.option("--skip-bad", is_flag=True, help="Leave out bad rows.")
+@click.option("--test", type=options.PATH, help="File to score the run on, instead of a tenth.")
 @TRAINING
 def train(
     task: str,
@@ -161,9 +161,9 @@ def train(
     """Train a model for a TASK of `regard tasks`, on a file or on generated examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
-    folders of text, Markdown, JSONL or Parquet; each checkpoint logs a sample. TASK
-    classification: FILES is a table, of which a tenth is held out for `regard evaluate`. Settings
-    follow as section.field=value.
+    folders of text, Markdown, JSONL or Parquet; each checkpoint logs a sample. Other tasks of
+    texts: FILES is a table or has a line for each example; a tenth of the rows is held out for
+    `regard evaluate`. Settings follow as section.field=value.
     """
     from regard.huggingface.folder import load_start
     from regard.training.plan import plan_training
@@ -228,20 +228,23 @@ def _data_settings(
     Raises:
         UserError: an option is for another task, or there is no file to read.
     """
-    table = ("classification",)
+    from regard.tasks.registry import TEXT_TASKS
+
     chosen: dict[str, tuple[object, str, tuple[str, ...]]] = {
         "--documents": (documents, "documents", ("text",)),
-        "--text": (text, "table.text", ("text", "classification")),
-        "--label": (label, "table.label", table),
-        "--header": (header, "table.header", table),
-        "--skip-bad": (skip_bad or None, "table.skip_bad", table),
+        "--text": (text, "table.text", ("text", *TEXT_TASKS)),
+        "--label": (label, "table.label", TEXT_TASKS),
+        "--header": (header, "table.header", TEXT_TASKS),
+        "--skip-bad": (skip_bad or None, "table.skip_bad", TEXT_TASKS),
     }
     settings = []
     for option, (value, field, tasks) in chosen.items():
         if value is not None:
             if task not in tasks:
-                names = " and ".join(f"`train {one}`" for one in tasks)
-                raise UserError(f"train {task}: {option} is for {names}; leave it out")
+                names = ", ".join(tasks)
+                raise UserError(
+                    f"train {task}: {option} is for other tasks ({names}); leave it out"
+                )
             if not has_file:
                 raise UserError(f"train {task}: {option} is for a file; name one, or leave it out")
             settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")

@@ -300,8 +300,8 @@ def evaluate(
 ) -> Evaluation | TaskScore | TextScore:
     """Score a run: by its task, on questions, or on text by perplexity.
 
-    A run with a task is scored on `data`, on the rows held out of its table, or on the task's own
-    test examples; with `skip_bad`, bad rows of a table are left out. A run of `train text` is
+    A run with a task is scored on `data`, on the rows held out of its file, or on the task's own
+    test examples; with `skip_bad`, bad rows of a file are left out. A run of `train text` is
     scored on its held-out tokens, or on files. `paraphrases` are other wordings of the questions,
     with {} for the subject. `seed` splits the answers into the half that selects a signal and the
     half that scores it.

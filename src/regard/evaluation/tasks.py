@@ -1,5 +1,6 @@
 """A run on its task: what it answers, and how that scores beside the baselines."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp
@@ -34,13 +35,12 @@ from regard.models.shapes import TokenIds
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.bag_of_words import tf_idf
-from regard.tasks.classification import ClassificationConfig
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example, Examples
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe_test
-from regard.tasks.registry import TextTask, check_examples, read_labeled_rows, task_examples
+from regard.tasks.registry import TextTask, check_examples, read_rows
+from regard.tasks.rows import load_rows
 from regard.tasks.split import Scores
-from regard.tasks.tables import load_rows
 
 BATCH = 128
 PROBE_ROWS = 1000
@@ -142,7 +142,9 @@ def score_task(
 def given_examples(
     run: Run, data: Examples | None, *, skip_bad: bool = False
 ) -> list[Example] | None:
-    """Return the examples of a file, or those held out of a run's table; none for a task's own.
+    """Return the examples of a file, or the held-out rows of a run; none for a task's own.
+
+    Bad rows of a file are left out with a warning if `skip_bad`, whatever training did.
 
     Raises:
         UserError: an example is malformed; or the run was trained on a file, and has no other rows.
@@ -153,12 +155,17 @@ def given_examples(
         if held_out is None and run.origin.get("inputs"):
             raise UserError(f"{run.path}: was trained on a file: name one to score it on")
         return held_out
-    if isinstance(task, ClassificationConfig) and isinstance(data, str | Path):
-        table = run.recipe.data.table
-        table = msgspec.structs.replace(table, skip_bad=skip_bad or table.skip_bad)
-        return read_labeled_rows(Path(data), table, label_required=False).examples
+    if isinstance(task, ProbeConfig):
+        raise UserError(f"{run.path}: was trained on a probe, which makes its own rows")
+    if not isinstance(data, str | Path):
+        return list(data)
     assert task is not None
-    return task_examples(task, data)
+    table = msgspec.structs.replace(run.recipe.data.table, skip_bad=skip_bad)
+    rows = read_rows(task, Path(data), table, label_required=False)
+    if rows.bad:
+        left_out = f"bad rows left out: {len(rows.bad)}; the first: {rows.bad[0]}"
+        warnings.warn(f"{data}: {left_out}", stacklevel=2)
+    return rows.examples
 
 
 def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) -> list[Example]:

@@ -21,6 +21,7 @@ from transformers.modeling_outputs import (
 )
 
 from regard.errors import UserError
+from regard.hf.generation import check_options
 from regard.hf.loading import RunModel
 from regard.hf.state import AttentionMask, DecodingCache, InputIds, Rows
 from regard.models.builders import (
@@ -35,6 +36,16 @@ from regard.models.builders import (
 class Generating(RunModel, GenerationMixin):
     """Base of what `generate` continues: decoding states take the place of transformers' cache."""
 
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        """Generate tokens as transformers does, with the arguments of its `generate`.
+
+        Raises:
+            UserError: an option isn't supported for a run.
+        """
+        check_options(self, arguments, options)
+        mixin: Any = super()
+        return mixin.generate(*arguments, **options)
+
     def _prepare_cache_for_generation(
         self,
         generation_config: GenerationConfig,
@@ -46,13 +57,8 @@ class Generating(RunModel, GenerationMixin):
         """Put an empty cache among the arguments of the model, unless there is one.
 
         Raises:
-            UserError: another cache is chosen or given.
+            UserError: another cache is given.
         """
-        if generation_config.cache_implementation not in (None, "dynamic"):
-            raise UserError(
-                f"cache_implementation={generation_config.cache_implementation} isn't supported "
-                "for a run, which keeps its own decoding states; leave it out"
-            )
         given = model_kwargs.get("past_key_values")
         if given is not None and not isinstance(given, DecodingCache):
             raise UserError(

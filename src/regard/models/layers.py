@@ -17,6 +17,7 @@ from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import RowState
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated, Gating
+from regard.attention.norm import RMSNorm
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
@@ -55,7 +56,7 @@ class SelfAttention(nn.Module):
             bias=config.qkv_bias,
         )
         self.q_norm, self.k_norm = (
-            nn.RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
+            RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
             for _ in range(2)
         )
         self.attention, self.gating = build_attention(config, layer)
@@ -395,9 +396,9 @@ def length_mask(lengths: Lengths | None) -> Mask | None:
     return None if lengths is None else Mask.lengths(lengths)
 
 
-def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
+def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
     """A norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
-    kind = nn.LayerNorm if config.norm_type == "layer-norm" else nn.RMSNorm
+    kind = nn.LayerNorm if config.norm_type == "layer-norm" else RMSNorm
     return kind(config.d_model, eps=config.norm_eps)
 
 

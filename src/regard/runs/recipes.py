@@ -150,10 +150,13 @@ _GPT_SMALL = Recipe(
         epochs=4, batch=128, accumulation=16, lr=6e-4, optimizer=MuonConfig(muon_lr=0.02)
     ),
 )
-"""The smallest GPT-2 (Radford et al., 2019) with the layers of Llama (Touvron et al., 2023), norms
-of queries and keys, and Muon (Jordan et al., 2024, whose rate is muon_lr). The other rate is that
-of GPT-3 at this size (Brown et al., 2020, table 2.1). Repeating a text up to four times is nearly
-as good as new text (Muennighoff et al., 2023)."""
+"""For text on a GPU.
+
+Sizes: the smallest GPT-2 (Radford et al., 2019, table 2). Layers: Llama (Touvron et al., 2023,
+§2.2), with norms of queries and keys (Yang et al., 2025, §2); d_ff: Shazeer (2020, §3.1). lr:
+GPT-3 of this size (Brown et al., 2020, table 2.1). muon_lr: Jordan et al. (2024). Repeating a text
+up to four times is nearly as good as new text (Muennighoff et al., 2023).
+"""
 
 
 def _small(kind: type[T], **settings: Any) -> T:

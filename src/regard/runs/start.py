@@ -25,6 +25,8 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape
+from regard.tasks.rows import HELD_OUT
+from regard.text.tokenize import link_tokens
 
 
 def begin_with(start: Run, run: Run) -> None:
@@ -159,8 +161,10 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
     run = Run.new(out, recipe, start.tokenizer, origin | {"stage": "conversion"})
     begin_with(start, run)
     out.mkdir(parents=True)
-    if (rows := start.path / "test.jsonl").is_file():
+    if (rows := start.path / HELD_OUT).is_file():
         shutil.copy(rows, out)
+    if (tokens := start.path / "tokens").is_dir():
+        link_tokens(tokens, out / "tokens")
     run.save_weights()  # first: without config.toml, a killed conversion isn't a run
     run.save_description()
     run.model.eval()

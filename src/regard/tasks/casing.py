@@ -17,7 +17,9 @@ from regard.errors import UserError
 from regard.tasks import names
 from regard.tasks.examples import Example
 from regard.tasks.rng import between, choice, generator, index
+from regard.tasks.rows import Rows
 from regard.tasks.split import Answers, Split, TextTaskConfig, cut, draw_distinct
+from regard.tasks.tables import TableConfig
 from regard.text.corpus import Document, read_corpus
 
 Place = Literal["first", "last"]
@@ -75,8 +77,10 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
 
         return {"the text as it is": [copied(q.text) for q in test]}
 
-    def read(self, path: Path) -> list[Example]:
-        return read_cases(path, self.place) if path.suffix == ".txt" else super().read(path)
+    def read(self, path: Path, table: TableConfig, *, label_required: bool = True) -> Rows:
+        if path.suffix == ".txt":
+            return Rows(read_cases(path, self.place), (), "text, in both cases")
+        return super().read(path, table, label_required=label_required)
 
 
 def read_cases(path: Path, place: Place = "first") -> list[Example]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from regard.tasks.examples import Example
 from regard.tasks.labels import LabelTaskConfig, read_labeled
 from regard.tasks.rng import choice, generator, index, sample, shuffled
+from regard.tasks.rows import Rows
 from regard.tasks.split import Split, cut, draw_distinct
 
 Label = Literal["positive", "negative"]
@@ -69,7 +69,7 @@ class ClassificationConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="
         ]
         return cut("classification", pairs, self.training)
 
-    def read(self, path: Path) -> list[Example]:
+    def read_lines(self, path: Path) -> Rows:
         return read_labeled(path)
 
 

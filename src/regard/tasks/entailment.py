@@ -17,6 +17,7 @@ from regard.tasks import names
 from regard.tasks.examples import Example
 from regard.tasks.labels import LabelTaskConfig, read_text_pairs, require_second
 from regard.tasks.rng import between, choice, generator, index, sample, shuffled
+from regard.tasks.rows import Rows
 from regard.tasks.split import Split, numbered
 from regard.tasks.world import tell
 
@@ -47,7 +48,7 @@ class EntailmentConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="enta
         test = _examples(draw, people[:new], self.test)
         return numbered("entailment", [*training, *test], self.training)
 
-    def read(self, path: Path) -> list[Example]:
+    def read_lines(self, path: Path) -> Rows:
         return read_text_pairs(path)
 
     def check(self, example: Example) -> None:

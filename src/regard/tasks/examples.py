@@ -78,18 +78,39 @@ def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
     Raises:
         UserError: as `read_questions`.
     """
-    parse = of_json if path.suffix in {".jsonl", ".json"} else of_tsv
-    questions = [parse(line) for line in read_lines(path)]
-    if not questions:
-        raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
-    answered = [question for question in questions if question.answer is not None]
-    if answered and len(answered) < len(questions):
-        lacking = next(question for question in questions if question.answer is None)
-        raise UserError(
-            f"{lacking.where}: has no answer, but other lines have: put a tab and the answer "
-            "behind the question, or take all answers away to have them predicted"
-        )
+    questions, bad = parse_lines(path, of_tsv, of_json)
+    if bad:
+        raise UserError(bad[0])
     return questions
+
+
+def parse_lines(path: Path, of_tsv: Parse, of_json: Parse) -> tuple[list[Example], list[str]]:
+    """Return the questions of a TSV or JSONL file, and an error for each line that is none.
+
+    Where some have answers, a question without one is an error.
+
+    Raises:
+        UserError: the file can't be read or is empty.
+    """
+    parse = of_json if path.suffix in {".jsonl", ".json"} else of_tsv
+    questions, bad = list[Example](), list[str]()
+    lines = read_lines(path)
+    if not lines:
+        raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
+    for line in lines:
+        try:
+            questions.append(parse(line))
+        except UserError as error:
+            bad.append(str(error))
+    answered = [question for question in questions if question.answer is not None]
+    if not answered:
+        return questions, bad
+    return answered, bad + [
+        f"{question.where}: has no answer, but other lines have: put a tab and the answer "
+        "behind the question, or take all answers away to have them predicted"
+        for question in questions
+        if question.answer is None
+    ]
 
 
 def read_answered(path: Path) -> list[Example]:

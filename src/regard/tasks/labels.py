@@ -11,7 +11,8 @@ import msgspec
 from regard.errors import UserError
 from regard.metrics import macro_f1
 from regard.tasks.bag_of_words import naive_bayes
-from regard.tasks.examples import Example, majority_answer, parse_file, parse_json, parse_tsv
+from regard.tasks.examples import Example, majority_answer, parse_json, parse_lines, parse_tsv
+from regard.tasks.rows import LINES, Rows
 from regard.tasks.split import Answers, Scores, TextTaskConfig, exact_matches
 from regard.text.corpus import Document
 
@@ -34,6 +35,9 @@ class LabelTaskConfig(TextTaskConfig, frozen=True):
             "naive Bayes": naive_bayes(joined, [_whole(q) for q in test]),
         }
 
+    def stratum(self, example: Example) -> str:
+        return example.answer or ""
+
 
 def _whole(question: Example) -> str:
     return question.text if question.second is None else f"{question.text} {question.second}"
@@ -47,28 +51,31 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     label: str | None = None
 
 
-def read_text_pairs(path: Path) -> list[Example]:
+def read_text_pairs(path: Path) -> Rows:
     """Pairs of texts, with their labels if those are known.
 
     Raises:
-        UserError: a line is malformed, some labels are missing, or there are no pairs.
+        UserError: there are no lines.
     """
-    return parse_file(path, _pair_of_tsv, _pair_of_json)
+    return Rows(*parse_lines(path, _pair_of_tsv, _pair_of_json), LINES)
 
 
-def read_labeled(path: Path) -> list[Example]:
+def read_labeled(path: Path) -> Rows:
     """Texts and their labels; or pairs of texts, where a line has three columns.
 
     Raises:
-        UserError: a line is malformed, some labels are missing, or there are texts and pairs.
+        UserError: there are no lines.
     """
-    questions = parse_file(path, _labeled_of_tsv, _labeled_of_json)
-    single = [question for question in questions if question.second is None]
-    if single and len(single) < len(questions):
-        raise UserError(
-            f"{single[0].where}: has one text, but other lines have two: give all of them two"
-        )
-    return questions
+    questions, bad = parse_lines(path, _labeled_of_tsv, _labeled_of_json)
+    pairs = [question for question in questions if question.second is not None]
+    if not pairs:
+        return Rows(questions, bad, LINES)
+    bad += [
+        f"{question.where}: has one text, but other lines have two: give all of them two"
+        for question in questions
+        if question.second is None
+    ]
+    return Rows(pairs, bad, LINES)
 
 
 def require_second(question: Example) -> None:

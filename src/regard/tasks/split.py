@@ -10,8 +10,10 @@ import msgspec
 from regard.config import Config, Positive, Seed
 from regard.errors import UserError
 from regard.metrics import Interval, accuracy, exact_match
-from regard.tasks.examples import Example, read_questions
+from regard.tasks.examples import Example, parse_json, parse_lines, parse_tsv
 from regard.tasks.rng import shuffled
+from regard.tasks.rows import LINES, Rows
+from regard.tasks.tables import TableConfig, is_table, read_table_rows
 from regard.text.corpus import Document
 
 Scores: TypeAlias = dict[str, Interval]
@@ -61,13 +63,27 @@ class TextTaskConfig(Config, frozen=True):
         """Answer test examples without a model, given those for training."""
         return {}
 
-    def read(self, path: Path) -> list[Example]:
-        """Read a user's examples.
+    def read(self, path: Path, table: TableConfig, *, label_required: bool = True) -> Rows:
+        """Read a user's rows from a table, or from lines without a header.
 
         Raises:
-            UserError: a line is malformed, or there is no example.
+            UserError: the file can't be read or is empty, or a column is missing.
         """
-        return read_questions(path)
+        if is_table(path, table):
+            return read_table_rows(path, table, label_required=label_required)
+        return self.read_lines(path)
+
+    def read_lines(self, path: Path) -> Rows:
+        """Read a user's rows from lines without a header.
+
+        Raises:
+            UserError: the file can't be read or is empty.
+        """
+        return Rows(*parse_lines(path, parse_tsv, parse_json), LINES)
+
+    def stratum(self, example: Example) -> str:
+        """Return the group of an example; a share of each group is held out. Default: one group."""
+        return ""
 
     def check(self, example: Example) -> None:
         """Raise for an example of another task.

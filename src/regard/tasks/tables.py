@@ -2,11 +2,10 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import Annotated
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import Meta
 from regard.config import Config
 from regard.errors import UserError, suggestion
 from regard.tasks.examples import Example
-from regard.tasks.rng import shuffled
+from regard.tasks.rows import Rows
 from regard.text.files import RECORDS, TextFile, inspect_file, open_parquet, open_text
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -36,14 +35,16 @@ class TableConfig(Config, frozen=True):
 
     text: str = ""
     """Column with the text, by name or number. Default: text, or else the first."""
+    second: str = ""
+    """Column with a second text, by name or number. Default: second, if there is one."""
     label: str = ""
-    """Column with the label, by name or number. Default: label, or else the last."""
+    """Column with the label or answer, by name or number. Default: label, or else the last."""
     header: bool | None = None
     """Whether the first row names the columns. Default: detected."""
     skip_bad: bool = False
     """Whether rows that can't be read are left out; otherwise the first one is an error."""
     test: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    """Share of the rows that is held out, to score the run; of each label, by the seed."""
+    """Share of the rows that is held out by the seed, to score the run; of each label, if any."""
 
 
 @dataclass(frozen=True)
@@ -68,22 +69,12 @@ class Table:
     """A description of what was detected."""
 
 
-@dataclass(frozen=True)
-class TableExamples:
-    """The examples of a table."""
-
-    examples: list[Example]
-    skipped: Sequence[str]
-    """An error for each row that was left out."""
-    format: str
-
-
 def is_table(path: Path, config: TableConfig) -> bool:
     """Return whether a file is read as a table, and not line by line.
 
     CSV and Parquet always are, other files if columns are named or there is a header.
     """
-    chosen = config.text or config.label or config.skip_bad or config.header is not None
+    chosen = config.text or config.label or config.second or config.header is not None
     if chosen or path.suffix.lower() in {".csv", ".parquet"}:
         return True
     if path.suffix.lower() in RECORDS | {".json"} or not path.exists():
@@ -93,44 +84,48 @@ def is_table(path: Path, config: TableConfig) -> bool:
     return bool(first) and _has_header(first, ())
 
 
-def read_table_examples(
-    path: Path, config: TableConfig, *, label_required: bool = True
-) -> TableExamples:
-    """Read texts and their labels from two columns of a table.
+def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = True) -> Rows:
+    """Read texts and their labels from columns of a table.
 
     A default column of labels that isn't found, or a named one that isn't required, gives none.
 
     Raises:
-        UserError: the file has no rows, a column is missing, or a row is bad and not skipped.
+        UserError: the file has no rows, or a column is missing.
     """
-    names = [name for name in (config.text, config.label) if name]
+    names = [name for name in (config.text, config.second, config.label) if name]
     table = read_table(path, names, header=config.header)
-    texts = _column(table, config.text, "text", 0)
-    labels: int | None = None
-    if label_required or not config.label or config.label in table.columns:
-        labels = _column(table, config.label, "label", -1)
-    if labels == texts:
-        if config.label:
-            raise UserError(f"--label {config.label}: is the column of the texts; name another")
-        labels = None
+    columns = _choose_columns(table, config, label_required=label_required)
     examples, bad = list[Example](), list(table.bad)
     for row in table.rows:
-        cell, answer = row.cells[texts], None if labels is None else row.cells[labels]
-        if not (cell or "").strip():
-            bad.append(f"{row.where}: the text is empty")
-        elif labels is not None and not (answer or "").strip():
-            bad.append(f"{row.where}: the label is empty")
+        cells = {name: (row.cells[i] or "").strip() for name, i in columns.items()}
+        empty = [name for name, cell in cells.items() if not cell]
+        if empty:
+            bad.append(f"{row.where}: the {empty[0]} is empty")
         else:
-            answer = answer and answer.strip()
-            examples.append(Example(text=(cell or "").strip(), answer=answer, where=row.where))
-    if bad and not config.skip_bad:
-        more = f" ({len(bad)} such rows)" if len(bad) > 1 else ""
-        raise UserError(f"{bad[0]}{more}; fix it, or leave such rows out with --skip-bad")
-    if not examples:
-        raise UserError(f"{path}: has no row with a text; it was read as {table.format}")
-    names = [f"text: column {table.columns[texts]}"]
-    names += [] if labels is None else [f"label: column {table.columns[labels]}"]
-    return TableExamples(examples, bad, "; ".join([table.format, *names]))
+            second, answer = cells.get("second text"), cells.get("label")
+            examples.append(
+                Example(text=cells["text"], second=second, answer=answer, where=row.where)
+            )
+    shown = [f"{name}: column {table.columns[i]}" for name, i in columns.items()]
+    return Rows(examples, bad, "; ".join([table.format, *shown]))
+
+
+def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) -> dict[str, int]:
+    """Return the columns of text, second text and label, those that there are.
+
+    Raises:
+        UserError: a chosen column is missing, or is chosen twice.
+    """
+    columns = {"text": _column(table, config.text, "text", 0)}
+    if config.second or "second" in table.columns:
+        columns["second text"] = _column(table, config.second or "second", "second", 1)
+    if label_required or not config.label or config.label in table.columns:
+        label = _column(table, config.label, "label", -1)
+        if label not in columns.values():
+            columns["label"] = label
+        elif config.label:
+            raise UserError(f"--label {config.label}: is the column of the texts; name another")
+    return columns
 
 
 def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = None) -> Table:
@@ -313,55 +308,3 @@ def _parquet_records(file: TextFile) -> Iterator[_Record]:
 
 def _cell(value: object) -> str | None:
     return value if isinstance(value, str) or value is None else str(value)
-
-
-# Held-out rows
-
-
-def stratified_split(
-    examples: Sequence[Example], share: float, seed: int
-) -> tuple[list[Example], list[Example]]:
-    """Split examples into those for training and a share of each label for the test.
-
-    Of each label one stays for training at least. Both keep the order of the examples.
-    """
-    by_label: dict[str | None, list[int]] = {}
-    for i, example in enumerate(examples):
-        by_label.setdefault(example.answer, []).append(i)
-    draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
-    for places in by_label.values():
-        owed += share * len(places)  # rare labels share what none of them fills alone
-        n = min(int(owed + 1e-9), len(places) - 1)
-        owed = min(owed - n, 1.0)
-        held_out.update(shuffled(draw, places)[:n])
-    return (
-        [example for i, example in enumerate(examples) if i not in held_out],
-        [example for i, example in enumerate(examples) if i in held_out],
-    )
-
-
-def count_duplicates(training: Iterable[Example], test: Iterable[Example]) -> int:
-    """Return the number of test texts that are in training too."""
-    known = {(example.text, example.second) for example in training}
-    return sum((example.text, example.second) in known for example in test)
-
-
-def pack_rows(examples: Sequence[Example]) -> bytes:
-    """Return examples as the content of a run's test.jsonl."""
-    return b"".join(msgspec.json.encode(example) + b"\n" for example in examples)
-
-
-def load_rows(run: Path) -> list[Example] | None:
-    """Return the held-out rows of a run, if it has some.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    path = run / "test.jsonl"
-    if not path.is_file():
-        return None
-    try:
-        lines = path.read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Example) for line in lines]
-    except (OSError, msgspec.DecodeError) as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None

@@ -6,6 +6,7 @@ NAME.json  their type and number
 """
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -158,13 +159,14 @@ Advance = Callable[[str, int], None]
 """Reports progress: what is done, and how many more characters of the text it has read."""
 
 
-def inspect_files(paths: Sequence[Path], folder: Path) -> tuple[TextFile, ...]:
-    """Inspect files; those unchanged since their tokens were written to `folder` aren't read.
+def inspect_files(paths: Sequence[Path], folders: Sequence[Path]) -> tuple[TextFile, ...]:
+    """Inspect files; those unchanged since their tokens were written to a folder aren't read.
 
     Raises:
         UserError: a file can't be read or is no text.
     """
-    known = {file.path: file for file in _load_spec(folder).files} if _has_spec(folder) else {}
+    specs = [_load_spec(folder) for folder in folders if _has_spec(folder)]
+    known = {file.path: file for spec in specs for file in spec.files}
     return tuple(_unchanged(known.get(str(path)), path) or inspect_file(path) for path in paths)
 
 
@@ -175,18 +177,53 @@ def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
 
 
 def tokenize_files(
-    spec: TextSpec, folder: Path, advance: Advance, tokenizer: Tokenizer | None = None
+    spec: TextSpec,
+    folder: Path,
+    advance: Advance,
+    tokenizer: Tokenizer | None = None,
+    source: Path | None = None,
 ) -> TokenizedText:
     """Return the tokens of a text from `folder`, after writing them if they aren't there.
 
-    `tokenizer` is one that isn't trained on the text.
+    `tokenizer` is one that isn't trained on the text, `source` a folder that may have the same
+    tokens.
 
     Raises:
         UserError: a document is malformed or can't be encoded.
     """
     if not has_tokens(spec, folder):
-        _write_tokens(spec, folder, advance, tokenizer)
+        if source and _has_same_tokens(spec, source):
+            link_tokens(source, folder)
+            write_file(folder / "text.json", msgspec.json.encode(spec))
+        else:
+            _write_tokens(spec, folder, advance, tokenizer)
     return load_tokens(folder)
+
+
+def link_tokens(source: Path, target: Path) -> None:
+    """Give a folder the tokens of another, by hard links where the disk has them."""
+    unfinished = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(source, unfinished, copy_function=_link)
+    shutil.rmtree(target, ignore_errors=True)
+    unfinished.rename(target)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _has_same_tokens(spec: TextSpec, folder: Path) -> bool:
+    """Whether a folder holds a text with a known tokenizer, which may have been trained on it."""
+    if spec.known is None or not _has_spec(folder):
+        return False
+    theirs = _load_spec(folder)
+    theirs = msgspec.structs.replace(theirs, known=spec.known, tokenizer=spec.tokenizer)
+    same_text = theirs.fingerprint == spec.fingerprint
+    return same_text and Tokenizer.load(folder).fingerprint == spec.known
 
 
 def load_tokens(folder: Path) -> TokenizedText:

@@ -35,6 +35,8 @@ from regard.tasks.examples import (
     texts_of,
     with_ascii_questions,
 )
+from regard.tasks.registry import TEXT_TASKS
+from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
@@ -158,7 +160,7 @@ def plan_training(
     """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
     A task generates its own examples if no data are given; `tokenizer` isn't trained here, `test`
-    is a table for `regard evaluate`, instead of held-out rows. With `start`, training begins with
+    is a file for `regard evaluate`, instead of held-out rows. With `start`, training begins with
     the body, the tokenizer and the template of that run, and by default has its finetuning
     configuration; its head is kept if kind, shape and labels are the same. With `more_steps`, the
     training of `start` continues on the same data.
@@ -180,8 +182,8 @@ def plan_training(
         return plan_more_steps(task, data, out, start, more_steps, settings, test)
     if data is None and task not in TASKS:
         raise UserError(f"train {task}: there is no file to train on; name one")
-    if test is not None and (task != "classification" or not isinstance(data, str | Path)):
-        raise UserError("--test: is for `train classification` on a table; leave it out")
+    if test is not None and (task not in TEXT_TASKS or not isinstance(data, str | Path)):
+        raise UserError(f"train {task}: --test is for a task trained on a file; leave it out")
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     if task == "text":
@@ -192,7 +194,7 @@ def plan_training(
     if task == "questions":
         questions = cast("Examples", data)
         return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
-    from regard.training.plan_task import plan_named_task  # made of the parts of this module
+    from regard.training.plan_rows import plan_named_task  # made of the parts of this module
 
     return plan_named_task(task, data, out, recipe, settings, tokenizer, test, start)
 
@@ -316,7 +318,7 @@ def require_free(path: Path) -> None:
     Raises:
         UserError: it holds something else.
     """
-    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", "test.jsonl"}
+    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", HELD_OUT}
     if path.exists() and not (
         path.is_dir()
         and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())

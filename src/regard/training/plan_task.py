@@ -1,11 +1,9 @@
 """Plans of training for a task: its examples, as the model of the recipe reads them."""
 
-import dataclasses
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -41,8 +39,7 @@ from regard.models.config import (
 )
 from regard.runs.recipe import Recipe, require_objective
 from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_with, stage_recipe, start_recipe
-from regard.tasks.classification import ClassificationConfig
+from regard.runs.start import begin_with
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
@@ -50,19 +47,16 @@ from regard.tasks.encoding import (
     encode_words,
     max_prompt_length,
 )
-from regard.tasks.examples import Example, Examples, require_answers, texts_of
+from regard.tasks.examples import Example, texts_of
 from regard.tasks.mad import CompressionConfig
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
 from regard.tasks.registry import (
     TaskConfig,
     TextTask,
     check_examples,
-    read_labeled_rows,
-    task_examples,
 )
-from regard.tasks.tables import count_duplicates, pack_rows, stratified_split
 from regard.tasks.tagging import TaggingConfig, tags_of
-from regard.text.corpus import Corpus, Document
+from regard.text.corpus import Document
 from regard.text.template import Affixes
 from regard.text.tokenizer import (
     Tokenizer,
@@ -82,87 +76,6 @@ SHOWN_LABELS = 20
 
 TextPair = tuple[str, str]
 """Two sentences; the second may be empty."""
-
-
-def plan_named_task(
-    task: str,
-    data: Corpus | Examples | None,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-    tokenizer: Tokenizer | None = None,
-    test: Path | None = None,
-    start: Run | None = None,
-) -> Plan:
-    """Plan training for a task by its name, on a file, on examples or on the task's own.
-
-    `start` is a run to begin with, whose tokenizer is used.
-
-    Raises:
-        UserError: the task doesn't fit the recipe or the data.
-    """
-    chosen = (
-        start_recipe(start, task, recipe, settings)
-        if start
-        else stage_recipe(recipe or task, settings, "training")
-    )
-    kind = chosen.task and _kind(chosen.task)
-    if chosen.task is None or kind != task:
-        found = f"task.kind={kind}" if kind else "no task"
-        raise UserError(
-            f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
-        )
-    if data is None:
-        return plan_task(Path(out), chosen, tokenizer=tokenizer, start=start)
-    if isinstance(chosen.task, ClassificationConfig) and isinstance(data, str | Path):
-        path = Path(data)
-        return plan_table(Path(out), chosen, path, test, tokenizer=tokenizer, start=start)
-    answered = require_answers(task_examples(chosen.task, cast("Examples", data)))
-    return plan_task(Path(out), chosen, answered, tokenizer=tokenizer, start=start)
-
-
-def plan_table(
-    out: Path,
-    recipe: Recipe,
-    path: Path,
-    test: Path | None,
-    *,
-    tokenizer: Tokenizer | None = None,
-    start: Run | None = None,
-) -> Plan:
-    """Plan training on a table of texts and labels, with held-out rows or another table to score.
-
-    Raises:
-        UserError: as `plan_task`; or a row is bad, or all have one label.
-    """
-    seed, table = recipe.seed, recipe.data.table
-    read = read_labeled_rows(path, table)
-    require_answers(read.examples)
-    if test is None:
-        training, held_out = stratified_split(read.examples, table.test, seed)
-    else:
-        training, held_out = read.examples, read_labeled_rows(test, table).examples
-    labels = Counter(example.answer for example in training)
-    if len(labels) == 1:
-        raise UserError(
-            f"{path}: all {len(training)} rows have the label {next(iter(labels))!r}, so nothing "
-            "can be learned; choose another column by --label"
-        )
-    plan = plan_task(out, recipe, training, tokenizer=tokenizer, start=start)
-    facts: dict[str, Any] = {
-        "table": read.format,
-        "skipped_rows": len(read.skipped),
-        "training_rows": len(training),
-        "test_rows": len(held_out),
-        "labels": len(labels),
-        "labels_of_a_single_row": sum(count == 1 for count in labels.values()),
-        "test_rows_with_a_text_in_training": count_duplicates(training, held_out),
-        "test_rows_with_a_label_absent_from_training": sum(
-            row.answer not in labels for row in held_out
-        ),
-    }
-    files = {"test.jsonl": pack_rows(held_out)} if held_out else {}
-    return dataclasses.replace(plan, facts=facts, files=files)
 
 
 def plan_task(

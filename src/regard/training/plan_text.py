@@ -27,12 +27,15 @@ from regard.text.tokenize import (
     TokenizedText,
     has_tokens,
     inspect_files,
+    load_tokens,
     tokenize_documents,
     tokenize_files,
 )
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
+from regard.training.loop import ExecutionOptions, train
 from regard.training.plan import Plan, make_plan, require_free
+from regard.training.state import Progress
 
 SAMPLE_TOKENS = 64
 
@@ -86,8 +89,8 @@ def _plan_files(
 ) -> Plan:
     if not (out / "config.toml").exists():
         require_free(out)
-    folder = out / "tokens"
-    files = inspect_files(find_files(paths), folder)
+    folder, source = out / "tokens", start.path / "tokens" if start else None
+    files = inspect_files(find_files(paths), [source, folder] if source else [folder])
     kind = recipe.data.documents
     documents = detect_documents(files) if kind == "auto" else kind
     spec = TextSpec(
@@ -106,7 +109,7 @@ def _plan_files(
             "the same command and data"
         )
     with track_text(spec.bytes) as advance:
-        text = tokenize_files(spec, folder, advance, known)
+        text = tokenize_files(spec, folder, advance, known, source)
     origin = describe_origin("training", (), ()) | {
         "inputs": [str(Path(file.path).resolve()) for file in files],
         "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
@@ -148,6 +151,11 @@ def _plan_tokens(
     run = Run.new(out, recipe, text.tokenizer, origin)
     if start:
         begin_with(start, run)
+    return _plan_run(run, text, facts or {})
+
+
+def _plan_run(run: Run, text: TokenizedText, facts: dict[str, Any]) -> Plan:
+    recipe = run.recipe
     format = run.row_format.whole_rows  # windows begin anywhere
     training = WeightedDataset(Windows(text.training, format))
     checks = [held_out_windows(text.validation, format)]
@@ -161,7 +169,44 @@ def _plan_tokens(
         sample = sample_text(run, prompt, min(SAMPLE_TOKENS, remaining))
         return ({} if loss is None else {"perplexity": exp(loss)}) | {"sample": sample}
 
-    return dataclasses.replace(plan, facts=(facts or {}) | tokens, at_checkpoint=report)
+    return dataclasses.replace(plan, facts=facts | tokens, at_checkpoint=report)
+
+
+def train_converted(run: Run, steps: int, options: ExecutionOptions) -> Progress:
+    """Train a converted run in its folder, on the tokens that came along.
+
+    Raises:
+        UserError: there are none.
+    """
+    folder = require_tokens(run)
+    training = msgspec.structs.replace(run.recipe.training, steps=steps, epochs=None)
+    run.recipe = msgspec.structs.replace(run.recipe, training=training)
+    plan = _plan_run(run, load_tokens(folder), {})
+    run.save_description()
+    return train(
+        run,
+        plan.sampler,
+        plan.validation,
+        plan.config,
+        options,
+        title=plan.title,
+        at_checkpoint=plan.at_checkpoint,
+    )
+
+
+def require_tokens(run: Run) -> Path:
+    """Return the folder with the tokens of a run's text.
+
+    Raises:
+        UserError: there is none.
+    """
+    folder = run.path / "tokens"
+    if not folder.is_dir():
+        raise UserError(
+            f"{run.path}: has no tokens of a text to train on; leave --steps out, and train the "
+            "new run by regard train"
+        )
+    return folder
 
 
 def sample_text(run: Run, start: Sequence[int], max_new_tokens: int) -> str:

@@ -1,0 +1,98 @@
+"""Rows of a user's file: the good and the bad ones, and those held out to score a run."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from regard.errors import UserError
+from regard.tasks.examples import Example
+from regard.tasks.rng import shuffled
+
+HELD_OUT = "test.jsonl"
+"""File of a run with its held-out rows."""
+LINES = "lines, no header"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The examples of a file."""
+
+    examples: list[Example]
+    bad: Sequence[str]
+    """An error for each row that is no example."""
+    format: str
+    """A description of what was detected."""
+
+
+def check_rows(rows: Rows, check: Callable[[Example], None], path: Path, *, skip_bad: bool) -> Rows:
+    """Return rows that pass a check, which raises for examples of another task.
+
+    Raises:
+        UserError: a row is bad and not skipped, or no row is good.
+    """
+    good, bad = list[Example](), list(rows.bad)
+    for example in rows.examples:
+        try:
+            check(example)
+            good.append(example)
+        except UserError as error:
+            bad.append(str(error))
+    if bad and not skip_bad:
+        more = f" ({len(bad)} such rows)" if len(bad) > 1 else ""
+        raise UserError(f"{bad[0]}{more}; fix it, or leave such rows out with --skip-bad")
+    if not good:
+        first = f"; the first: {bad[0]}" if bad else ""
+        raise UserError(f"{path}: has no good row; it was read as {rows.format}{first}")
+    return Rows(good, bad, rows.format)
+
+
+def split_rows(
+    examples: Sequence[Example], share: float, seed: int, stratum: Callable[[Example], str]
+) -> tuple[list[Example], list[Example]]:
+    """Split examples into those for training and a share of each stratum for the test.
+
+    Of each stratum one stays for training at least. Both keep the order of the examples.
+    """
+    strata: dict[str, list[int]] = {}
+    for i, example in enumerate(examples):
+        strata.setdefault(stratum(example), []).append(i)
+    draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
+    for places in strata.values():
+        owed += share * len(places)  # rare labels share what none of them fills alone
+        n = min(int(owed + 1e-9), len(places) - 1)
+        owed = min(owed - n, 1.0)
+        held_out.update(shuffled(draw, places)[:n])
+    return (
+        [example for i, example in enumerate(examples) if i not in held_out],
+        [example for i, example in enumerate(examples) if i in held_out],
+    )
+
+
+def count_duplicates(training: Iterable[Example], test: Iterable[Example]) -> int:
+    """Return the number of test texts that are in training too."""
+    known = {(example.text, example.second) for example in training}
+    return sum((example.text, example.second) in known for example in test)
+
+
+def pack_rows(examples: Sequence[Example]) -> bytes:
+    """Return examples as the content of a run's test.jsonl."""
+    return b"".join(msgspec.json.encode(example) + b"\n" for example in examples)
+
+
+def load_rows(run: Path) -> list[Example] | None:
+    """Return the held-out rows of a run, if it has some.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = run / HELD_OUT
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Example) for line in lines]
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None

@@ -1,0 +1,43 @@
+"""The RMS norm against that of torch, in all precisions."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.attention.norm import RMSNorm
+from tiny_recurrent import normal, sharp
+
+D = 12
+PRECISIONS = (torch.bfloat16, torch.float32, torch.float64)
+
+
+@pytest.fixture
+def _all_warnings() -> Iterator[None]:
+    """Warnings of torch's C++ code each time, not once."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.parametrize("weight", PRECISIONS)
+@pytest.mark.parametrize("given", PRECISIONS)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_an_rms_norm_takes_any_precision(
+    given: torch.dtype, weight: torch.dtype, autocast: bool
+) -> None:
+    """Without a warning, which is an error here; in one precision, with the results of torch."""
+    norm = sharp(RMSNorm(D, eps=1e-6)).to(weight)
+    x = normal(2, 5, D).to(given)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = norm(x)
+        if given == weight:
+            assert torch.equal(found, F.rms_norm(x, (D,), norm.weight, 1e-6))
+    assert found.dtype == given
+    exact = F.rms_norm(x.double(), (D,), norm.weight.double(), 1e-6)
+    # One rounding to the result, and two operations in the higher precision.
+    torch.testing.assert_close(
+        found.double(), exact, rtol=8 * torch.finfo(given).eps, atol=torch.finfo(given).tiny
+    )
