@@ -46,13 +46,15 @@ def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
     assert "Traceback" not in outcome.out + outcome.err
 
 
-def test_the_example_of_the_docs_keeps_the_contract(regard: Command) -> None:
+@pytest.mark.parametrize("name", ["mine.py:Sigmoid", "leaky.py:Leaky"])
+def test_the_examples_of_the_docs_keep_the_contract(regard: Command, name: str) -> None:
+    file, _, _ = name.partition(":")
     page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text("utf-8")
-    code = next(part for part in page.split("```python\n") if part.startswith("# mine.py"))
-    Path("mine.py").write_text(code.partition("```")[0], "utf-8")
-    outcome = regard("attention", "check", "mine.py:Sigmoid")
+    code = next(part for part in page.split("```python\n") if part.startswith(f"# {file}"))
+    Path(file).write_text(code.partition("```")[0], "utf-8")
+    outcome = regard("attention", "check", name)
     assert outcome.code == 0, outcome.out
-    assert outcome.out.count("✓ mine.py:Sigmoid") == 3
+    assert outcome.out.count(f"✓ {name}") == 3
 
 
 @pytest.mark.parametrize(

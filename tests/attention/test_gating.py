@@ -1,0 +1,133 @@
+"""The gates of a layer: their ranges, their first values, and those of a custom mechanism."""
+
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, config_type
+from regard.attention.gated import RecurrentAttention
+from regard.attention.gates import Gate
+from regard.attention.gating import Gating, Steps
+from regard.attention.registry import mechanisms
+from regard.models.transformer import Decoder
+from regard.runs.recipe import AdamWConfig, TrainingConfig
+from regard.training.state import make_optimizers
+from tiny_models import tiny_model
+
+RECURRENCES = [
+    kind for kind, one in mechanisms().items() if issubclass(one.type, RecurrentAttention)
+]
+TRAINING = TrainingConfig(steps=1, optimizer=AdamWConfig(weight_decay=0.1))
+SHAPE = LayerShape(n_heads=4, n_kv_heads=2, d_head=8, context_length=32)
+
+
+def made(kind: str, **options: Any) -> tuple[RecurrentAttention, Gating]:
+    torch.manual_seed(0)
+    config = cast(AttentionConfig, config_type(kind)(**options))
+    attend = config.build(SHAPE)
+    assert isinstance(attend, RecurrentAttention)
+    return attend, config.build_gating(attend.gates, 16, SHAPE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", RECURRENCES)
+def test_gates_have_their_shapes_and_ranges(kind: str) -> None:
+    attend, gating = made(kind)
+    x, query = 10 * torch.randn(2, 5, 16), torch.randn(2, 4, 5, 8)
+    key, value = torch.randn(2, 2, 2, 5, 8)
+    query, key, value, gates = gating(x, query, key, value)
+    assert list(gates) == [gate.name for gate in attend.gates]
+    for gate in attend.gates:
+        made_ = gates[gate.name]
+        assert made_.shape == gate.shape(key, value)
+        assert gate.low <= float(made_.min()) <= float(made_.max()) <= gate.high
+    out = torch.randn(2, 4, 5, 8)
+    assert gating.finish(x, out).shape == out.shape
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [kind for kind in RECURRENCES if "delta" in kind])
+def test_negative_eigenvalues_double_what_is_erased(kind: str) -> None:
+    x, query = torch.randn(2, 5, 16), torch.randn(2, 4, 5, 8)
+    key, value = torch.randn(2, 2, 2, 5, 8)
+    _, once = made(kind)
+    _, twice = made(kind, negative_eigenvalues=True)
+    *_, gates = once(x, query, key, value)
+    _, unit, _, doubled = twice(x, query, key, value)
+    for name, gate in gates.items():
+        factor = 2 if name in {"beta", "erase"} else 1
+        torch.testing.assert_close(doubled[name], factor * gate)
+    torch.testing.assert_close(unit.norm(dim=-1), torch.ones(2, 2, 5))
+
+
+def test_steps_begin_log_uniform_and_rates_uniform() -> None:
+    torch.manual_seed(0)
+    n = 4000
+    steps = Steps(nn.Linear(4, n), n, n)
+    sizes, rates = nn.functional.softplus(steps.bias.detach()), steps.log_a.detach().exp()
+    for drawn, low, high in ((sizes.log10(), -3.0, -1.0), (rates, 1.0, 16.0)):
+        assert low - 1e-5 <= float(drawn.min()) <= float(drawn.max()) <= high + 1e-5
+        off = float(drawn.mean()) - (low + high) / 2
+        assert abs(off) < 4 * (high - low) / math.sqrt(12 * n)  # four standard errors
+        quarter = (low + high) / 2 - (high - low) / 4
+        share = float((drawn < quarter).float().mean())
+        assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
+
+
+def test_rates_and_biases_of_steps_do_not_decay() -> None:
+    model = tiny_model(attention=cast(AttentionConfig, config_type("gated-deltanet")()))
+    (optimizer,) = make_optimizers(model, TRAINING)
+    decayed = {
+        id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]
+    }
+    names = {name for name, p in model.named_parameters() if id(p) in decayed}
+    assert any(name.endswith("qkv_proj.weight") for name in names)
+    assert not any(name.endswith(("log_a", "bias", "norm.weight")) for name in names)
+
+
+LEAKY = '''
+"""A decay that the layer chooses."""
+
+import torch
+from regard.attention import Gate
+from regard.attention.gated import RecurrentAttention
+from regard.attention.recurrence import Update
+
+
+class Leaky(RecurrentAttention):
+    """Linear attention that keeps a share of its state."""
+
+    name = "leaky"
+    gates = (Gate("kept"), Gate("strength", "value", low=-1.0, high=3.0))
+
+    def update(self, key, value, **gates):
+        return Update(key, gates["strength"] * value, gates["kept"].log()[..., None])
+'''
+
+
+@torch.no_grad()
+def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "leaky.py"
+    path.write_text(LEAKY, encoding="utf-8")
+    config = cast(AttentionConfig, config_type(f"{path}:Leaky")())
+    attend = config.build(CHECKED_SHAPE)
+    gating = config.build_gating(attend.gates, 16, CHECKED_SHAPE)
+    gates = gating.gates(100 * torch.randn(2, 5, 16))
+    assert gates["kept"].shape == (2, 4, 5)
+    assert gates["strength"].shape == (2, 4, 5, 4)
+    for gate in attend.gates:
+        assert isinstance(gate, Gate)
+        assert gate.low <= float(gates[gate.name].min())
+        assert float(gates[gate.name].max()) <= gate.high
+    model = tiny_model(attention=config)
+    ids = torch.arange(8)[None]
+    body = cast(Decoder, model.body)
+    whole, states, steps = body(ids), body.init_state(1, 8), []
+    for token in ids.split(1, 1):
+        hidden, states = body.extend(token, states)
+        steps.append(hidden)
+    torch.testing.assert_close(torch.cat(steps, 1), whole)
