@@ -54,13 +54,15 @@ def plan_named_task(
         raise UserError(
             f"train {task}: the recipe has {found}; set task.kind={task}, or leave --recipe out"
         )
-    if isinstance(data, str | Path) and not isinstance(chosen.task, ProbeConfig):
+    if data is None or isinstance(chosen.task, ProbeConfig):
+        examples = None if data is None else ()  # for which a probe has no use
+        return plan_task(Path(out), chosen, examples, tokenizer=tokenizer, start=start)
+    if isinstance(data, str | Path):
         path = Path(data)
         return plan_rows(Path(out), chosen, path, test, tokenizer=tokenizer, start=start)
-    examples = None if data is None else list(cast("Sequence[Example]", data))
-    if examples and not isinstance(chosen.task, ProbeConfig):
-        require_answers(examples)
-    return plan_task(Path(out), chosen, examples, tokenizer=tokenizer, start=start)
+    given = list(cast("Sequence[Example]", data))
+    answered = require_answers(given) if given else given
+    return plan_task(Path(out), chosen, answered, tokenizer=tokenizer, start=start)
 
 
 def _usual_recipe(task: str, data: Corpus | Examples | None) -> Recipe | str:
