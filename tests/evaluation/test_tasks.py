@@ -367,6 +367,7 @@ class Oracle:
     tokenizer: Tokenizer
     ids: np.ndarray
     labels: np.ndarray
+    model: None = None
 
     def language_model(self, ids: Tensor) -> Tensor:
         pairs = zip(self.ids.tolist(), self.labels.tolist(), strict=True)
