@@ -11,10 +11,10 @@ from regard.tasks.summaries import FILLER, SummariesConfig
 
 KINDS = [
     *("casing", "summaries", "translation", "classification", "tagging", "entailment"),
-    "retrieval",
+    *("retrieval", "world"),
     *("mqar", "copy", "selective-copy", "induction", "sort", "reverse"),
     *("needle", "parity", "state-tracking"),
-    *("in-context-recall", "noisy-recall", "fuzzy-recall", "memorization"),
+    *("in-context-recall", "noisy-recall", "fuzzy-recall", "memorization", "compression"),
 ]
 
 
