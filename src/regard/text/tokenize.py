@@ -249,7 +249,7 @@ def _write_tokens(
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        tokenizer = tokenizer or train_tokenizer(spec.tokenizer, _sample(spec, advance))
+        tokenizer = tokenizer or train_tokenizer(spec.tokenizer, sample_text(spec, advance))
         tokenizer.save(unfinished)
         separator = separator_of(Template(spec.template, tokenizer))
         size = tokenizer.size
@@ -258,7 +258,7 @@ def _write_tokens(
             TokenWriter(unfinished / "validation", size) as validation,
         ):
             held_out = held_out_documents(spec.validation, spec.seed)
-            parts = encode_pieces(tokenizer, _pieces(spec), separator, held_out)
+            parts = encode_pieces(tokenizer, pieces_of(spec), separator, held_out)
             for part in parts:
                 training.append(part.training, documents=part.documents)
                 validation.append(part.validation, documents=part.held_out)
@@ -274,14 +274,14 @@ def _write_tokens(
             folder.parent.rmdir()  # empty after an error
 
 
-def _pieces(spec: TextSpec) -> Iterator[Piece]:
+def pieces_of(spec: TextSpec) -> Iterator[Piece]:
     return read_pieces(spec.files, spec.documents, spec.text_field)
 
 
-def _sample(spec: TextSpec, advance: Advance) -> Iterator[str]:
+def sample_text(spec: TextSpec, advance: Advance) -> Iterator[str]:
     """The text, or as many pieces of it, drawn by the seed, as a tokenizer is trained on."""
     draw, share = Random(f"{spec.seed} tokenizer"), SAMPLE_BYTES / max(spec.bytes, 1)
-    for piece in _pieces(spec):
+    for piece in pieces_of(spec):
         advance("tokenizer", len(piece.text))
         if share >= 1 or draw.random() < share:
             yield piece.text
@@ -331,8 +331,8 @@ def encode_pieces(
         UserError: names the place of what the vocabulary lacks.
     """
     index, begun = -1, {True: False, False: False}
-    for batch in _batches(pieces):
-        rows = _encode(tokenizer, batch)
+    for batch in batch_pieces(pieces):
+        rows = encode_batch(tokenizer, batch)
         ids: dict[bool, list[int]] = {True: [], False: []}
         counts = {True: 0, False: 0}
         for piece, row in zip(batch, rows, strict=True):
@@ -352,7 +352,7 @@ def encode_pieces(
         )
 
 
-def _encode(tokenizer: Tokenizer, batch: Sequence[Piece]) -> list[list[int]]:
+def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece]) -> list[list[int]]:
     rows: list[list[int]] = [[]] * len(batch)
     for begins in (True, False):
         places = [i for i, piece in enumerate(batch) if piece.begins == begins]
@@ -375,7 +375,7 @@ def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
         raise
 
 
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def batch_pieces(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     batch: list[Piece] = []
     size = 0
     for piece in pieces:
