@@ -108,7 +108,9 @@ class PackedDocuments(Dataset):
     def _read(self, document: int, first: int, last: int) -> list[int]:
         """Return ids first..last-1 of a document with its prefix and suffix."""
         start = int(self._starts[document])
-        end = int(self._starts[document + 1] if document + 1 < len(self._starts) else len(self._ids))
+        end = int(
+            self._starts[document + 1] if document + 1 < len(self._starts) else len(self._ids)
+        )
         before, size = len(self._prefix), end - start
         ids = self._ids[start + max(first - before, 0) : min(start + max(last - before, 0), end)]
         if len(ids) and int(ids.max()) >= self._vocabulary:

@@ -138,7 +138,9 @@ class Decoder(Transformer):
                 would mix documents.
         """
         self._require("document_ids")
-        if any(isinstance(layer.self_attention, ConvolvedSelfAttention) for layer in self._layers()):
+        if any(
+            isinstance(layer.self_attention, ConvolvedSelfAttention) for layer in self._layers()
+        ):
             raise UnsupportedError(
                 "model.short_conv mixes the documents of a row; set model.short_conv=0"
             )

@@ -171,7 +171,9 @@ def _write(
     advance("tokens", progress.characters)
     with ExitStack() as stack:
         files = {
-            name: stack.enter_context(_SplitFiles(folder, name, dtype, getattr(progress.sizes, name)))
+            name: stack.enter_context(
+                _SplitFiles(folder, name, dtype, getattr(progress.sizes, name))
+            )
             for name in SPLITS
         }
         encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))

@@ -24,23 +24,35 @@ from regard.training.loggers import Record
 from regard.training.plan import Plan, make_plan
 
 
-def find_packed(paths: Sequence[object]) -> list[Path]:
-    """Return the packed corpora that paths name: folders, or folders of packed corpora.
+def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
+    """Return the packed corpora that paths name, with their weights; none if they are texts.
+
+    A path is a packed corpus, or a folder of packed corpora.
 
     Raises:
-        UserError: some are packed, and others aren't.
+        UserError: some are packed, and others aren't; or `mix` doesn't fit.
     """
-    found: dict[object, list[Path]] = {path: _packed_in(path) for path in paths}
+    paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
+    packed = _packed_among(paths) if isinstance(paths, Sequence) else []
+    if mix is not None and not packed:
+        raise UserError("--mix: is for packed corpora; make them by regard pack, or leave it out")
+    return choose_weights(packed, mix)
+
+
+def _packed_among(paths: Sequence[object]) -> list[Path]:
+    found: dict[object, list[Path]] = {
+        path: _packed_in(path) for path in paths if isinstance(path, Path)
+    }
     if not any(found.values()):
         return []
     for path, corpora in found.items():
         if not corpora:
             raise UserError(f"{path}: is no packed corpus, unlike others; pack it by regard pack")
-    return [corpus for corpora in found.values() for corpus in corpora]
+    return list(dict.fromkeys(corpus for corpora in found.values() for corpus in corpora))
 
 
-def _packed_in(path: object) -> list[Path]:
-    if not isinstance(path, Path) or not path.is_dir():
+def _packed_in(path: Path) -> list[Path]:
+    if not path.is_dir():
         return []
     return [path] if is_packed(path) else [one for one in sorted(path.iterdir()) if is_packed(one)]
 
