@@ -179,8 +179,8 @@ def _write(
         encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))
         for batch in encoded:
             held = _held_out(batch, progress.documents - 1, held_out)
-            for name, chosen in (("training", ~held), ("validation", held)):
-                files[name].append(batch, chosen)
+            files["training"].append(batch, ~held)
+            files["validation"].append(batch, held)
             progress.batches += 1
             progress.characters += batch.characters
             progress.documents += int(batch.begins.sum())
@@ -239,8 +239,15 @@ class _SplitFiles:
 
 
 def _open_truncated(path: Path, size: int) -> IO[bytes]:
-    """Open a file to append to its first `size` bytes."""
+    """Open a file to append to its first `size` bytes.
+
+    Raises:
+        UserError: it has fewer.
+    """
     file = path.open("ab")
+    if file.tell() < size:
+        file.close()
+        raise UserError(f"{path}: was cut short; repeat the command, which starts anew")
     file.truncate(size)
     return file
 

@@ -156,8 +156,8 @@ def plan_packed(
 def _require_next_token(recipe: Recipe, title: str) -> None:
     if title == "pretraining" and recipe.objective.total > recipe.objective.next_token:
         raise UserError(
-            "packed corpora are for objective.next_token alone; set the other shares to 0, or train "
-            "on the text itself"
+            "packed corpora are for objective.next_token alone; set the other shares to 0, or "
+            "train on the text itself"
         )
 
 
