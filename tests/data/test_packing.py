@@ -1,6 +1,7 @@
 """Packed rows: every token is predicted once, in a row with its own document alone."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_rows_fit_and_no_row_could_take_the_next_part(lengths: list[int], n: int
     rows = dataset(lengths, n)
     sizes = [[len(part.ids) for part in rows.example(i, RNG)] for i in range(len(rows))]
     assert all(0 < sum(row) <= n for row in sizes)
-    assert all(sum(row) + after[0] > n for row, after in zip(sizes, sizes[1:], strict=False))
+    assert all(sum(row) + after[0] > n for row, after in pairwise(sizes))
 
 
 @given(DOCUMENTS, st.integers(1, 4), st.integers(0, 3))
