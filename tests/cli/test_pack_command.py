@@ -15,32 +15,32 @@ MODEL_OF_PACKED = [*MODEL[1:], *STEPS]
 
 
 @pytest.fixture
-def packed(command: Command) -> Path:
-    succeeded(command(*PACK, "--validation", "0.25"))
+def packed(regard: Command) -> Path:
+    succeeded(regard(*PACK, "--validation", "0.25"))
     return Path("packed")
 
 
-def test_pack_prints_what_it_wrote(command: Command) -> None:
-    outcome = succeeded(command(*PACK, "--validation", "0.25", "--json", "facts.json"))
+def test_pack_prints_what_it_wrote(regard: Command) -> None:
+    outcome = succeeded(regard(*PACK, "--validation", "0.25", "--json", "facts.json"))
     assert "training documents: 6" in outcome.out
     assert "validation documents: 2" in outcome.out
     assert "Packed corpus: packed" in outcome.out
     facts = json.loads(Path("facts.json").read_text())
     assert facts["training_documents"] == 6
-    assert facts["document"] == "lines"
-    again = succeeded(command(*PACK, "--validation", "0.25"))
+    assert facts["documents"] == "lines"
+    again = succeeded(regard(*PACK, "--validation", "0.25"))
     assert not again.new
     assert not again.changed
 
 
 @pytest.mark.parametrize("start", [["pretrain"], ["train", "text"]])
-def test_a_packed_corpus_trains(command: Command, packed: Path, start: list[str]) -> None:
+def test_a_packed_corpus_trains(regard: Command, packed: Path, start: list[str]) -> None:
     arguments = [*start, str(packed), "--out", "new", *MODEL_OF_PACKED, "--device", "cpu"]
-    outcome = succeeded(command(*arguments))
+    outcome = succeeded(regard(*arguments))
     assert "training documents: 6" in outcome.out
     assert Path("new/model.safetensors").exists()
-    refused(command(*arguments), "holds a run")
-    succeeded(command(*arguments, "--resume"))
+    refused(regard(*arguments), "holds a run")
+    succeeded(regard(*arguments, "--resume"))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_a_packed_corpus_trains(command: Command, packed: Path, start: list[str]
         (["train", "casing", "--out", "new", "--mix", "a=1"], "--mix: is for `train text`"),
     ],
 )
-def test_wrong_input_is_one_line(command: Command, arguments: list[str], says: str) -> None:
-    refused(command(*arguments), says)
+def test_wrong_input_is_one_line(regard: Command, arguments: list[str], says: str) -> None:
+    refused(regard(*arguments), says)
 
 
 def cut(path: Path) -> None:
@@ -76,32 +76,32 @@ def exceed(path: Path) -> None:
     ("damage", "says"), [(cut, "training.bin: has"), (exceed, "holds the id 999")]
 )
 def test_a_damaged_corpus_starts_no_training(
-    command: Command, packed: Path, damage: object, says: str
+    regard: Command, packed: Path, damage: object, says: str
 ) -> None:
     assert callable(damage)
     damage(packed / "training.bin")
-    refused(command("pretrain", str(packed), "--out", "new", *MODEL_OF_PACKED), says)
+    refused(regard("pretrain", str(packed), "--out", "new", *MODEL_OF_PACKED), says)
 
 
-def test_another_tokenizer_is_refused(command: Command, packed: Path) -> None:
-    succeeded(command("pack", "pairs.tsv", "--out", "other", "--jobs", "1"))
+def test_another_tokenizer_is_refused(regard: Command, packed: Path) -> None:
+    succeeded(regard("pack", "pairs.tsv", "--out", "other", "--jobs", "1"))
     arguments = ["pretrain", str(packed), "--out", "new", "--tokenizer", "other"]
-    refused(command(*arguments, *MODEL_OF_PACKED), "was packed with another tokenizer")
+    refused(regard(*arguments, *MODEL_OF_PACKED), "was packed with another tokenizer")
     same = ["pack", "pairs.tsv", "--out", "third", "--jobs", "1", "--tokenizer", str(packed)]
-    refused(command(*same), "pairs.tsv:1: the vocabulary has no")
+    refused(regard(*same), "pairs.tsv:1: the vocabulary has no")
 
 
-def test_a_full_disk_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", fail)
-        outcome = command(*PACK)
+        outcome = regard(*PACK)
     assert outcome.code == 2
     assert outcome.err == (
         "regard: packed: the disk is full; free space and repeat the command, which continues "
         "from what is written\n"
     )
     assert not Path("packed").exists()
-    succeeded(command(*PACK))
+    succeeded(regard(*PACK))

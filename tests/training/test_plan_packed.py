@@ -85,7 +85,7 @@ def test_a_packed_corpus_is_trained_on(
     batch = plan.sampler.batch(0)
     assert ("document_ids" in batch.inputs) == (packing == "true")
     assert plan.describe()["untrained_loss"] > 0
-    progress = plan.execute(ExecutionOptions.choose(**CPU))
+    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
     assert progress.step == 3
     assert progress.best_loss is not None
     assert plan.run.tokenizer.fingerprint == KNOWN.fingerprint
@@ -95,7 +95,7 @@ def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None
     plan = plan_pretraining(corpora, tmp_path / "run", recipe(), mix="web=3,code=1")
     (mixed,) = plan.sampler._datasets
     assert isinstance(mixed, Mixture)
-    assert plan.facts["mixture"] == "code=1, web=3" or plan.facts["mixture"] == "web=3, code=1"
+    assert plan.facts["mixture"] == "web=3, code=1"
     drawn = [mixed.source(index)[0] for index in range(400)]
     assert drawn.count(0) == 300  # in the order of --mix
     without = plan_pretraining([corpora / "web", corpora / "code"], tmp_path / "other", recipe())

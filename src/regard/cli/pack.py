@@ -1,6 +1,5 @@
 """regard pack"""
 
-import os
 from pathlib import Path
 
 import click
@@ -48,31 +47,25 @@ def pack(
     package zstandard). The same command continues a packing that was interrupted.
     """
     from regard.runs.recipe import Recipe, find_recipe
-    from regard.text.files import detect_documents, find_files, inspect_file
-    from regard.text.pack import pack_corpus
-    from regard.text.template import TemplateConfig
-    from regard.text.tokenize import TextSpec
+    from regard.text.pack import pack_files
     from regard.training.loggers import track_text
 
     settings, known = choose_tokenizer(tokenizer)
-    files = tuple(inspect_file(path) for path in find_files(corpus))
-    kind = detect_documents(files) if documents == "auto" else documents
-    spec = TextSpec(
-        files=files,
-        documents=kind,
-        text_field=field,
-        tokenizer=find_recipe(Recipe(), settings).tokenizer,
-        known=None if known is None else known.fingerprint,
-        template=TemplateConfig(),
+    header = pack_files(
+        corpus,
+        out,
+        track_text,
+        tokenizer=known or find_recipe(Recipe(), settings).tokenizer,
+        documents=documents,
+        field=field,
         validation=validation,
         seed=seed,
+        jobs=jobs,
     )
-    with track_text(spec.bytes) as advance:
-        header = pack_corpus(spec, out, advance, jobs=jobs or _cores(), tokenizer=known)
     sizes = header.sizes
     facts = {
-        "files": len(files),
-        "document": kind,
+        "files": len(header.spec.files),
+        "documents": header.spec.documents,
         "training_documents": sizes.training.documents,
         "training_tokens": sizes.training.tokens,
         "validation_documents": sizes.validation.documents,
@@ -86,8 +79,3 @@ def pack(
     if json_file:
         options.write_json(json_file, facts)
     click.echo(f"Packed corpus: {out}")
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

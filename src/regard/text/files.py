@@ -40,6 +40,7 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     size: int
+    """Bytes, after decompression."""
     modified: int
     """Time of the last change, in nanoseconds."""
     encoding: str
@@ -119,12 +120,13 @@ def inspect_file(path: Path) -> TextFile:
     Raises:
         UserError: the file can't be read, is empty, or is no text.
     """
-    digest, detector = hashlib.sha256(), _EncodingDetector(path)
+    digest, detector, size = hashlib.sha256(), _EncodingDetector(path), 0
     try:
         with open_bytes(path) as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 detector.read(block)
+                size += len(block)
         status = path.stat()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -134,7 +136,7 @@ def inspect_file(path: Path) -> TextFile:
         raise UserError(f"{path}: can't be read: {error.strerror or error}") from None
     return TextFile(
         path=str(path),
-        size=status.st_size,
+        size=size,
         modified=status.st_mtime_ns,
         encoding="" if content_suffix(path) == ".parquet" else detector.encoding(),
         sha256=digest.hexdigest(),

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -25,8 +25,10 @@ from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError
 from regard.files import write_file
-from regard.text.files import Piece
+from regard.text.config import BytePairsConfig, TokenizerConfig
+from regard.text.files import Piece, detect_documents, find_files, inspect_file
 from regard.text.packed import HEADER, SPLITS, Header, Size, Sizes, is_packed, read_header
+from regard.text.template import TemplateConfig
 from regard.text.tokenize import (
     Advance,
     TextSpec,
@@ -62,6 +64,47 @@ class EncodedBatch(NamedTuple):
     begins: Bool[np.ndarray, " pieces"]
     """Whether a document begins with the piece."""
     characters: int
+
+
+def pack_files(
+    paths: Iterable[Path],
+    out: Path,
+    advance: Callable[[int], AbstractContextManager[Advance]],
+    *,
+    tokenizer: Tokenizer | TokenizerConfig,
+    documents: str = "auto",
+    field: str = "text",
+    validation: float = 0.02,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Header:
+    """Pack files and folders, with a tokenizer or one that is trained on them.
+
+    `advance` takes the size of the text in bytes and reports the progress; default of `jobs`: one
+    per core.
+
+    Raises:
+        UserError: as `pack_corpus`; or a file can't be read.
+    """
+    files = tuple(inspect_file(path) for path in find_files(paths))
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else None
+    spec = TextSpec(
+        files=files,
+        documents=detect_documents(files) if documents == "auto" else documents,
+        text_field=field,
+        tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
+        known=None if known is None else known.fingerprint,
+        template=TemplateConfig(),
+        validation=validation,
+        seed=seed,
+    )
+    with advance(spec.bytes) as report:
+        return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pack_corpus(

@@ -24,7 +24,7 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Document
-from regard.text.files import Piece, TextFile, cut_pieces, inspect_file, read_pieces
+from regard.text.files import COMPRESSED, Piece, TextFile, cut_pieces, inspect_file, read_pieces
 from regard.text.template import Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
@@ -170,8 +170,9 @@ def inspect_files(paths: Sequence[Path], folder: Path) -> tuple[TextFile, ...]:
 
 def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
     status = path.stat()
-    same = known and (known.size, known.modified) == (status.st_size, status.st_mtime_ns)
-    return known if same else None
+    same = known and known.modified == status.st_mtime_ns
+    same_size = known and (path.suffix.lower() in COMPRESSED or known.size == status.st_size)
+    return known if same and same_size else None
 
 
 def tokenize_files(
