@@ -69,7 +69,7 @@ class EncodedBatch(NamedTuple):
 def pack_files(
     paths: Iterable[Path],
     out: Path,
-    advance: Callable[[int], AbstractContextManager[Advance]],
+    track: Callable[[int], AbstractContextManager[Advance]],
     *,
     tokenizer: Tokenizer | TokenizerConfig,
     documents: str = "auto",
@@ -80,8 +80,8 @@ def pack_files(
 ) -> Header:
     """Pack files and folders, with a tokenizer or one that is trained on them.
 
-    `advance` takes the size of the text in bytes and reports the progress; default of `jobs`: one
-    per core.
+    `track` takes the size of the text in bytes, and reports the progress; `jobs` is one per core by
+    default.
 
     Raises:
         UserError: as `pack_corpus`; or a file can't be read.
@@ -98,7 +98,7 @@ def pack_files(
         validation=validation,
         seed=seed,
     )
-    with advance(spec.bytes) as report:
+    with track(spec.bytes) as report:
         return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
 
 
