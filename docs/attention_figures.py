@@ -10,11 +10,18 @@ import torch
 from torch import Tensor
 
 from regard.attention import (
+    RWKV7,
     Argmax,
     Attention,
     BigBird,
+    DeltaNet,
+    GatedDeltaNet,
+    GatedDeltaNet2,
+    GatedLinear,
     KernelAttention,
+    KimiDelta,
     Linformer,
+    Mamba2,
     Mask,
     SlidingWindow,
     Softmax,
@@ -44,8 +51,11 @@ def main() -> None:
 def draw_matrices() -> plt.Figure:
     """What each mechanism applies to the values, for the same queries and keys."""
     x = smooth_walk()
-    figure, axes = plt.subplots(2, 6, figsize=(13, 4.9), layout="constrained")
-    for ax, (name, matrix) in zip(axes.flat, matrices(x).items(), strict=True):
+    drawn = matrices(x) | recurrences(x)
+    figure, axes = plt.subplots(4, 5, figsize=(11, 9.6), layout="constrained")
+    for ax in axes.flat[len(drawn) :]:
+        ax.axis("off")
+    for ax, (name, matrix) in zip(axes.flat, drawn.items(), strict=False):
         shown = matrix[0, 0].detach().numpy()
         limit = np.quantile(np.abs(shown), 0.995)
         ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit)
@@ -79,6 +89,35 @@ def matrices(x: Tensor) -> dict[str, Tensor]:
         "FAVOR+, 256": of(KernelAttention(FavorPositive(d=D, features=256))),
         "FAVOR+, 256, causal": of(KernelAttention(FavorPositive(d=D, features=256)), causal),
     }
+
+
+def recurrences(x: Tensor) -> dict[str, Tensor]:
+    """The implied matrices of gated recurrences, for keys of length 1 and the same gates."""
+    key = x / x.norm(dim=-1, keepdim=True)
+    ones = torch.ones(1, 1, N)
+    channels = torch.linspace(0.01, 0.2, D).expand(1, 1, N, D)
+    values = {
+        ("log_decay", "head"): -0.1 * ones,
+        ("log_decay", "key"): -channels,
+        ("beta", "head"): 0.5 * ones,
+        ("erase", "key"): 0.5 * torch.ones(1, 1, N, D),
+        ("write", "value"): 0.5 * torch.ones(1, 1, N, D),
+        ("removal_key", "key"): key,
+    }
+    found = {}
+    for mechanism in (
+        GatedLinear,
+        Mamba2,
+        DeltaNet,
+        GatedDeltaNet,
+        KimiDelta,
+        GatedDeltaNet2,
+        RWKV7,
+    ):
+        attend = mechanism()
+        gates = {gate.name: values[gate.name, gate.per] for gate in attend.gates}
+        found[attend.name] = attend.weights(x, key, mask=Mask.causal(), gates=gates)
+    return found
 
 
 def smooth_walk() -> Tensor:

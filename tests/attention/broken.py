@@ -20,6 +20,7 @@ from regard.attention import (
     Support,
 )
 from regard.attention.feature_maps import FavorPositive, FeatureMap, Fourier
+from regard.attention.gates import NO_GATES, Gates
 from regard.attention.kernel import KernelState
 from regard.attention.softmax import ScoreAttention, repeat_kv
 from regard.errors import UnsupportedError
@@ -113,6 +114,7 @@ class StepwiseMaximum(KernelAttention):
         *,
         attention_mask: Tensor | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> tuple[Tensor, State]:
         return self.stepwise.extend(
             query, key, value, state, attention_mask=attention_mask, bias=bias
@@ -159,6 +161,7 @@ class HiddenValues(KernelAttention):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         value = without_padding(value, mask)
         mask = None if mask is None else replace(mask, key_lengths=None)
@@ -176,6 +179,7 @@ class ZeroedKeys(HiddenValues):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().forward(query, without_padding(key, mask), value, mask=mask, bias=bias)
 
@@ -202,6 +206,7 @@ class CoarseState(KernelAttention):
         *,
         attention_mask: Tensor | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> tuple[Tensor, State]:
         out, state = super().extend(
             query, key, value, state, attention_mask=attention_mask, bias=bias
@@ -245,6 +250,7 @@ class WrongAxis(KernelAttention):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         if mask is None or mask.restrictions != {"alignment"} or query.shape[2] != key.shape[2]:
             return super().forward(query, key, value, mask=mask, bias=bias)
@@ -312,6 +318,7 @@ class ModuloHeads(Softmax):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         group = query.shape[1] // key.shape[1]
         key, value = (x.repeat(1, group, 1, 1) for x in (key, value))
@@ -332,11 +339,18 @@ class SwappedAlignment(Softmax):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().forward(query, key, value, mask=swapped(mask), bias=bias)
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().weights(query, key, mask=swapped(mask), bias=bias)
 
@@ -397,6 +411,7 @@ class FullForGood(SmallBigBird):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         self.full = self.full or key.shape[2] <= 4 * self.block_size
         if self.full:
@@ -421,6 +436,7 @@ class Raising(Softmax):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         raise RuntimeError(f"no kernel for {query.shape[1]} heads\nand that is that")
 
@@ -439,6 +455,7 @@ class Careless(Softmax):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return self._attend(query, key, value, None, None)
 
@@ -471,6 +488,7 @@ class Forgetful(Softmax):
         *,
         attention_mask: Tensor | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> tuple[Tensor, State]:
         _, state = super().extend(
             query, key, value, state, attention_mask=attention_mask, bias=bias
@@ -485,7 +503,13 @@ class OtherWeights(Softmax):
     supports = FEW
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().weights(2 * query, key, mask=mask, bias=bias)
 
@@ -504,5 +528,6 @@ class Wide(Softmax):
         *,
         mask: Mask | None = None,
         bias: AnyBias = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().forward(query, key, value, mask=mask, bias=bias).double()

@@ -23,8 +23,11 @@ from regard.attention import (
     Attention,
     BigBird,
     Cost,
+    DeltaNet,
+    GatedDeltaNet,
     KernelAttention,
     Linformer,
+    Mamba2,
     Mask,
     Shape,
     SlidingWindow,
@@ -41,6 +44,8 @@ from regard.attention.feature_maps import (
     FeatureMap,
     Polynomial,
 )
+from regard.attention.gated import RecurrentAttention
+from regard.attention.gates import Gates
 from regard.attention.registry import find, mechanisms
 
 CPU = torch.device("cpu")
@@ -73,6 +78,14 @@ def math() -> Iterator[None]:
             "regard.attention.softmax.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
         )
         yield
+
+
+def gates(attend: Attention, key: Tensor, value: Tensor) -> Gates:
+    """Gates in the middle of their range."""
+    return {
+        gate.name: key.new_full(gate.shape(key, value), (max(gate.low, -1.0) + gate.high) / 2)
+        for gate in attend.gates
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +124,8 @@ class Call:
         )
         if past:
             query = torch.ones(shape.batch, shape.heads, past, shape.d, dtype=shape.dtype)
-            _, state = attend.extend(query, key[:, :, :past], value[:, :, :past], state)
+            seen = key[:, :, :past], value[:, :, :past]
+            _, state = attend.extend(query, *seen, state, gates=gates(attend, *seen))
         return state
 
     def operations(self, attend: Attention) -> int:
@@ -122,9 +136,10 @@ class Call:
         mask = Mask.causal("end") if shape.causal else None
         with math(), FlopCounterMode(display=False) as counter:
             if state is not None:
-                attend.extend(query, key[:, :, new], value[:, :, new], state)
+                added = key[:, :, new], value[:, :, new]
+                attend.extend(query, *added, state, gates=gates(attend, *added))
             else:
-                out = attend(query, key, value, mask=mask)
+                out = attend(query, key, value, mask=mask, gates=gates(attend, key, value))
             if shape.mode == "training":
                 out.sum().backward()
         return int(counter.get_total_flops())
@@ -272,6 +287,18 @@ def test_a_step_of_kernel_attention_is_counted_but_for_the_carry(queries: int, n
     assert seen / said <= 1.02
 
 
+@pytest.mark.parametrize("n", [1, 64, 100, 128])
+@pytest.mark.parametrize("make", [Mamba2, DeltaNet, GatedDeltaNet])
+def test_recurrences_are_counted_but_for_the_triangular_system(
+    make: type[RecurrentAttention], n: int
+) -> None:
+    """The counter doesn't know solve_triangular. Decays by channel are no matrix products."""
+    attend, sizes = make(chunk=64), {"queries": n, "keys": n, "causal": True}
+    solved = 2 * 2 * 64 * 64 * (16 + 16) * -(-n // 64)
+    expected = cost(attend, **sizes).operations - (0 if n == 1 or make is Mamba2 else solved)
+    assert counted(attend, **sizes) == expected
+
+
 def test_kernel_attention_s_cost_is_linear_and_softmax_s_quadratic() -> None:
     for causal in (False, True):
         sizes = [{"queries": n, "keys": n, "causal": causal} for n in (1024, 2048)]
@@ -350,7 +377,7 @@ def test_a_state_holds_the_bytes_that_the_model_says(
     attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
     state = Call(shape).started(attend)
     said = attend.cost(shape).state_bytes
-    if isinstance(attend, KernelAttention):
+    if isinstance(attend, KernelAttention | RecurrentAttention):
         assert state.bytes == said
     else:
         assert state.bytes == said + 2 * 2 * (4 + 3) * dtype.itemsize + 2 * 8

@@ -1,5 +1,6 @@
 """Mechanisms by name, from files and from packages, and who can do what another can't."""
 
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,18 @@ import torch
 from attention_cases import furthest
 
 from regard.attention import (
+    RWKV7,
     Argmax,
     Attention,
     BigBird,
+    DeltaNet,
+    GatedDeltaNet,
+    GatedDeltaNet2,
+    GatedLinear,
     KernelAttention,
+    KimiDelta,
     Linformer,
+    Mamba2,
     Mask,
     SlidingWindow,
     Softmax,
@@ -38,8 +46,15 @@ TYPES: dict[str, type[Attention]] = {
     "favor-positive": KernelAttention,
     "favor-trigonometric": KernelAttention,
     "favor-hyperbolic": KernelAttention,
+    "gated-linear": GatedLinear,
+    "mamba2": Mamba2,
+    "deltanet": DeltaNet,
+    "gated-deltanet": GatedDeltaNet,
+    "kimi-delta": KimiDelta,
+    "gated-deltanet-2": GatedDeltaNet2,
+    "rwkv7": RWKV7,
 }
-ABILITIES = [*sorted(ALL_MASKS), "bias", "vectors", "dropout", "cross", "decoding"]
+ABILITIES = [*sorted(ALL_MASKS), "bias", "vectors", "dropout", "cross", "decoding", "bidirectional"]
 
 OWN_FILE = '''
 import torch
@@ -324,14 +339,21 @@ def use(attend: Attention, ability: str) -> None:
         "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
         "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
     }
+    gates = {gate.name: x.new_full(gate.shape(x, x), gate.high) for gate in attend.gates}
+    whole = partial(attend, key=x, value=x, gates=gates)
+    # Mechanisms that only look back are asked for the rest of the feature.
+    widest = None if attend.supports.bidirectional else Mask.causal()
     if ability in masks:
-        attend(x, x, x, mask=masks[ability])
+        causal = Mask.causal() if widest and ability != "alignment" else Mask()
+        whole(x, mask=masks[ability] & causal)
     elif ability == "bias":
-        attend(x, x, x, bias=TableBias(torch.zeros(2, 4, 4)))
+        whole(x, mask=widest, bias=TableBias(torch.zeros(2, 4, 4)))
     elif ability == "vectors":
-        attend(x, x, x, bias=ShawVectors(d=4, clip=1))
+        whole(x, mask=widest, bias=ShawVectors(d=4, clip=1))
     elif ability == "cross":
-        attend(x[:, :, :2], x, x)
+        whole(x[:, :, :2], mask=widest)
+    elif ability == "bidirectional":
+        whole(x)
     else:
         assert ability == "decoding"
         attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)

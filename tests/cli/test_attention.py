@@ -34,7 +34,7 @@ def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
     Path("mine.py").write_text(
         "from regard.attention import Softmax\n\n\n"
         "class Deaf(Softmax):\n    name = 'deaf'\n\n"
-        "    def forward(self, query, key, value, *, mask=None, bias=None):\n"
+        "    def forward(self, query, key, value, *, mask=None, bias=None, gates=None):\n"
         "        return super().forward(query, key, value, bias=bias)\n"
     )
     outcome = regard("attention", "check", "mine.py:Deaf", "--precision", "float32")

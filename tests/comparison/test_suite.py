@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.attention.config import BUILT_IN
+from regard.attention.registry import supporting
 from regard.comparison.plan import plan_comparison
 from regard.comparison.suite import load_suite, suites
 from regard.comparison.summary import save_index
@@ -48,12 +49,19 @@ def test_the_probes_are_a_suite_with_common_axes() -> None:
 
 def test_all_mechanisms_of_decoders_are_a_suite() -> None:
     grids = load_suite("mechanisms")
-    causal = [kind for kind in BUILT_IN if kind != "linformer"]
+    causal = [kind for kind in supporting("alignment") if kind in supporting("bidirectional")]
     assert [grid.task for grid in grids] == ["mqar", "parity", "selective-copy"]
     for grid in grids:
         assert grid.over[KIND] == causal
         assert len(grid.tune[LR]) == 3
         assert "model.short_conv=4" in grid.settings
+
+
+def test_recurrences_are_a_suite_of_their_own() -> None:
+    parity, recall = load_suite("recurrences")
+    recurrences = set(BUILT_IN) - set(supporting("bidirectional"))
+    assert set(recall.over[KIND]) == recurrences
+    assert recurrences > set(parity.over[KIND])
 
 
 def test_an_unknown_suite_is_refused() -> None:

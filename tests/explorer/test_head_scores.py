@@ -4,16 +4,20 @@ import pytest
 import torch
 
 from regard.attention import Softmax
-from regard.explorer.attention_maps import AttentionMap, Layer
+from regard.attention.config import AttentionConfig, EluConfig
+from regard.attention.recurrent_config import DeltaNetConfig, RWKV7Config
+from regard.explorer.attention_maps import AttentionMap, Layer, gather_maps
 from regard.explorer.head_scores import (
     Head,
     draw_head_scores,
     head_scores,
+    shares,
     sink_share,
     token_info,
     with_scores,
 )
-from regard.explorer.intercept import AttentionRecord
+from regard.explorer.intercept import AttentionRecord, capture_attention
+from tiny_models import tiny_model
 
 TOKENS = ("⁇", "the", "dog", ",", "the", "cat")
 
@@ -84,3 +88,16 @@ def test_further_scores_are_joined_in_the_order_of_heads() -> None:
     assert [head.scores["gradient"] for head in heads] == [0.5, 3.0]
     assert [head.pattern for head in heads] == ["previous", "first"]
     assert draw_head_scores(heads, ".svg").count(b"gradient") == 0, "no share"
+
+
+@pytest.mark.parametrize("config", [EluConfig(), DeltaNetConfig(), RWKV7Config()])
+def test_scores_of_implied_weights_are_shares(config: AttentionConfig) -> None:
+    model = tiny_model(attention=config)
+    maps = gather_maps(capture_attention(model, torch.arange(8)[None]), list("abcdefgh"))
+    for layer in maps[0].layers:
+        found = shares(layer.record)
+        assert float(found.min()) >= 0
+        torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
+    for head in head_scores(maps):
+        assert 0 <= head.scores["entropy"] <= 1
+        assert 0 <= head.scores["sink"] <= 1

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.attention.config import SoftmaxConfig
+from regard.attention.gates import NO_GATES, Gates
 from regard.explorer.intercept import MismatchError, capture_attention
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import (
@@ -90,7 +91,13 @@ AnyBias: TypeAlias = Bias | RelativeVectors
 
 class ForgetsMask(Softmax):
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         del mask
         return super().weights(query, key, bias=bias)
@@ -98,7 +105,13 @@ class ForgetsMask(Softmax):
 
 class ForgetsScale(Softmax):
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return super().weights(query * query.shape[-1] ** 0.5, key, mask=mask, bias=bias)
 
@@ -107,7 +120,13 @@ class MixesHeads(Softmax):
     """Pairs query heads with key heads round robin instead of consecutively."""
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         repeated = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)
         return super().weights(query, repeated, mask=mask, bias=bias)
@@ -117,7 +136,13 @@ class GivesNothing(Softmax):
     """Its weights aren't numbers."""
 
     def weights(
-        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, bias: AnyBias | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Tensor:
         return torch.full_like(super().weights(query, key, mask=mask, bias=bias), float("nan"))
 

@@ -20,6 +20,7 @@ from regard.attention.config import (
     SoftmaxConfig,
 )
 from regard.attention.contract_cases import HEADS, Cases, D
+from regard.attention.gated import RecurrentAttention
 from regard.attention.registry import Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
@@ -93,7 +94,11 @@ def seen(
     for case in Cases(mechanism, torch.float64, CPU).supported():
         if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
             continue
-        given = {"mask": case.mask, "bias": case.bias if positions is None else positions}
+        given = {
+            "mask": case.mask,
+            "bias": case.bias if positions is None else positions,
+            "gates": case.gates,
+        }
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             attend(case.query, case.key, case.value, **given)
         yield from captured
@@ -133,7 +138,11 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
             assert list(found) == ["q·k", "weight"]
 
 
-IMPLIED = {name for name, one in mechanisms().items() if one.type in (KernelAttention, Linformer)}
+IMPLIED = {
+    name
+    for name, one in mechanisms().items()
+    if issubclass(one.type, KernelAttention | Linformer | RecurrentAttention)
+}
 
 
 def applied(name: str, scores: Tensor) -> Tensor:
@@ -149,7 +158,7 @@ def applied(name: str, scores: Tensor) -> Tensor:
 def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
     attend = find(name).example().double().eval()
     for case in Cases(find(name), torch.float64, CPU).supported():
-        given = {"mask": case.mask, "bias": case.bias}
+        given = {"mask": case.mask, "bias": case.bias, "gates": case.gates}
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             out = attend(case.query, case.key, case.value, **given)
         for head in (0, HEADS - 1):

@@ -11,6 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from regard.attention.recurrent_config import (
+    GatedDeltaNet2Config,
+    KimiDeltaConfig,
+    RecurrentConfig,
+)
 from regard.errors import UserError
 from regard.explorer import page as pages
 from regard.explorer.attention_maps import Panel, choose, gather_maps
@@ -76,6 +81,21 @@ def test_exact_steps_are_exact() -> None:
     assert (bits.reshape(8, 8) == ~np.tri(8, dtype=bool)).all()
     last = np.frombuffer(b64decode(detail["steps"][-1]["values"]), "<f4").reshape(8, 8)
     assert (last == captured.weights[0, 2].float().numpy()).all()
+
+
+@pytest.mark.parametrize("config", [KimiDeltaConfig(), GatedDeltaNet2Config()])
+def test_gates_of_each_key_are_exact(config: RecurrentConfig) -> None:
+    model = tiny_model(attention=config, n_kv_heads=2)
+    shown = Panel("tiny", gather_maps(capture_attention(model, IDS), TOKENS))
+    (detail,) = serialize("title", [shown], [(0, 1, 3)])["panels"][0]["details"]
+    assert detail["implied"]
+    captured = shown.maps[0].layers[1].record
+    expected = {name: gate[0, 1].float().numpy() for name, gate in captured.gates.items()}
+    expected["decay"] = np.exp(expected.pop("log_decay"))
+    read = {one["name"]: np.frombuffer(b64decode(one["values"]), "<f4") for one in detail["gates"]}
+    assert read.keys() == expected.keys()
+    for name, gate in expected.items():
+        np.testing.assert_allclose(read[name], gate.ravel(), rtol=1e-6)
 
 
 def test_layers_and_heads_are_chosen() -> None:

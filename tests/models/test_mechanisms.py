@@ -28,6 +28,15 @@ from regard.attention.config import (
     config_type,
 )
 from regard.attention.feature_maps import RandomFeatures
+from regard.attention.recurrent_config import (
+    DeltaNetConfig,
+    GatedDeltaNet2Config,
+    GatedDeltaNetConfig,
+    GatedLinearConfig,
+    KimiDeltaConfig,
+    Mamba2Config,
+    RWKV7Config,
+)
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.transformer import Decoder
@@ -57,6 +66,13 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "favor-positive": FavorPositiveConfig(),
     "favor-trigonometric": FavorTrigonometricConfig(features=4096),
     "favor-hyperbolic": FavorHyperbolicConfig(),
+    "gated-linear": GatedLinearConfig(),
+    "mamba2": Mamba2Config(output_gate=True),
+    "deltanet": DeltaNetConfig(negative_eigenvalues=True),
+    "gated-deltanet": GatedDeltaNetConfig(),
+    "kimi-delta": KimiDeltaConfig(),
+    "gated-deltanet-2": GatedDeltaNet2Config(output_gate=True),
+    "rwkv7": RWKV7Config(),
 }
 POSITIONS: dict[str, PositionsConfig] = {
     "learned": LearnedConfig(),

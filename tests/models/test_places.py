@@ -24,6 +24,15 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
 )
+from regard.attention.recurrent_config import (
+    DeltaNetConfig,
+    GatedDeltaNet2Config,
+    GatedDeltaNetConfig,
+    GatedLinearConfig,
+    KimiDeltaConfig,
+    Mamba2Config,
+    RWKV7Config,
+)
 from regard.attention.registry import supporting
 from regard.errors import UnsupportedError
 from regard.models.builders import Model, SequenceToSequence, make_model
@@ -53,7 +62,15 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "favor-positive": FavorPositiveConfig(),
     "favor-trigonometric": FavorTrigonometricConfig(features=4096),
     "favor-hyperbolic": FavorHyperbolicConfig(),
+    "gated-linear": GatedLinearConfig(),
+    "mamba2": Mamba2Config(),
+    "deltanet": DeltaNetConfig(),
+    "gated-deltanet": GatedDeltaNetConfig(),
+    "kimi-delta": KimiDeltaConfig(),
+    "gated-deltanet-2": GatedDeltaNet2Config(),
+    "rwkv7": RWKV7Config(),
 }
+RECURRENCES = [kind for kind in BUILT_IN if kind not in supporting("bidirectional")]
 Maker = Callable[[AttentionConfig], ModelConfig]
 PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder": (
@@ -64,7 +81,7 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "encoder": (
         lambda attention: EncoderConfig(**SIZES, attention=attention, n_kv_heads=1),
         MaskedLMHeadConfig(),
-        ("key_lengths",),
+        ("bidirectional", "key_lengths"),
     ),
     "encoder of a pair": (
         lambda attention: EncoderDecoderConfig(
@@ -72,7 +89,7 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
             decoder=TransformerConfig(**SIZES),
         ),
         LMHeadConfig(),
-        ("key_lengths",),
+        ("bidirectional", "key_lengths"),
     ),
     "decoder of a pair": (
         lambda attention: EncoderDecoderConfig(
@@ -118,7 +135,9 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
         ("bigbird", "recurrent pair"),
         ("sliding-window", "decoder of a pair"),
         ("sliding-window", "recurrent pair"),
+        *product(RECURRENCES, set(PLACES) - {"decoder"}),
     }
+    assert len(RECURRENCES) == 7
 
 
 @pytest.mark.parametrize(("attention", "place"), ABLE)

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from regard.attention.config import LayerShape as LayerShape
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
+    from regard.attention.gated import RWKV7 as RWKV7
+    from regard.attention.gated import DeltaNet as DeltaNet
+    from regard.attention.gated import GatedDeltaNet as GatedDeltaNet
+    from regard.attention.gated import GatedDeltaNet2 as GatedDeltaNet2
+    from regard.attention.gated import GatedLinear as GatedLinear
+    from regard.attention.gated import KimiDelta as KimiDelta
+    from regard.attention.gated import Mamba2 as Mamba2
+    from regard.attention.gates import Gate as Gate
     from regard.attention.kernel import KernelAttention as KernelAttention
     from regard.attention.linformer import Linformer as Linformer
     from regard.attention.low_rank import LowRank as LowRank
@@ -32,6 +40,16 @@ _NAMES = {
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
+    "gated": (
+        "DeltaNet",
+        "GatedDeltaNet",
+        "GatedDeltaNet2",
+        "GatedLinear",
+        "KimiDelta",
+        "Mamba2",
+        "RWKV7",
+    ),
+    "gates": ("Gate",),
     "kernel": ("KernelAttention",),
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cost import Cost, Shape
+from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.types import (
     AnyBias,
@@ -241,6 +242,8 @@ class Support:
     """Whether cross-attention is supported."""
     decoding: bool = False
     """Whether token-by-token decoding is supported."""
+    bidirectional: bool = True
+    """Whether attention without a causal mask is supported."""
     differentiable: bool = True
     """Whether the gradient is that of the output, not a surrogate."""
 
@@ -256,14 +259,19 @@ class Attention(nn.Module, ABC):
     Fewer key/value heads than query heads are allowed: consecutive query heads share one.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
 
-    A mechanism defines `_forward`, `_weights` and `cost`; `_init_state` and `_extend` if it
-    supports decoding; `_encode_memory` and `_attend_memory` if it supports cross-attention. Their
-    inputs are validated. A method `reference(query, key, mask, bias)`, if it has one, makes the
-    matrix of `weights` in float64, straight from the formula; `bias` is a tensor there.
+    A mechanism defines `_forward(query, key, value, mask, bias)`,
+    `_weights(query, key, mask, bias)` and `cost`; `_init_state(shape)` and
+    `_extend(query, key, value, state, attention_mask, bias)` if it supports decoding;
+    `_encode_memory` and `_attend_memory` if it supports cross-attention. Their inputs are
+    validated. A method `reference(query, key, mask, bias)`, if it has one, makes the matrix of
+    `weights` in float64, straight from the formula; `bias` is a tensor there. All but the memory
+    receive the declared `gates` by name.
     """
 
     name: ClassVar[str]
     supports: ClassVar[Support]
+    gates: ClassVar[tuple[Gate, ...]] = ()
+    """Numbers per token that it takes beside queries, keys and values."""
 
     def forward(
         self,
@@ -273,23 +281,43 @@ class Attention(nn.Module, ABC):
         *,
         mask: Mask | None = None,
         bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Outputs:
         """Return what each query gathers; zero for a query that may look at no key.
 
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
-            ValueError: the shapes don't fit one another.
+            ValueError: the shapes don't fit one another, or the gates aren't those declared.
             TypeError: the bias is neither kind.
         """
         self._validate(query, key, mask, bias)
-        return self._forward(query, key, value, mask, bias)
+        self._validate_alignment(mask)
+        self._validate_gates(gates, key, value)
+        return self._forward(query, key, value, mask, bias, **gates)
 
     def weights(
-        self, query: Queries, key: Keys, *, mask: Mask | None = None, bias: AnyBias | None = None
+        self,
+        query: Queries,
+        key: Keys,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> Weights:
-        """Return the matrix that `forward` applies to the values in evaluation mode."""
+        """Return the matrix that `forward` applies to the values in evaluation mode.
+
+        With a gate per channel of the values, it applies to `gated_values`.
+        """
         self._validate(query, key, mask, bias)
-        return self._weights(query, key, mask, bias)
+        self._validate_alignment(mask)
+        self._validate_gates(gates, key)
+        return self._weights(query, key, mask, bias, **gates)
+
+    def gated_values(self, value: Values, gates: Gates) -> Values:
+        """Return the values to which `weights` applies: times the gates per channel of them."""
+        for gate in self.gates:
+            value = value * gates[gate.name] if gate.per == "value" else value
+        return value
 
     def init_state(
         self,
@@ -320,6 +348,7 @@ class Attention(nn.Module, ABC):
         *,
         attention_mask: Bool[Tensor, "batch new"] | None = None,
         bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
         """Causal attention of new tokens to themselves and to all that the state has seen.
 
@@ -328,7 +357,8 @@ class Attention(nn.Module, ABC):
         """
         self.require_support("decoding")
         self._validate(query, key, None, bias)
-        return self._extend(query, key, value, state, attention_mask, bias)
+        self._validate_gates(gates, key, value)
+        return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode another sequence for cross-attention by many queries.
@@ -352,28 +382,18 @@ class Attention(nn.Module, ABC):
     def cost(self, shape: Shape) -> Cost:
         """Count what a call of this shape needs."""
 
-    @abstractmethod
-    def _forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
-    ) -> Tensor: ...
+    # Mechanisms narrow the signatures below to those of the class's docstring, with their gates.
 
     @abstractmethod
-    def _weights(
-        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
-    ) -> Tensor: ...
+    def _forward(self, *args: Any, **gates: Any) -> Tensor: ...
+
+    @abstractmethod
+    def _weights(self, *args: Any, **gates: Any) -> Tensor: ...
 
     def _init_state(self, shape: StateShape) -> State:
         raise NotImplementedError
 
-    def _extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        attention_mask: Tensor | None,
-        bias: AnyBias | None,
-    ) -> tuple[Tensor, State]:
+    def _extend(self, *args: Any, **gates: Any) -> tuple[Tensor, State]:
         raise NotImplementedError
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
@@ -402,6 +422,28 @@ class Attention(nn.Module, ABC):
                 raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
         if query.shape[2] != key.shape[2]:
             self.require_support("cross")
+
+    def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
+        """Raise unless these are the declared gates, in shapes that fit the values if given."""
+        declared = [gate.name for gate in self.gates]
+        if gates.keys() != set(declared):
+            raise ValueError(
+                f"{self.name} attention takes {', '.join(declared) or 'no gates'}; "
+                f"given: {', '.join(sorted(gates)) or 'no gates'}"
+            )
+        if value is None:
+            return
+        for gate in self.gates:
+            shape, expected = tuple(gates[gate.name].shape), gate.shape(key, value)
+            if shape != expected:
+                raise ValueError(
+                    f"{self.name} attention: {gate.name} has shape {shape}, not {expected}"
+                )
+
+    def _validate_alignment(self, mask: Mask | None) -> None:
+        """Raise where queries may look ahead and this mechanism can't."""
+        if mask is None or mask.alignment is None:
+            self.require_support("bidirectional")
 
     def require_support(self, *features: str) -> None:
         """Raise unless every feature (a field of `Mask` or `Support`) is supported.
@@ -435,5 +477,6 @@ _FEATURES = {
     "dropout": "dropout of weights",
     "cross": "cross-attention",
     "decoding": "token-by-token decoding",
+    "bidirectional": "attention without a causal mask",
 }
 """Each field of `Mask` and `Support`, as an error names it."""

@@ -21,6 +21,8 @@ from regard.errors import UserError, alternatives
 if TYPE_CHECKING:
     from regard.attention.base import Attention
     from regard.attention.feature_maps import FeatureMap
+    from regard.attention.gates import Gate
+    from regard.attention.gating import Gating
     from regard.attention.kernel import KernelAttention
 
 
@@ -70,6 +72,12 @@ class AttentionConfig(OpenConfig):
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
         raise NotImplementedError
+
+    def build_gating(self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape) -> "Gating":
+        """Build what makes the gates of a layer."""
+        from regard.attention.gating import Gating
+
+        return Gating(gates, d_model, shape)
 
     @classmethod
     def example(cls) -> "Attention":
@@ -329,6 +337,13 @@ BUILT_IN = {
     "favor-positive": "regard.attention.config:FavorPositiveConfig",
     "favor-trigonometric": "regard.attention.config:FavorTrigonometricConfig",
     "favor-hyperbolic": "regard.attention.config:FavorHyperbolicConfig",
+    "gated-linear": "regard.attention.recurrent_config:GatedLinearConfig",
+    "mamba2": "regard.attention.recurrent_config:Mamba2Config",
+    "deltanet": "regard.attention.recurrent_config:DeltaNetConfig",
+    "gated-deltanet": "regard.attention.recurrent_config:GatedDeltaNetConfig",
+    "kimi-delta": "regard.attention.recurrent_config:KimiDeltaConfig",
+    "gated-deltanet-2": "regard.attention.recurrent_config:GatedDeltaNet2Config",
+    "rwkv7": "regard.attention.recurrent_config:RWKV7Config",
 }
 """The built-in mechanisms: MODULE:CLASS of a configuration, or of a mechanism without one."""
 

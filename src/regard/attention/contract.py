@@ -106,7 +106,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _run(subject: Subject, case: Case) -> Tensor:
-    out = subject.attend(case.query, case.key, case.value, mask=case.mask, bias=case.bias)
+    out = subject.attend(
+        case.query, case.key, case.value, mask=case.mask, bias=case.bias, gates=case.gates
+    )
     if out.dtype != case.query.dtype:
         raise ContractViolation(f"the output is {out.dtype}, the queries are {case.query.dtype}")
     assert isinstance(out, Tensor)
@@ -114,7 +116,14 @@ def _run(subject: Subject, case: Case) -> Tensor:
 
 
 def _weights(subject: Subject, case: Case) -> Tensor:
-    return subject.attend.weights(case.query, case.key, mask=case.mask, bias=case.bias)
+    return subject.attend.weights(
+        case.query, case.key, mask=case.mask, bias=case.bias, gates=case.gates
+    )
+
+
+def _gather(subject: Subject, case: Case, weights: Tensor) -> Tensor:
+    """Weights · values, of a mechanism with gates of these."""
+    return reference.gather(weights, subject.attend.gated_values(case.value, case.gates))
 
 
 def _equals_reference(subject: Subject, case: Case) -> None:
@@ -122,32 +131,31 @@ def _equals_reference(subject: Subject, case: Case) -> None:
     assert reference_weights is not None
     here, attend = case.cpu(), deepcopy(subject.attend).cpu()
     table = here.bias.table if here.bias else None
-    expected = reference_weights(attend, here.query, here.key, here.mask or Mask(), table)
-    gathered = reference.gather(expected, here.value)
+    mask = here.mask or Mask()
+    expected = reference_weights(attend, here.query, here.key, mask, table, **here.gates)
+    gathered = _gather(subject, here, expected)
     subject.close(_run(subject, case).cpu(), gathered, case, "output")
     subject.close(_weights(subject, case).cpu(), expected, case, "weights")
 
 
 def _weights_give_output(subject: Subject, case: Case) -> None:
-    gathered = reference.gather(_weights(subject, case).double(), case.value)
+    gathered = _gather(subject, case, _weights(subject, case).double())
     subject.close(_run(subject, case), gathered, case, "output against weights · values")
 
 
 def _gradients(subject: Subject, case: Case) -> None:
-    inputs = [x.detach().clone().requires_grad_() for x in (case.query, case.key, case.value)]
-    query, key, value = inputs
-    out = _run(subject, replace(case, query=query, key=key, value=value))
-    for name, gradient in zip(
-        ("queries", "keys", "values"), torch.autograd.grad(out.sum(), inputs), strict=True
-    ):
+    names = ["queries", "keys", "values", *case.gates]
+    inputs = [x.detach().clone().requires_grad_() for x in case.tensors]
+    out = _run(subject, case.of(inputs))
+    for name, gradient in zip(names, torch.autograd.grad(out.sum(), inputs), strict=True):
         if not bool(gradient.isfinite().all()):
             raise ContractViolation(f"the gradient of the {name} isn't finite")
     if subject.dtype != torch.float64:
         return
 
     def attend(*inputs: Tensor) -> Tensor:
-        query, key, value = (*(case.query, case.key)[: 3 - len(inputs)], *inputs)
-        return _run(subject, replace(case, query=query, key=key, value=value))
+        fixed = case.tensors[: len(case.tensors) - len(inputs)]
+        return _run(subject, case.of([*fixed, *inputs]))
 
     checked = inputs if subject.attend.supports.differentiable else inputs[2:]
     try:
@@ -158,7 +166,7 @@ def _gradients(subject: Subject, case: Case) -> None:
 
 
 def _no_look_ahead(subject: Subject, case: Case) -> None:
-    """Keys and values are changed from one on: rows that can't see it stay as they are."""
+    """Keys, values and gates change from one on: rows that can't see it stay as they are."""
     queries, keys = case.query.shape[2], case.key.shape[2]
     where = (case.mask or Mask()).query_positions(queries, keys, case.query.device)
     before = _run(subject, case)
@@ -169,7 +177,7 @@ def _no_look_ahead(subject: Subject, case: Case) -> None:
 
 
 def _padding_is_ignored(subject: Subject, case: Case) -> None:
-    """Keys and values beyond a row's length are changed: the row stays as it is."""
+    """Keys, values and gates beyond a row's length change: the row stays as it is."""
     assert case.mask is not None
     assert case.mask.key_lengths is not None
     before = _run(subject, case)
@@ -179,10 +187,12 @@ def _padding_is_ignored(subject: Subject, case: Case) -> None:
 
 
 def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
-    """The case with other keys and values in some places."""
-    key, value = case.key.clone(), case.value.clone()
+    """The case with other keys, values and gates in some places."""
+    _, key, value, *gates = (x.clone() for x in case.tensors)
     key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
-    return replace(case, key=key, value=value)
+    for declared, gate in zip(subject.attend.gates, gates, strict=True):
+        gate[:, :, where] = declared.low
+    return case.of([case.query, key, value, *gates])
 
 
 def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
@@ -193,8 +203,8 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
-    key, value = (x.repeat_interleave(case.group, 1) for x in (case.key, case.value))
-    repeated = _run(subject, replace(case, key=key, value=value))
+    shared = (x.repeat_interleave(case.group, 1) for x in case.tensors[1:])
+    repeated = _run(subject, case.of([case.query, *shared]))
     subject.close(_run(subject, case), repeated, case, "shared against repeated key heads")
 
 
@@ -277,11 +287,17 @@ def _extend(
     """Feed the tokens at some places of each row."""
     places = places.to(subject.device)
     row = torch.arange(len(places), device=subject.device) if rows is None else rows
-    query, key, value = (
-        x[row[:, None], :, places].transpose(1, 2) for x in (case.query, case.key, case.value)
-    )
+    new = case.each(lambda x: x[row[:, None], :, places].transpose(1, 2))
     kept = None if attention_mask is None else attention_mask.to(subject.device)
-    return subject.attend.extend(query, key, value, state, attention_mask=kept, bias=case.bias)
+    return subject.attend.extend(
+        new.query,
+        new.key,
+        new.value,
+        state,
+        attention_mask=kept,
+        bias=case.bias,
+        gates=new.gates,
+    )
 
 
 def _remembers(subject: Subject, case: Case) -> None:
@@ -321,7 +337,7 @@ def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
 def _compiled(subject: Subject, case: Case, backend: str) -> None:
     torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
     compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
-    out = compiled(case.query, case.key, case.value, mask=case.mask)
+    out = compiled(case.query, case.key, case.value, mask=case.mask, gates=case.gates)
     subject.close(out, _run(subject, case), case, "compiled")
 
 

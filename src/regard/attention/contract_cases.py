@@ -3,13 +3,14 @@
 Queries and keys are multiples of ¼, of width 4, so that scores are exact in any precision.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
 from regard.attention.types import ScoreMod
@@ -63,11 +64,22 @@ class Case:
     value: Tensor
     mask: Mask | None = None
     bias: TableBias | None = None
+    gates: Gates = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Queries, keys, values and gates."""
+        return [self.query, self.key, self.value, *self.gates.values()]
+
+    def of(self, tensors: Sequence[Tensor]) -> "Case":
+        """The case with other queries, keys, values and gates."""
+        query, key, value, *gates = tensors
+        named = dict(zip(self.gates, gates, strict=True))
+        return replace(self, query=query, key=key, value=value, gates=named)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Case":
-        """The case with queries, keys and values changed."""
-        query, key, value = map(change, (self.query, self.key, self.value))
-        return replace(self, query=query, key=key, value=value)
+        """The case with each of them changed."""
+        return self.of([change(x) for x in self.tensors])
 
     def cpu(self) -> "Case":
         """The case on the CPU, where references work."""
@@ -119,7 +131,7 @@ class Cases:
                 yield self._make(f"{name}, two heads a key", mask, kv_heads=HEADS // 2)
                 if self.mechanism.type.supports.bias:
                     yield self._make(f"{name}, bias", mask, biased=True)
-        yield self._make("one key head", None, kv_heads=1)
+        yield self._make("one key head", self._widest(), kv_heads=1)
         if self.mechanism.type.supports.cross:
             for queries, keys in ((SHORT, N), (N, SHORT)):
                 for name, mask in _cross_masks(queries, keys, self.device).items():
@@ -132,20 +144,27 @@ class Cases:
     def unsupported(self) -> Iterator[Case]:
         """A case for each thing that the mechanism says it can't do."""
         for name, mask in _self_masks(self.device).items():
-            if mask is not None and len(mask.restrictions) == 1 and not self._honors(mask):
+            if (mask is None or len(mask.restrictions) == 1) and not self._honors(mask):
                 yield self._make(name, mask)
         if not self.mechanism.type.supports.bias:
-            yield self._make("bias", None, biased=True)
+            yield self._make("bias", self._widest(), biased=True)
         if not self.mechanism.type.supports.cross:
-            yield self._make("another sequence", None, queries=SHORT)
+            yield self._make("another sequence", self._widest(), queries=SHORT)
 
     def plain(self) -> Case:
         """The case that most models are: causal where that can be."""
         causal = Mask.causal()
         return self._make("plain", causal if self._honors(causal) else None)
 
+    def _widest(self) -> Mask | None:
+        """No mask, or a causal one where that is required."""
+        return None if self.mechanism.type.supports.bidirectional else Mask.causal()
+
     def _honors(self, mask: Mask | None) -> bool:
-        return mask is None or mask.restrictions <= self.mechanism.type.supports.masks
+        supports = self.mechanism.type.supports
+        restrictions = mask.restrictions if mask else frozenset()
+        causal = supports.bidirectional or "alignment" in restrictions
+        return causal and restrictions <= supports.masks
 
     def _make(
         self,
@@ -165,13 +184,21 @@ class Cases:
             numbers = torch.randint(low, high + 1, shape, generator=generator) / 4
             return numbers.to(self.device, self.dtype)
 
+        def gate(declared: Gate) -> Tensor:
+            shape = declared.shape(key, value)
+            return quarters(round(4 * max(declared.low, -1.0)), round(4 * declared.high), *shape)
+
+        query = quarters(low, high, BATCH, HEADS, queries, D)
+        key = quarters(low, high, BATCH, kv_heads, keys, D)
+        value = quarters(-8, 8, BATCH, kv_heads, keys, e)
         return Case(
             name=name,
-            query=quarters(low, high, BATCH, HEADS, queries, D),
-            key=quarters(low, high, BATCH, kv_heads, keys, D),
-            value=quarters(-8, 8, BATCH, kv_heads, keys, e),
+            query=query,
+            key=key,
+            value=value,
             mask=mask,
             bias=TableBias(quarters(-4, 4, HEADS, queries, keys)) if biased else None,
+            gates={declared.name: gate(declared) for declared in self.mechanism.type.gates},
         )
 
 

@@ -85,3 +85,44 @@ def splitmix64(*parts: int) -> int:
         state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
         state ^= state >> 31
     return state
+
+
+def per_state(
+    key: Float[Tensor, "batch kv_heads n d"], gate: Float[Tensor, "batch states n *channels"]
+) -> Float[Tensor, "batch states n d"]:
+    """The keys of each state, as many as a gate has heads."""
+    return key.repeat_interleave(gate.shape[1] // key.shape[1], dim=1)
+
+
+def recurrence(
+    query: Float[Tensor, "batch heads n d"],
+    key: Float[Tensor, "batch kv_heads n d"],
+    transition: Float[Tensor, "batch states n d d"],
+    mask: Mask,
+    *,
+    write: Float[Tensor, "batch states n"] | None = None,
+    scaled: bool,
+) -> Float[Tensor, "batch heads_or_states n n"]:
+    """weights_tj = s · q_tᵀ T_t … T_(j+1) k_j w_j, s = 1/√d if scaled.
+
+    Tokens beyond a row's length change nothing, and the first of a document finds nothing.
+    """
+    batch, states, n, d, _ = transition.shape
+    heads = max(query.shape[1], states)
+    query, key = query.double(), per_state(key.double(), transition)
+    query = query.repeat_interleave(heads // query.shape[1], dim=1)
+    weights = torch.zeros(batch, heads, n, n, dtype=torch.float64)
+    for b in range(batch):
+        length = n if mask.key_lengths is None else int(mask.key_lengths[b])
+        for h in range(heads):
+            g = h * states // heads
+            kept = torch.zeros(d, n, dtype=torch.float64)  # a column for each key
+            for t in range(n):
+                ids = mask.document_ids
+                if ids is not None and t and ids[b, t] != ids[b, t - 1]:
+                    kept = torch.zeros_like(kept)
+                if t < length:
+                    kept = transition[b, g, t] @ kept
+                    kept[:, t] = key[b, g, t] * (1.0 if write is None else write[b, g, t])
+                weights[b, h, t] = query[b, h, t] @ kept
+    return weights / math.sqrt(d) if scaled else weights

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 FEATURES = {
     "causal": "alignment",
+    "bidirectional": "bidirectional",
     "padding": "key_lengths",
     "documents": "document_ids",
     "any mask": "allowed",

@@ -122,7 +122,7 @@ def gather_maps(
             Layer(name, record, tuple(range(record.weights.shape[1])))
             for name, record in zip(names, found, strict=True)
         )
-        queries = source if kind in ("self-attention", "encoder") else target
+        queries = source if not target or kind == "encoder" else target
         keys = target if kind == "decoder" else source
         maps.append(AttentionMap(kind, tuple(queries), tuple(keys), tuple(layers), second))
     return tuple(maps)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.drawing import color_bar, heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.intercept import AttentionRecord
 
 SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "⁇", "\n"})
 """Separator tokens of common vocabularies."""
@@ -135,6 +136,18 @@ def patterns(weights: Weights, tokens: TokenInfo) -> Mapping[str, Scores]:
     }
 
 
+def shares(record: AttentionRecord) -> Float[Tensor, "batch heads queries keys"]:
+    """Return the share of each key in what a query gathers.
+
+    Implied weights may be negative and sum to anything; their shares are |A| / Σ |A|.
+    """
+    if record.score_attention is not None:
+        return record.weights
+    sizes = record.weights.abs()
+    total = sizes.sum(-1, keepdim=True)
+    return torch.where(total > 0, sizes / total, 0.0)
+
+
 def at_distance(weights: Weights, offset: int) -> Scores:
     """Return the mean of A[i, i + offset] over the queries that have such a key; 0 if none has."""
     diagonal = weights.diagonal(offset, dim1=-2, dim2=-1)
@@ -214,7 +227,7 @@ def _scores_of(one: AttentionMap) -> list[Head]:
     """Scores of each shown head on one text."""
     tokens, found = token_info(one.keys), []
     for layer in one.layers:
-        weights = layer.record.weights[0].float().cpu()
+        weights = shares(layer.record)[0].float().cpu()
         causal = not weights.triu(1).any()
         scores = {
             **patterns(weights, tokens),
@@ -224,7 +237,8 @@ def _scores_of(one: AttentionMap) -> list[Head]:
         }
         lengths = layer.value_lengths
         if lengths is not None:
-            scores["norm"] = (weights.abs() * lengths.float().cpu()[:, None]).sum(-1).mean(-1)
+            applied = layer.record.weights[0].float().cpu()
+            scores["norm"] = (applied.abs() * lengths.float().cpu()[:, None]).sum(-1).mean(-1)
         found += [
             Head(layer.name, head, {name: float(of[head]) for name, of in scores.items()})
             for head in layer.heads

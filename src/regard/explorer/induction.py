@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import AttentionMap
-from regard.explorer.head_scores import repeated
+from regard.explorer.head_scores import repeated, shares
 
 DEFAULT_TOKENS = 50
 """Length of the random sequence, if it fits twice."""
@@ -45,7 +45,7 @@ def induction_scores(sequence: RepeatedSequence) -> Mapping[str, Float[Tensor, "
     """Return each head's weight on the previous occurrence and on its successor."""
     found: dict[str, list[Tensor]] = {}
     for layer in sequence.map.layers:
-        weights = layer.record.weights[0, list(layer.heads)].float().cpu()
+        weights = shares(layer.record)[0, list(layer.heads)].float().cpu()
         for name, scores in repeated(weights[..., sequence.tokens, sequence.tokens]).items():
             found.setdefault(f"{name} twice", []).append(scores)
     return {name: torch.cat(scores) for name, scores in found.items()}

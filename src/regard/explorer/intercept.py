@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
 from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
+from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
 from regard.attention.types import (
     KeyPositions,
@@ -45,6 +46,8 @@ class AttentionRecord:
     mask: Mask | None
     bias: AnyBias | None
     weights: Weights
+    gates: Gates = field(default_factory=dict)
+    """Those per channel of the values are part of `value` already."""
 
     @property
     def positions(self) -> tuple[QueryPositions, KeyPositions]:
@@ -85,14 +88,16 @@ def make_record(
     *,
     mask: Mask | None = None,
     bias: AnyBias | None = None,
+    gates: Gates = NO_GATES,
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
-    weights = mechanism.weights(query, key, mask=mask, bias=bias)
-    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights)
+    weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    value = mechanism.gated_values(value, gates)
+    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
     with torch.no_grad():
         _check(record)
     return record

@@ -27,7 +27,7 @@ from regard.explorer.attention_maps import (
     position_pictures,
 )
 from regard.explorer.head_scores import blocks
-from regard.explorer.intercept import make_record, score_steps
+from regard.explorer.intercept import AttentionRecord, make_record, score_steps
 from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
 from regard.files import content_policy, inert, write_file
@@ -355,8 +355,20 @@ def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, A
         "output": _base64(_array(record.output_from(record.weights)[0, number])),
         "before": {name: _base64(_array(x)) for name, x in before.items() if x is not None},
         "implied": record.score_attention is None,
+        "gates": _gates(record, number),
         "steps": _steps(score_steps(record, 0, number)),
     }
+
+
+def _gates(record: AttentionRecord, head: int) -> list[dict[str, str]]:
+    """The gates of each key: a number, or one per channel. Decays as factors."""
+    found = []
+    for name, gate in record.gates.items():
+        states = gate[0, head * gate.shape[1] // record.weights.shape[1]]
+        decays = name == "log_decay"
+        values = _base64(_array(states.exp() if decays else states))
+        found.append({"name": "decay" if decays else name, "values": values})
+    return found
 
 
 def _steps(found: Sequence[tuple[str, Tensor]]) -> list[dict[str, str]]:

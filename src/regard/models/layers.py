@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import RowState
+from regard.attention.gates import NO_GATES, Gates
+from regard.attention.gating import Gated, Gating
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
@@ -23,8 +25,8 @@ Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
 
-def build_attention(config: TransformerConfig, layer: int) -> Attention:
-    """Build the mechanism of a layer, whose draws torch's seed decides."""
+def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, Gating | None]:
+    """Build the mechanism of a layer and its gates, if it has any; torch's seed decides draws."""
     shape = LayerShape(
         n_heads=config.n_heads,
         n_kv_heads=config.kv_heads,
@@ -34,7 +36,10 @@ def build_attention(config: TransformerConfig, layer: int) -> Attention:
         seed=torch.initial_seed(),
         dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
     )
-    return config.attention.build(shape)
+    attention = config.attention.build(shape)
+    if not attention.gates:
+        return attention, None
+    return attention, config.attention.build_gating(attention.gates, config.d_model, shape)
 
 
 class SelfAttention(nn.Module):
@@ -53,7 +58,7 @@ class SelfAttention(nn.Module):
             nn.RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
             for _ in range(2)
         )
-        self.attention = build_attention(config, layer)
+        self.attention, self.gating = build_attention(config, layer)
         if self.window_size is not None:
             self.attention.require_support("window_size")
         self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model, bias=config.o_bias)
@@ -62,10 +67,11 @@ class SelfAttention(nn.Module):
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
     ) -> Hidden:
         """Attention of whole rows to themselves."""
-        query, key, value = self._split(self._project(x), rope)
+        query, key, value, gates = self._inputs(x, self._project(x), rope)
         if self.window_size is not None:
             mask = (mask or Mask()) & Mask.window(self.window_size)
-        return _join(self.attention(query, key, value, mask=mask, bias=bias), self.o_proj)
+        out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
+        return self._finish(x, out)
 
     def init_state(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
@@ -91,7 +97,7 @@ class SelfAttention(nn.Module):
         attention_mask: TokenMask | None,
     ) -> tuple[Hidden, State]:
         """Causal attention of new tokens to themselves and to all that came before."""
-        return self._grow(self._project(x), rope, bias, state, attention_mask)
+        return self._grow(x, self._project(x), rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor) -> Tensor:
         """Queries, keys and values of all heads, side by side."""
@@ -100,19 +106,27 @@ class SelfAttention(nn.Module):
 
     def _grow(
         self,
+        x: Tensor,
         projected: Tensor,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
     ) -> tuple[Tensor, State]:
-        query, key, value = self._split(projected, rope)
+        query, key, value, gates = self._inputs(x, projected, rope)
         out, state = self.attention.extend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias
+            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
-        return _join(out, self.o_proj), state
+        return self._finish(x, out), state
 
-    def _split(self, projected: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _finish(self, x: Tensor, out: Tensor) -> Tensor:
+        """The heads' outputs, projected."""
+        return _join(out if self.gating is None else self.gating.finish(x, out), self.o_proj)
+
+    def _inputs(
+        self, x: Tensor, projected: Tensor, rope: Rope | None
+    ) -> tuple[Tensor, Tensor, Tensor, Gates]:
+        """Queries, keys, values and gates of the mechanism."""
         heads = _heads(projected, self.d_head)
         query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
@@ -121,7 +135,10 @@ class SelfAttention(nn.Module):
         if rope is not None:
             query_key = rotate(query_key, rope)
         query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
-        return query, key, value
+        if self.gating is None:
+            return query, key, value, NO_GATES
+        gated: Gated = self.gating(x, query, key, value)
+        return gated
 
 
 class ShortConvolution(nn.Conv1d):
@@ -202,7 +219,7 @@ class ConvolvedSelfAttention(SelfAttention):
         convolved, before = self.short_conv.extend(
             super()._project(x), state.before, attention_mask
         )
-        out, attention = self._grow(convolved, rope, bias, state.attention, attention_mask)
+        out, attention = self._grow(x, convolved, rope, bias, state.attention, attention_mask)
         return out, ConvolvedState(attention, before)
 
 
@@ -220,7 +237,7 @@ class CrossAttention(nn.Module):
         heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
         self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
-        self.attention = build_attention(config, layer)
+        self.attention, _ = build_attention(config, layer)
         self.attention.require_support("cross", "key_lengths")
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 

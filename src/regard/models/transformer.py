@@ -218,7 +218,7 @@ class Encoder(Transformer):
             UnsupportedError: the mechanism does not support padding masks or the positions.
         """
         super().__init__(config, vocabulary)
-        self._require("key_lengths")
+        self._require("bidirectional", "key_lengths")
         kinds = config.n_token_types if isinstance(config, EncoderConfig) else 0
         self.token_type_embedding = nn.Embedding(kinds, config.d_model) if kinds else None
 

@@ -5,7 +5,7 @@ transformers looks up a model's attention by name and accepts registered functio
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformers.masking_utils import sdpa_mask
 from regard.attention import Mask, Softmax
 from regard.attention.types import KeyPositions, QueryPositions, ScoreMod
 from regard.errors import UserError
+from regard.explorer.huggingface.recurrences import intercept_recurrences, recurrent_layers
 from regard.explorer.intercept import Handler, make_record
 
 NAME = "sdpa_intercepted"
@@ -37,7 +38,12 @@ def intercept_huggingface(model: PreTrainedModel, handler: Handler) -> Iterator[
         MismatchError: weights · values isn't the output of the kernel.
         UserError: the model's attention can't be replaced by name.
     """
-    with _registered(model):
+    recurrent = recurrent_layers(model)
+    with ExitStack() as changed:
+        if recurrent:
+            changed.enter_context(intercept_recurrences(recurrent, handler))
+        if not recurrent or model._supports_sdpa:
+            changed.enter_context(_registered(model))
         for name, module in model.named_modules():
             vars(module)[_HANDLER] = name, handler
         try:

@@ -66,6 +66,8 @@ def huggingface_maps(
 
 def kind_of(path: str, has_target: bool) -> str:
     """Return the kind of attention of a layer or a position table, by transformers' names."""
+    if re.search(r"linear_attn|mamba|mixer", path):
+        return "recurrence"
     if not has_target:
         return "self-attention"
     if re.search(r"cross|encdec|encoder_attn", path, re.IGNORECASE):

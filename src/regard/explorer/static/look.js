@@ -494,10 +494,11 @@ function drawNeuron(data, state, update, say) {
     ["output: Σ weight · v", vectors(detail.output, map.queries.length)[query]],
   ];
   const before = rotated ? [["k", vectors(detail.before.k, map.keys.length)]] : [];
+  const gates = detail.gates.map(({ name, values }) => [name, vectors(values, map.keys.length)]);
   const columns = [...before, [rotated ? "k, rotated" : "k", k], ["q ∘ k", k.map((one) => one.map((x, e) => q[e] * x))]];
   const steps = stepsOf(detail, query, map, columns[columns.length - 1][1]);
   const top = make("thead", {}, make("tr", {}));
-  top.firstChild.append(...["key", ...columns.map(([name]) => name), ...detail.steps.map((step) => step.name), "v"].map((name) => make("th", { scope: "col" }, name)));
+  top.firstChild.append(...["key", ...columns.map(([name]) => name), ...detail.steps.map((step) => step.name), ...gates.map(([name]) => name), "v"].map((name) => make("th", { scope: "col" }, name)));
   const cellOf = (name, numbers) => {
     const cell = make("td", {}, strip(numbers, name));
     cell.addEventListener("mouseenter", () => said(name, numbers));
@@ -508,6 +509,10 @@ function drawNeuron(data, state, update, say) {
     const row = make("tr", {}, make("th", { scope: "row", class: "token" }, `${j}: ${token}`));
     for (const [name, all] of columns) row.append(cellOf(`${name} of ${quoted(token)}`, all[j]));
     for (const values of steps) row.append(make("td", {}, shown(values[j])));
+    for (const [name, all] of gates) {
+      const numbers = all[j];
+      row.append(numbers.length === 1 ? make("td", {}, shown(numbers[0])) : cellOf(`${name} at ${quoted(token)}`, numbers));
+    }
     row.append(cellOf(`v of ${quoted(token)}`, v[j]));
     body.append(row);
   });

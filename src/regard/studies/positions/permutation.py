@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention.config import BUILT_IN
-from regard.attention.registry import Mechanism, find
+from regard.attention.registry import Mechanism, find, supporting
 from regard.models.config import TransformerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions.config import (
@@ -81,7 +80,7 @@ def permutation(
     name = "causal, last token after those before changed places, 1 layer"
     yield at_most(name, last_of_one, ROUNDING)
     yield at_least("the same, 2 layers", last_of_two, SEEN)
-    errors = {kind: mechanism_error(find(kind), seed) for kind in BUILT_IN}
+    errors = {kind: mechanism_error(find(kind), seed) for kind in supporting("bidirectional")}
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
     yield table(["mechanism", "largest change of an output", "tells the order"], rows)
     places = range(1, n + 1)

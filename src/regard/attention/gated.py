@@ -1,0 +1,401 @@
+"""Gated linear recurrences: attention by a state that each token decays, erases from and writes to.
+
+A head's state is a matrix S of d × e numbers, of one size for any number of tokens:
+
+    S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ,   out_t = scale · q_tᵀ S_t,
+
+with D_t = diag(e^log_decay). The mechanisms differ in their gates D, b and w, and RWKV-7 erases at
+a key of its own. Unrolled, out = weights · v with
+
+    weights_tj = scale · q_tᵀ T_t … T_(j+1) k_j w_j,   T_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t.
+
+Where w differs by channel, no such matrix exists; `weights` then applies to w ⊙ v.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.attention import reference
+from regard.attention.base import (
+    Attention,
+    RowState,
+    State,
+    StateShape,
+    Support,
+    at_least_float32,
+)
+from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gate
+from regard.attention.mask import Mask
+from regard.attention.recurrence import Update, scan
+from regard.attention.types import DenseBias, Keys, Queries, Weights
+
+LOG_DECAY = Gate("log_decay", low=float("-inf"), high=0.0)
+CHANNEL_LOG_DECAY = Gate("log_decay", "key", low=float("-inf"), high=0.0)
+BETA = Gate("beta")
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentState(RowState):
+    """S: the same size for any number of tokens."""
+
+    matrix: Float[Tensor, "batch states d e"]
+    length: Int[Tensor, " batch"]
+
+
+class RecurrentAttention(Attention):
+    """Base of the gated linear recurrences, which differ in what a token does to the state.
+
+    Each head of the values has a state. Key heads may be fewer, and query heads fewer or more:
+    consecutive ones share a key head, or a state. Computes in float32 at least. Documents must be
+    contiguous.
+    """
+
+    supports = Support(
+        masks=frozenset({"alignment", "key_lengths", "document_ids"}),
+        decoding=True,
+        bidirectional=False,
+    )
+    chunk: ClassVar[int] = 64
+    """Tokens computed side by side; fewer where decays differ by channel."""
+
+    def __init__(self, *, scaled: bool = True, chunk: int | None = None) -> None:
+        """`scaled` divides scores by √d; `chunk` is the number of tokens computed side by side.
+
+        Raises:
+            ValueError: a chunk has no token.
+        """
+        super().__init__()
+        self.scaled, self.length = scaled, type(self).chunk if chunk is None else chunk
+        if self.length < 1:
+            raise ValueError(f"a chunk has at least one token, not {self.length}")
+
+    @abstractmethod
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        """Return what each token does to the state; (b, g, n, ·), all in float32 at least."""
+
+    def _forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: None,
+        **gates: Tensor,
+    ) -> Tensor:
+        out, _ = self._run(query, key, value, mask or Mask(), None, gates)
+        return out.to(query.dtype)
+
+    def _weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: None, **gates: Tensor
+    ) -> Tensor:
+        states = next(iter(gates.values())).shape[1]
+        n = key.shape[2]
+        one_hot = torch.eye(n, dtype=at_least_float32(key).dtype, device=key.device)
+        value = one_hot.expand(len(key), states, n, n)
+        written = {gate.name for gate in self.gates if gate.per == "value"}
+        ones = {name: torch.ones_like(value) for name in written}
+        weights, _ = self._run(query, key, value, mask or Mask(), None, {**gates, **ones})
+        return weights
+
+    def _init_state(self, shape: StateShape) -> State:
+        """The state before the first token; it has the same size for any capacity."""
+        matrix = torch.zeros(
+            shape.batch,
+            shape.kv_heads,
+            shape.d,
+            shape.e,
+            device=shape.device,
+            dtype=torch.promote_types(shape.dtype, torch.float32),
+        )
+        length = torch.zeros(shape.batch, device=shape.device, dtype=torch.long)
+        return RecurrentState(matrix, length)
+
+    def _extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: None,
+        **gates: Tensor,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, RecurrentState)
+        new: Tensor | int = key.shape[2]
+        mask = Mask()
+        if attention_mask is not None:
+            new = attention_mask.sum(1)
+            mask = Mask.lengths(new)
+        out, matrix = self._run(query, key, value, mask, state.matrix, gates)
+        return out.to(query.dtype), RecurrentState(matrix, state.length + new)
+
+    def _run(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask,
+        state: Float[Tensor, "b g d e"] | None,
+        gates: Mapping[str, Tensor],
+    ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b g d e"]]:
+        """What each query reads, and the state after the last token."""
+        states, (batch, key_heads, n, d) = value.shape[1], key.shape
+        if states % key_heads or (query.shape[1] % states and states % query.shape[1]):
+            raise ValueError(
+                f"{self.name} attention: {query.shape[1]} query heads, {key_heads} key heads and "
+                f"{states} value heads don't fit; each number must divide the larger ones"
+            )
+        with torch.autocast(query.device.type, enabled=False):
+            query, key, value = map(at_least_float32, (query, key, value))
+            if query.shape[1] < states:
+                query = query.repeat_interleave(states // query.shape[1], 1)
+            query = query.unflatten(1, (states, -1))
+            key = key.repeat_interleave(states // key_heads, 1) if key_heads < states else key
+            if state is None:
+                state = value.new_zeros(batch, states, d, value.shape[-1])
+            if not n:
+                return query.new_zeros(*query.shape[:4], value.shape[-1]).flatten(1, 2), state
+            update = self.update(
+                key, value, **{name: at_least_float32(gate) for name, gate in gates.items()}
+            )
+            if mask.key_lengths is not None:
+                position = torch.arange(n, device=key.device)
+                update = update.skipping(position >= mask.key_lengths[:, None])
+            if mask.document_ids is not None:
+                update = update.restarting(_first_tokens(mask.document_ids))
+            query = query * d**-0.5 if self.scaled else query
+            if n == 1:
+                out, state = update.step(query, state)
+            else:
+                out, state = scan(query, update, state, length=self.length)
+        return out.flatten(1, 2), state
+
+    def cost(self, shape: Shape) -> Cost:
+        states, queries = shape.batch * shape.kv_heads, shape.batch * shape.heads
+        d, e, n = shape.d, shape.e, shape.queries
+        names = {gate.name for gate in self.gates}
+        erases, writes = bool(names & {"beta", "erase"}), 2 if "removal_key" in names else 1
+        length = min(self.length, n)
+        chunks, pairs = -(-n // max(length, 1)), 2 * length * length
+        if n == 1:
+            operations = 2 * d * e * (queries + states * (3 if erases else 1))
+        else:
+            by_query = pairs * writes * (d + e) + 2 * length * d * e
+            by_state = 2 * length * d * e
+            if erases:  # its scores and triangular system, and the map of each chunk
+                by_state += pairs * (writes * d + e) + pairs // 2 * (d + e)
+                by_state += 2 * length * d * (d + 2 * e) + 2 * d * d * e
+            operations = chunks * (queries * by_query + states * by_state)
+        state = states * d * e * max(4, shape.dtype.itemsize)
+        gates = sum({"head": 1, "key": d, "value": e}[gate.per] for gate in self.gates)
+        moved = (queries * n * (d + e) + states * n * (d + e + gates)) * shape.dtype.itemsize
+        return Cost(
+            operations=operations * shape.passes,
+            bytes=moved * shape.passes + (2 * state if shape.mode == "step" else 0),
+            parameters=0,
+            state_bytes=state + 8 * shape.batch,
+        )
+
+
+def _first_tokens(document_ids: Int[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
+    """Whether a token is the first of its document."""
+    changes = document_ids[:, 1:] != document_ids[:, :-1]
+    return torch.cat([torch.ones_like(document_ids[:, :1], dtype=torch.bool), changes], 1)
+
+
+class GatedLinear(RecurrentAttention):
+    """S_t = D_t S_(t−1) + k_t v_tᵀ, a decay for each channel (Yang et al., 2023, eq. 3)."""
+
+    name = "gated-linear"
+    gates = (CHANNEL_LOG_DECAY,)
+    chunk = 16
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        return Update(key, value, gates["log_decay"])
+
+    def reference(
+        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, log_decay: Tensor
+    ) -> Weights:
+        """T = diag(e^log_decay)."""
+        kept = torch.diag_embed(log_decay.double().exp())
+        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
+
+
+class Mamba2(RecurrentAttention):
+    """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, a decay for each head (Dao & Gu, 2024, eq. 2)."""
+
+    name = "mamba2"
+    gates = (LOG_DECAY,)
+
+    def __init__(self, *, scaled: bool = False, chunk: int | None = None) -> None:
+        super().__init__(scaled=scaled, chunk=chunk)
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        return Update(key, value, gates["log_decay"][..., None])
+
+    def reference(
+        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, log_decay: Tensor
+    ) -> Weights:
+        """T = e^log_decay I."""
+        d = key.shape[-1]
+        kept = log_decay.double().exp()[..., None, None] * torch.eye(d, dtype=torch.float64)
+        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
+
+
+class DeltaNet(RecurrentAttention):
+    """S_t = (I − β_t k_t k_tᵀ) S_(t−1) + β_t k_t v_tᵀ (Schlag et al., 2021, eq. 24).
+
+    It replaces the value that the state has at a key. β up to 2 with keys of length 1 gives
+    eigenvalues down to −1 (Grazzi et al., 2025).
+    """
+
+    name = "deltanet"
+    gates = (BETA,)
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        beta = gates["beta"][..., None]
+        return Update(key, beta * value, torch.zeros_like(beta), beta * key)
+
+    def reference(
+        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, beta: Tensor
+    ) -> Weights:
+        """T = I − β k kᵀ, w = β."""
+        k, beta = reference.per_state(key, beta).double(), beta.double()
+        eye = torch.eye(k.shape[-1], dtype=torch.float64)
+        kept = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
+        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
+
+
+class GatedDeltaNet(RecurrentAttention):
+    """S_t = (I − β_t k_t k_tᵀ) e^log_decay S_(t−1) + β_t k_t v_tᵀ (Yang et al., 2024, eq. 10)."""
+
+    name = "gated-deltanet"
+    gates = (LOG_DECAY, BETA)
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        log_decay, beta = gates["log_decay"][..., None], gates["beta"][..., None]
+        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+
+    def reference(
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        log_decay: Tensor,
+        beta: Tensor,
+    ) -> Weights:
+        """T = (I − β k kᵀ) e^log_decay, w = β."""
+        k, beta = reference.per_state(key, beta).double(), beta.double()
+        eye = torch.eye(k.shape[-1], dtype=torch.float64)
+        erased = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
+        kept = erased * log_decay.double().exp()[..., None, None]
+        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
+
+
+class KimiDelta(RecurrentAttention):
+    """S_t = (I − β_t k_t k_tᵀ) D_t S_(t−1) + β_t k_t v_tᵀ, a decay for each channel.
+
+    Kimi Delta Attention (Kimi Team, 2025, arXiv:2510.26692, eq. 1).
+    """
+
+    name = "kimi-delta"
+    gates = (CHANNEL_LOG_DECAY, BETA)
+    chunk = 16
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        log_decay, beta = gates["log_decay"], gates["beta"][..., None]
+        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+
+    def reference(
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        log_decay: Tensor,
+        beta: Tensor,
+    ) -> Weights:
+        """T = (I − β k kᵀ) diag(e^log_decay), w = β."""
+        k, beta = reference.per_state(key, beta).double(), beta.double()
+        eye = torch.eye(k.shape[-1], dtype=torch.float64)
+        erased = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
+        kept = erased @ torch.diag_embed(log_decay.double().exp())
+        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
+
+
+class GatedDeltaNet2(RecurrentAttention):
+    """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ, each gate by channel.
+
+    Hatamizadeh et al., 2026, arXiv:2605.22791. `weights` applies to write ⊙ v.
+    """
+
+    name = "gated-deltanet-2"
+    gates = (CHANNEL_LOG_DECAY, Gate("erase", "key"), Gate("write", "value"))
+    chunk = 16
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        log_decay, erase = gates["log_decay"], gates["erase"]
+        return Update(key, gates["write"] * value, log_decay, log_decay.exp() * erase * key)
+
+    def reference(
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        log_decay: Tensor,
+        erase: Tensor,
+        write: Tensor,
+    ) -> Weights:
+        """T = (I − k (b ⊙ k)ᵀ) diag(e^log_decay)."""
+        k = reference.per_state(key, erase).double()
+        eye = torch.eye(k.shape[-1], dtype=torch.float64)
+        erased = eye - k[..., :, None] * (erase.double() * k)[..., None, :]
+        kept = erased @ torch.diag_embed(log_decay.double().exp())
+        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
+
+
+class RWKV7(RecurrentAttention):
+    """S_t = (D_t − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ (Peng et al., 2025, eq. 17).
+
+    It erases at a key of its own: κ is the gate removal_key, a the gate erase.
+    """
+
+    name = "rwkv7"
+    gates = (
+        CHANNEL_LOG_DECAY,
+        Gate("removal_key", "key", low=-1.0, high=1.0),
+        Gate("erase", "key"),
+    )
+    chunk = 16
+
+    def __init__(self, *, scaled: bool = False, chunk: int | None = None) -> None:
+        super().__init__(scaled=scaled, chunk=chunk)
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        removal_key = gates["removal_key"]
+        return Update(key, value, gates["log_decay"], removal_key, gates["erase"] * removal_key)
+
+    def reference(
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        log_decay: Tensor,
+        removal_key: Tensor,
+        erase: Tensor,
+    ) -> Weights:
+        """T = diag(e^log_decay) − (a ⊙ κ) κᵀ."""
+        removed = removal_key.double()
+        outer = (erase.double() * removed)[..., :, None] * removed[..., None, :]
+        kept = torch.diag_embed(log_decay.double().exp()) - outer
+        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)

@@ -1,0 +1,31 @@
+"""Gates: numbers per token that a mechanism takes beside queries, keys and values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor
+
+Gates: TypeAlias = Mapping[str, Float[Tensor, "batch heads tokens *channels"]]
+"""The gates of a call, by name."""
+NO_GATES: Gates = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate as a mechanism declares it."""
+
+    name: str
+    per: Literal["head", "key", "value"] = "head"
+    """One number per head, or one per channel of its keys or of its values."""
+    low: float = 0.0
+    high: float = 1.0
+    """The range of its values."""
+
+    def shape(self, key: Tensor, value: Tensor) -> tuple[int, ...]:
+        """Return the shape that fits keys and values: a gate for each head of the values."""
+        batch, heads, tokens, e = value.shape
+        channels = {"head": (), "key": (key.shape[-1],), "value": (e,)}[self.per]
+        return (batch, heads, tokens, *channels)

@@ -1,0 +1,222 @@
+"""What a layer adds to a mechanism with gates: their projections from x, as in its paper.
+
+A gating makes the gates from the layer's input, normalizes or changes queries, keys and values, and
+normalizes the heads' outputs. Decays and step sizes begin as in Gu & Dao, 2023, §3.6: A uniform in
+[1, 16], softplus(bias) log-uniform in [0.001, 0.1].
+
+Shapes: b rows, n tokens, h value heads of width e, d the width of a key; x has the model's width.
+"""
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.base import at_least_float32
+from regard.attention.gates import Gate, Gates
+from regard.attention.types import Keys, Outputs, Queries, Values
+
+if TYPE_CHECKING:
+    from regard.attention.config import LayerShape
+
+Input: TypeAlias = Float[Tensor, "b n d_model"]
+Gated: TypeAlias = tuple[Queries, Keys, Values, Gates]
+"""Inputs of a mechanism with gates."""
+
+
+class Gating(nn.Module):
+    """Gates from linear projections of x, squashed into their ranges."""
+
+    activated = False
+    """Whether queries, keys and values pass a SiLU."""
+
+    def __init__(
+        self,
+        gates: tuple[Gate, ...],
+        d_model: int,
+        shape: "LayerShape",
+        *,
+        qk_norm: bool = False,
+        output_gate: bool = False,
+    ) -> None:
+        """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x)."""
+        super().__init__()
+        self.declared, self.qk_norm, self.d_head = gates, qk_norm, shape.d_head
+        self.heads = shape.n_kv_heads
+        self.out_norm = nn.RMSNorm(shape.d_head, eps=1e-5)
+        self.out_gate = (
+            nn.Linear(d_model, shape.n_heads * shape.d_head, bias=False) if output_gate else None
+        )
+        self.make(d_model)
+
+    def make(self, d_model: int) -> None:
+        """Make the projections of the gates."""
+        self.proj = nn.ModuleDict(
+            {gate.name: nn.Linear(d_model, self._width(gate)) for gate in self.declared}
+        )
+
+    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+        """Return the mechanism's inputs."""
+        if self.activated:
+            query, key, value = F.silu(query), F.silu(key), F.silu(value)
+        if self.qk_norm:
+            query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        return query, key, value, self.gates(x)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        """Return the gates, in float32 at least."""
+        return {
+            gate.name: _into(gate, self._by_head(gate, self.proj[gate.name](x)))
+            for gate in self.declared
+        }
+
+    def finish(self, x: Input, out: Outputs) -> Outputs:
+        """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
+        normalized: Tensor = self.out_norm(at_least_float32(out)).to(out.dtype)
+        if self.out_gate is None:
+            return normalized
+        gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        return normalized * gate.sigmoid()
+
+    def _width(self, gate: Gate) -> int:
+        return self.heads if gate.per == "head" else self.heads * self.d_head
+
+    def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
+        """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
+        wide = at_least_float32(projected)
+        if gate.per == "head":
+            return wide.transpose(1, 2)
+        by_channel: Tensor = wide.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return by_channel
+
+
+def _into(gate: Gate, x: Tensor) -> Tensor:
+    """Squash numbers into the range of a gate."""
+    if gate.low == -math.inf:
+        return gate.high + F.logsigmoid(x)
+    return gate.low + (gate.high - gate.low) * torch.sigmoid(x)
+
+
+def low_rank(d_model: int, rank: int, width: int, *, bias: bool = True) -> nn.Sequential:
+    """Return a projection through few channels."""
+    return nn.Sequential(nn.Linear(d_model, rank, bias=False), nn.Linear(rank, width, bias=bias))
+
+
+class Steps(nn.Module):
+    """Step sizes Δ = softplus(project(x) + bias), and log decays −A Δ, by head or channel."""
+
+    def __init__(self, project: nn.Module, heads: int, width: int) -> None:
+        super().__init__()
+        self.project = project
+        self.log_a = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
+        steps = torch.empty(width).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+        self.bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # softplus⁻¹
+
+    def forward(self, x: Input) -> Float[Tensor, "b n width"]:
+        """Return the step sizes."""
+        return F.softplus(at_least_float32(self.project(x)) + self.bias)
+
+    def decay(self, steps: Float[Tensor, "b h n *d"]) -> Float[Tensor, "b h n *d"]:
+        """Return the log decays."""
+        rate = self.log_a.exp()[:, None]
+        return -(rate if steps.ndim == 3 else rate[..., None]) * steps
+
+
+class GatedLinearGating(Gating):
+    """log_decay = log σ(W₂ W₁ x + b) / 16, through 16 channels (Yang et al., 2023, §4.4)."""
+
+    def make(self, d_model: int) -> None:
+        self.decay = low_rank(d_model, 16, self.heads * self.d_head)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        (log_decay,) = self.declared
+        return {"log_decay": F.logsigmoid(self._by_head(log_decay, self.decay(x))) / 16}
+
+
+class Mamba2Gating(Gating):
+    """log_decay = −A Δ, and values times Δ (Dao & Gu, 2024, §7)."""
+
+    activated = True
+
+    def make(self, d_model: int) -> None:
+        self.steps = Steps(nn.Linear(d_model, self.heads, bias=False), self.heads, self.heads)
+
+    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+        query, key, value, _ = super().forward(x, query, key, value)
+        (log_decay,) = self.declared
+        steps = self._by_head(log_decay, self.steps(x))
+        scaled = value * steps[..., None].to(value.dtype)
+        return query, key, scaled, {"log_decay": self.steps.decay(steps)}
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {}
+
+
+class DeltaGating(Gating):
+    """β = σ(W x), twice that with negative eigenvalues; decays, if any, as in Mamba-2.
+
+    Yang et al., 2024, arXiv:2406.06484, §3.3 and 2412.06464, §3.4; decays by channel through as
+    many channels as a head has (arXiv:2510.26692, §3); negative eigenvalues: arXiv:2411.12537.
+    """
+
+    activated = True
+
+    def __init__(
+        self, *args: object, negative_eigenvalues: bool = False, **options: object
+    ) -> None:
+        self.largest = 2.0 if negative_eigenvalues else 1.0
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+
+    def make(self, d_model: int) -> None:
+        self.proj = nn.ModuleDict()
+        for gate in self.declared:
+            width = self._width(gate)
+            if gate.name != "log_decay":
+                self.proj[gate.name] = nn.Linear(d_model, width, bias=False)
+            elif gate.per == "head":
+                self.steps = Steps(nn.Linear(d_model, width, bias=False), self.heads, width)
+            else:
+                projection = low_rank(d_model, self.d_head, width, bias=False)
+                self.steps = Steps(projection, self.heads, width)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        made = {}
+        for gate in self.declared:
+            if gate.name == "log_decay":
+                made[gate.name] = self.steps.decay(self._by_head(gate, self.steps(x)))
+            else:
+                strength = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
+                made[gate.name] = (1.0 if gate.name == "write" else self.largest) * strength
+        return made
+
+
+class RWKV7Gating(Gating):
+    """log_decay = −e^(−½) σ(·), κ = k ⊙ ξ of length 1, k times 1 + (a − 1) ⊙ α.
+
+    Peng et al., 2025, eqs 7-14, without its token shift, for which there is the short convolution.
+    """
+
+    def make(self, d_model: int) -> None:
+        width = self.heads * self.d_head
+        self.decay = nn.Sequential(
+            nn.Linear(d_model, self.d_head, bias=False), nn.Tanh(), nn.Linear(self.d_head, width)
+        )
+        self.erase = low_rank(d_model, self.d_head, width)
+        self.removal = nn.Parameter(torch.full((self.heads, 1, self.d_head), 0.85))
+        self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
+
+    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+        query, key, value, _ = super().forward(x, query, key, value)
+        by_channel = self.declared[0]
+        erase = torch.sigmoid(self._by_head(by_channel, self.erase(x)))
+        log_decay = -math.exp(-0.5) * torch.sigmoid(self._by_head(by_channel, self.decay(x)))
+        removal_key = F.normalize(at_least_float32(key) * self.removal, dim=-1)
+        key = key * (1 + (erase - 1) * self.replacement).to(key.dtype)
+        gates = {"log_decay": log_decay, "removal_key": removal_key, "erase": erase}
+        return query, key, value, gates
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {}

@@ -1,0 +1,251 @@
+"""Linear recurrences of a matrix with gates, computed in chunks.
+
+    S_t = D_t S_(t−1) − x_t y_tᵀ S_(t−1) + k_t u_tᵀ,   o_t = q_tᵀ S_t,   D_t = diag(e^(g_t))
+
+A token scales the state's channels by D_t, reads with y_t what it erases at x_t, and writes u_t at
+k_t. The delta rule (I − k (b ⊙ k)ᵀ) D reads with y = e^g ⊙ b ⊙ k and erases at x = k.
+
+Within a chunk that starts from S, with P(i, j) = D_i … D_(j+1) (Yang et al., 2024,
+arXiv:2406.06484, §3.2; arXiv:2412.06464, §3.3, with decays):
+
+    r_i = y_iᵀ S_(i−1) = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
+    o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
+
+The first is a unit triangular system, solved for all chunks at once as r = r' + R S. So a chunk is
+one affine map of the state, and only these maps are applied one after the other.
+
+Decays are multiplied, or their logarithms added, but never divided or subtracted: products that
+underflow are the zeros they should be, and e^(−∞) is a restart.
+
+Letters in shapes: b rows, g states, r queries that read a state, c chunks of l tokens, d the width
+of a key, e of a value; decays have width 1 (one for all channels) or d.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Update(NamedTuple):
+    """What each token does to the state."""
+
+    key: Float[Tensor, "b g n d"]
+    """k, where it writes."""
+    value: Float[Tensor, "b g n e"]
+    """u, what it writes."""
+    log_decay: Float[Tensor, "b g n #d"]
+    """g ≤ 0."""
+    read: Float[Tensor, "b g n d"] | None = None
+    """y, what it erases; None to erase nothing."""
+    erased: Float[Tensor, "b g n d"] | None = None
+    """x, where it erases; None for k."""
+
+    def skipping(self, hidden: Bool[Tensor, "b n"]) -> "Update":
+        """Leave the state as it is at hidden tokens, whatever they contain."""
+        gone = hidden[:, None, :, None]
+        return self.each(lambda x: x.masked_fill(gone, 0.0))
+
+    def restarting(self, first: Bool[Tensor, "b n"]) -> "Update":
+        """Empty the state before the given tokens."""
+        at = first[:, None, :, None]
+        read = None if self.read is None else self.read.masked_fill(at, 0.0)
+        return self._replace(log_decay=self.log_decay.masked_fill(at, float("-inf")), read=read)
+
+    def chunks(self, length: int) -> "Update":
+        """The same in chunks, the last one filled up by tokens that change nothing."""
+        return self.each(lambda x: _chunks(x, length))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
+        """The same with each tensor changed."""
+        key, value, log_decay = map(change, self[:3])
+        read, erased = (None if x is None else change(x) for x in self[3:])
+        return Update(key, value, log_decay, read, erased)
+
+    def step(
+        self, query: Float[Tensor, "b g r 1 d"], state: Float[Tensor, "b g d e"]
+    ) -> tuple[Float[Tensor, "b g r 1 e"], Float[Tensor, "b g d e"]]:
+        """One token: the recurrence as it stands."""
+        key, value, log_decay, read, erased = self
+        new = log_decay.mT.exp() * state + key.mT @ value
+        if read is not None:
+            new = new - (key if erased is None else erased).mT @ (read @ state)
+        return query @ new[:, :, None], new
+
+
+def scan(
+    query: Float[Tensor, "b g r n d"],
+    update: Update,
+    state: Float[Tensor, "b g d e"],
+    *,
+    length: int,
+) -> tuple[Float[Tensor, "b g r n e"], Float[Tensor, "b g d e"]]:
+    """Return what each query reads after its token's update, and the state after the last token.
+
+    `length` is the number of tokens in a chunk.
+    """
+    n = query.shape[3]
+    length = min(length, n)
+    reads = _chunks(query, length).transpose(2, 3)
+    chunked = update.chunks(length)
+    since = chunked.log_decay.cumsum(-2).exp()
+    rest = _shift_up(chunked.log_decay).flip(-2).cumsum(-2).flip(-2).exp()
+    within = _linear if chunked.read is None else _erasing
+    inside, starts, last = within(reads, chunked, since, rest, state)
+    out = inside + _each(reads * since[:, :, :, None], starts)
+    return out.transpose(2, 3).flatten(3, 4)[:, :, :, :n], last
+
+
+Parts: TypeAlias = tuple[
+    Float[Tensor, "b g c r l e"], Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]
+]
+"""What queries read of their own chunk, the state before each chunk, and after the last."""
+
+
+def _linear(
+    query: Float[Tensor, "b g c r l d"],
+    update: Update,
+    since: Float[Tensor, "b g c l #d"],
+    rest: Float[Tensor, "b g c l #d"],
+    state: Float[Tensor, "b g d e"],
+) -> Parts:
+    """Chunks of tokens that only decay and write.
+
+    `since` decays from the start of the chunk to after each token, `rest` from there to the end.
+    """
+    key, value = update.key, update.value
+    scores = _scores(query, key[:, :, :, None], update.log_decay)[..., 0, :, :]
+    added = (key * rest).mT @ value
+    starts, last = _accumulate(since[..., -1:, :].mT, added, state)
+    return _each(scores, value), starts, last
+
+
+def _erasing(
+    query: Float[Tensor, "b g c r l d"],
+    update: Update,
+    since: Float[Tensor, "b g c l #d"],
+    rest: Float[Tensor, "b g c l #d"],
+    state: Float[Tensor, "b g d e"],
+) -> Parts:
+    """Chunks of tokens that also erase."""
+    key, value, log_decay, read, erased = update
+    assert read is not None
+    writes = torch.stack([key] if erased is None else [key, erased], 3)
+    # y_i reads the state after token i − 1: it belongs to that row of the scores.
+    reads = torch.cat([query, _shift_up(read)[:, :, :, None]], 3)
+    scores = _scores(reads, writes, log_decay)
+    of_key, of_erased = scores[:, :, :, :-1, 0], scores[:, :, :, :-1, -1]
+    read_of_key, read_of_erased = (_shift_down(scores[:, :, :, -1, i]) for i in (0, -1))
+    at_start = read * _shift_down(since, 1.0)
+    # r = offset + slope · S solves r + read_of_erased · r = read_of_key · u + at_start · S.
+    solved = torch.linalg.solve_triangular(
+        read_of_erased,
+        torch.cat([read_of_key @ value, at_start], -1),
+        upper=False,
+        unitriangular=True,
+    )
+    offset, slope = solved.split([value.shape[-1], key.shape[-1]], -1)
+    key_end, erased_end = (writes[:, :, :, i] * rest for i in (0, -1))
+    through = since[..., -1, :].expand(*key.shape[:3], key.shape[-1])
+    maps = torch.diag_embed(through) - erased_end.mT @ slope
+    added = key_end.mT @ value - erased_end.mT @ offset
+    starts, last = _accumulate_maps(maps, added, state)
+    removed = offset + slope @ starts
+    if erased is None:
+        return _each(of_key, value - removed), starts, last
+    return _each(of_key, value) - _each(of_erased, removed), starts, last
+
+
+def _each(
+    rows: Float[Tensor, "b g c r l k"], matrix: Float[Tensor, "b g c k e"]
+) -> Float[Tensor, "b g c r l e"]:
+    """The product of all reads of a chunk with one matrix."""
+    products: Tensor = (rows.flatten(3, 4) @ matrix).unflatten(3, rows.shape[3:5])
+    return products
+
+
+def _chunks(x: Float[Tensor, "*rows n d"], length: int) -> Float[Tensor, "*rows c l d"]:
+    """Chunks of the tokens, the last one filled up with zeros, which leave the state as it is."""
+    filled = F.pad(x, (0, 0, 0, -x.shape[-2] % length))
+    chunks: Tensor = filled.unflatten(-2, (-1, length))
+    return chunks
+
+
+def _shift_up(x: Float[Tensor, "*rows l d"]) -> Float[Tensor, "*rows l d"]:
+    """The next token's vector for each token, zeros for the last."""
+    return F.pad(x[..., 1:, :], (0, 0, 0, 1))
+
+
+def _shift_down(x: Float[Tensor, "*rows l d"], first: float = 0.0) -> Float[Tensor, "*rows l d"]:
+    """The previous token's vector for each token."""
+    return F.pad(x[..., :-1, :], (0, 0, 1, 0), value=first)
+
+
+def _scores(
+    reads: Float[Tensor, "b g c r l d"],
+    writes: Float[Tensor, "b g c w l d"],
+    log_decay: Float[Tensor, "b g c l #d"],
+) -> Float[Tensor, "b g c r w l l"]:
+    """Σ_c read_ic write_jc e^(Σ_(s=j+1..i) g_sc) for j ≤ i, else 0."""
+    if log_decay.shape[-1] == 1:
+        products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
+        pairs: Tensor = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
+        return pairs.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
+    return _channel_scores(reads, writes, log_decay.exp())
+
+
+def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
+    """The decay from after token j to token i, 0 for j > i."""
+    length = log_decay.shape[-2]
+    later = torch.ones(length, length, dtype=torch.bool, device=log_decay.device).tril(-1)
+    sums = torch.where(later, log_decay, 0.0).cumsum(-2)
+    return sums.exp().tril()
+
+
+def _channel_scores(
+    reads: Float[Tensor, "b g c r l d"],
+    writes: Float[Tensor, "b g c w l d"],
+    decay: Float[Tensor, "b g c l d"],
+) -> Float[Tensor, "b g c r w l l"]:
+    """Scores by the distance of read and write, each decay the one before times a token's own."""
+    length = decay.shape[-2]
+    reads, writes = reads[:, :, :, :, None], writes[:, :, :, None]
+    span = torch.ones_like(decay)
+    diagonals = []
+    for distance in range(length):
+        written = writes[..., : length - distance, :] * span[:, :, :, None, None]
+        diagonal = (reads[..., distance:, :] * written).sum(-1)
+        diagonals.append(F.pad(diagonal, (distance, 0)))
+        span = span[..., 1:, :] * decay[..., 1 : length - distance, :]
+    by_distance = torch.stack(diagonals, -1)
+    token = torch.arange(length, device=decay.device)
+    index = (token[:, None] - token).clamp(min=0).expand(*by_distance.shape[:-2], -1, -1)
+    return by_distance.gather(-1, index).tril()
+
+
+def _accumulate(
+    through: Float[Tensor, "b g c #d 1"],
+    added: Float[Tensor, "b g c d e"],
+    state: Float[Tensor, "b g d e"],
+) -> tuple[Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]]:
+    """The states before each chunk, and after the last: S ← through ⊙ S + added."""
+    states = [state]
+    for scale, more in zip(through.unbind(2), added.unbind(2), strict=True):
+        states.append(torch.addcmul(more, scale, states[-1]))
+    return torch.stack(states[:-1], 2), states[-1]
+
+
+def _accumulate_maps(
+    maps: Float[Tensor, "b g c d d"],
+    added: Float[Tensor, "b g c d e"],
+    state: Float[Tensor, "b g d e"],
+) -> tuple[Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]]:
+    """The states before each chunk, and after the last: S ← map · S + added."""
+    states = [state.flatten(0, 1)]
+    for map_, more in zip(maps.flatten(0, 1).unbind(1), added.flatten(0, 1).unbind(1), strict=True):
+        states.append(torch.baddbmm(more, map_, states[-1]))
+    before = torch.stack(states[:-1], 1).unflatten(0, state.shape[:2])
+    return before, states[-1].unflatten(0, state.shape[:2])

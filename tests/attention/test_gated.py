@@ -1,0 +1,240 @@
+"""Gated linear recurrences: extreme gates, chunk borders, reductions to one another, grouped heads.
+
+The contract checks them on short rows with mild gates; here are those that it doesn't have.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention import (
+    RWKV7,
+    DeltaNet,
+    GatedDeltaNet,
+    GatedDeltaNet2,
+    GatedLinear,
+    KimiDelta,
+    Mamba2,
+    Mask,
+    Softmax,
+)
+from regard.attention.gated import RecurrentAttention
+from regard.attention.gates import Gates
+from regard.errors import UnsupportedError
+
+MECHANISMS = (GatedLinear, Mamba2, DeltaNet, GatedDeltaNet, KimiDelta, GatedDeltaNet2, RWKV7)
+DECAYING = tuple(m for m in MECHANISMS if any(gate.name == "log_decay" for gate in m.gates))
+CAUSAL = Mask.causal()
+D, E = 4, 3
+
+
+def unit(x: Tensor) -> Tensor:
+    return F.normalize(x, dim=-1)
+
+
+def draw(
+    mechanism: type[RecurrentAttention],
+    n: int,
+    *,
+    heads: tuple[int, int, int] = (2, 2, 2),
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    extremes: tuple[float, ...] = (0.0, -30.0, -math.inf),
+) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+    """Queries, unit keys, values and gates; a quarter of the log decays are extreme."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=dtype)
+
+    of_query, of_key, of_value = heads
+    query = 2 * rand(2, of_query, n, D) - 1
+    key, value = unit(rand(2, of_key, n, D) - 0.5), 2 * rand(2, of_value, n, E) - 1
+    gates = {}
+    for gate in mechanism.gates:
+        shape = gate.shape(key, value)
+        drawn = rand(*shape)
+        if gate.name == "log_decay":
+            drawn = -drawn
+            for extreme in extremes:
+                drawn[rand(*shape) < 1 / 12] = extreme
+        if gate.name == "removal_key":
+            drawn = unit(drawn - 0.5)
+        gates[gate.name] = drawn
+    return query, key, value, gates
+
+
+def expected(
+    attend: RecurrentAttention, query: Tensor, key: Tensor, value: Tensor, gates: Gates
+) -> Tensor:
+    of: Any = attend
+    reference: Tensor = of.reference(query, key, CAUSAL, None, **gates)
+    values = attend.gated_values(value, gates).double()
+    gathered: Tensor = reference @ values.repeat_interleave(
+        reference.shape[1] // values.shape[1], 1
+    )
+    return gathered
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_extreme_decays_at_the_borders_of_chunks(
+    mechanism: type[RecurrentAttention], dtype: torch.dtype
+) -> None:
+    chunk = mechanism.chunk
+    for n in (1, chunk - 1, chunk, chunk + 1, 3 * chunk + 1):
+        query, key, value, gates = draw(mechanism, n, dtype=dtype, seed=n)
+        inputs = [query, key, value, *gates.values()]
+        for x in inputs:
+            x.requires_grad_()
+        attend = mechanism()
+        out = attend(query, key, value, mask=CAUSAL, gates=gates)
+        # A row sums up to n products of numbers up to 1, each rounded.
+        bound = 8 * n**0.5 * torch.finfo(dtype).eps * max(1.0, float(out.detach().abs().max()))
+        error = out.detach().double() - expected(attend, query, key, value, gates).detach()
+        assert float(error.abs().max()) <= bound
+        for gradient in torch.autograd.grad(out.square().sum(), inputs):
+            assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("mechanism", DECAYING)
+def test_forgetting_all_is_a_new_document(mechanism: type[RecurrentAttention]) -> None:
+    n = 2 * mechanism.chunk + 5
+    query, key, value, gates = draw(mechanism, n, extremes=())
+    starts = [3, mechanism.chunk, n - 1]
+    forgetting = {name: gate.clone() for name, gate in gates.items()}
+    forgetting["log_decay"][:, :, starts] = -math.inf
+    if mechanism is RWKV7:  # what it erases, it reads before the decay
+        forgetting["erase"][:, :, starts] = 0.0
+    documents = torch.zeros(2, n, dtype=torch.long)
+    documents[:, starts] = 1
+    mask = CAUSAL & Mask.documents(documents.cumsum(1))
+    attend = mechanism()
+    torch.testing.assert_close(
+        attend(query, key, value, mask=CAUSAL, gates=forgetting),
+        attend(query, key, value, mask=mask, gates=gates),
+        rtol=0,
+        atol=1e-14,
+    )
+
+
+def equal(first: Tensor, second: Tensor) -> None:
+    torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
+
+
+def test_each_reduces_to_the_simpler_one() -> None:
+    query, key, value, gates = draw(GatedDeltaNet, 70, extremes=(0.0, -30.0))
+    log_decay, beta = gates["log_decay"], gates["beta"]
+    by_channel = log_decay[..., None].expand_as(key)
+    strength = beta[..., None]
+
+    def run(attend: RecurrentAttention, written: Tensor = key, **gates: Tensor) -> Tensor:
+        out: Tensor = attend(query, written, value, mask=CAUSAL, gates=gates)
+        return out
+
+    never, none = torch.zeros_like(log_decay), torch.zeros_like(key)
+    gated_delta = run(GatedDeltaNet(), log_decay=log_decay, beta=beta)
+    delta = run(DeltaNet(), beta=beta)
+    equal(run(GatedDeltaNet(), log_decay=never, beta=beta), delta)
+    equal(run(KimiDelta(), log_decay=by_channel, beta=beta), gated_delta)
+    equal(
+        run(
+            GatedDeltaNet2(),
+            log_decay=by_channel,
+            erase=strength.expand_as(key),
+            write=strength.expand_as(value),
+        ),
+        gated_delta,
+    )
+    equal(run(GatedLinear(), log_decay=by_channel), run(Mamba2(scaled=True), log_decay=log_decay))
+    rwkv7 = RWKV7(scaled=True)
+    erase = strength.expand_as(key)
+    equal(run(rwkv7, strength * key, log_decay=none, removal_key=key, erase=erase), delta)
+    decayed = log_decay.exp()[..., None] * erase
+    equal(
+        run(rwkv7, strength * key, log_decay=by_channel, removal_key=key, erase=decayed),
+        gated_delta,
+    )
+    linear = (query @ key.mT / math.sqrt(D)).tril() @ value
+    equal(run(GatedLinear(), log_decay=none), linear)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("heads", [(4, 2, 2), (2, 2, 4), (2, 1, 2), (1, 1, 4), (8, 2, 4)], ids=str)
+def test_heads_are_shared_both_ways(
+    mechanism: type[RecurrentAttention], heads: tuple[int, int, int]
+) -> None:
+    query, key, value, gates = draw(mechanism, 9, heads=heads)
+    attend, most = mechanism(), max(heads)
+    repeated = {
+        name: gate.repeat_interleave(most // gate.shape[1], 1) for name, gate in gates.items()
+    }
+    one_each = [x.repeat_interleave(most // x.shape[1], 1) for x in (query, key, value)]
+    whole = attend(*one_each, mask=CAUSAL, gates=repeated)
+    equal(attend(query, key, value, mask=CAUSAL, gates=gates), whole)
+    equal(expected(attend, query, key, value, gates), whole)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_a_row_may_be_read_in_any_parts(
+    mechanism: type[RecurrentAttention], sizes: list[int], seed: int
+) -> None:
+    n = sum(sizes)
+    query, key, value, gates = draw(mechanism, n, seed=seed)
+    attend = mechanism(chunk=4)
+    state = attend.init_state(
+        2, 2, D, E, capacity=n, device=torch.device("cpu"), dtype=torch.float64
+    )
+    size, outputs = state.bytes, []
+    for part in torch.arange(n).split(sizes):
+        new, now = slice(int(part[0]), int(part[-1]) + 1), {}
+        now = {name: gate[:, :, new] for name, gate in gates.items()}
+        out, state = attend.extend(
+            query[:, :, new], key[:, :, new], value[:, :, new], state, gates=now
+        )
+        outputs.append(out)
+    equal(torch.cat(outputs, 2), attend(query, key, value, mask=CAUSAL, gates=gates))
+    assert state.bytes == size
+
+
+def test_erasing_by_channel_stays_finite_in_long_rows() -> None:
+    """Two steps of it may stretch the state by a quarter: it is no contraction."""
+    b1, b2 = torch.tensor([1.0, 0.0]).double(), torch.tensor([0.0, 1.0]).double()
+    angles = torch.linspace(0, math.pi, 181, dtype=torch.float64)
+    keys = torch.stack([angles.cos(), angles.sin()], -1)
+    first, second = (torch.eye(2) - keys[:, :, None] * (b * keys)[:, None, :] for b in (b1, b2))
+    radius = torch.linalg.eigvals(first[:, None] @ second[None]).abs().max()
+    assert 1.2 < float(radius) <= 1.25
+    query, key, value, gates = draw(GatedDeltaNet2, 2048, dtype=torch.float32, extremes=())
+    gates["log_decay"].zero_()
+    out = GatedDeltaNet2()(query, key, value, mask=CAUSAL, gates=gates)
+    wide = {name: gate.double() for name, gate in gates.items()}
+    exact = GatedDeltaNet2()(query.double(), key.double(), value.double(), mask=CAUSAL, gates=wide)
+    assert float((out - exact).abs().max()) <= 1e-4 * float(exact.abs().max())
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    query, key, value, gates = draw(GatedDeltaNet, 5)
+    with pytest.raises(
+        ValueError, match="softmax attention takes no gates; given: beta, log_decay"
+    ):
+        Softmax()(query, key, value, mask=CAUSAL, gates=gates)
+    attend = GatedDeltaNet()
+    with pytest.raises(ValueError, match="takes log_decay, beta; given: no gates"):
+        attend(query, key, value, mask=CAUSAL)
+    with pytest.raises(ValueError, match=r"beta has shape \(2, 2, 4\), not \(2, 2, 5\)"):
+        attend(query, key, value, mask=CAUSAL, gates=gates | {"beta": gates["beta"][:, :, :4]})
+    with pytest.raises(UnsupportedError, match="does not support attention without a causal mask"):
+        attend(query, key, value, gates=gates)
+    query, key, value, gates = draw(GatedDeltaNet, 5, heads=(4, 2, 6))
+    with pytest.raises(ValueError, match="4 query heads, 2 key heads and 6 value heads don't fit"):
+        attend(query, key, value, mask=CAUSAL, gates=gates)
+    with pytest.raises(ValueError, match="a chunk has at least one token, not 0"):
+        GatedDeltaNet(chunk=0)

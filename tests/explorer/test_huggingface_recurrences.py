@@ -1,0 +1,130 @@
+"""Recurrent layers of Hugging Face models: what they do is weights · values, or it is an error."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Mamba2Config,
+    Mamba2Model,
+    PreTrainedModel,
+    Qwen3NextConfig,
+    Qwen3NextModel,
+)
+from transformers.models.mamba2 import modeling_mamba2
+from transformers.models.qwen3_next import modeling_qwen3_next
+
+from regard.attention import GatedDeltaNet, Mamba2
+from regard.explorer.huggingface.intercept import intercept_huggingface
+from regard.explorer.huggingface.layer_context import huggingface_maps
+from regard.explorer.huggingface.recurrences import intercept_recurrences, recurrent_layers
+from regard.explorer.intercept import AttentionRecord, MismatchError, recorded
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]])
+
+
+def sharp(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with weights so large that each part matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1 and "norm" not in name:
+                parameter.mul_(8)
+    model.eval()
+    return model
+
+
+def mamba2() -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = Mamba2Config(
+        vocab_size=30,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_heads=4,
+        head_dim=16,
+        state_size=8,
+        n_groups=2,
+        expand=2,
+        chunk_size=8,
+    )
+    return sharp(Mamba2Model(config))
+
+
+def qwen3_next() -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = Qwen3NextConfig(
+        vocab_size=30,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        intermediate_size=32,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    return sharp(Qwen3NextModel(config))
+
+
+Maker = Callable[[], PreTrainedModel]
+BOTH = pytest.mark.parametrize("make", [mamba2, qwen3_next])
+
+
+@BOTH
+@torch.inference_mode()
+def test_each_layer_does_its_weights_times_its_values(make: Maker) -> None:
+    model = make()
+    (first, *others) = huggingface_maps(model, {"input_ids": IDS}, [str(i) for i in range(13)])
+    assert first.name == "recurrence"
+    assert [one.name for one in others] == ([] if make is mamba2 else ["self-attention"])
+    assert [layer.name for layer in first.layers] == (
+        ["0", "1"] if make is mamba2 else ["0", "1", "2"]
+    )
+    for layer in first.layers:
+        record = layer.record
+        assert isinstance(record.mechanism, Mamba2 if make is mamba2 else GatedDeltaNet)
+        gathered = record.weights @ record.value
+        assert record.out.abs().max() > 0.01
+        torch.testing.assert_close(gathered, record.out, rtol=1e-4, atol=1e-5)
+        assert not record.weights.triu(1).any()
+
+
+@BOTH
+@torch.inference_mode()
+def test_the_model_goes_on_with_what_the_handler_returns(make: Maker) -> None:
+    model = make()
+    before = model(IDS).last_hidden_state
+    with recorded(lambda handler: intercept_huggingface(model, handler)):
+        seen = model(IDS).last_hidden_state
+    torch.testing.assert_close(seen, before, rtol=1e-4, atol=1e-5)
+
+    def ablated(record: AttentionRecord) -> torch.Tensor:
+        return torch.zeros_like(record.out)
+
+    with intercept_recurrences(recurrent_layers(model), ablated):
+        assert not torch.allclose(model(IDS).last_hidden_state, before, atol=1e-3)
+    assert torch.equal(model(IDS).last_hidden_state, before)
+
+
+def off_by_a_hundredth(original: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+    found = original(*args, **settings)
+    return (found[0] * 1.01, *found[1:]) if isinstance(found, tuple) else found * 1.01
+
+
+@torch.inference_mode()
+def test_another_function_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (modeling_mamba2, "mamba2_chunk_scan"),
+        (modeling_qwen3_next, "torch_chunk_gated_delta_rule"),
+    ):
+        monkeypatch.setattr(module, name, partial(off_by_a_hundredth, getattr(module, name)))
+    for make in (mamba2, qwen3_next):
+        with pytest.raises(MismatchError, match="off the kernel's output"):
+            huggingface_maps(make(), {"input_ids": IDS}, [str(i) for i in range(13)])
