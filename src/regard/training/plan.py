@@ -26,7 +26,7 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
+from regard.runs.run import ExecutionEnvironment, Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, stage_recipe, start_recipe
 from regard.tasks.examples import (
     Example,
@@ -37,7 +37,6 @@ from regard.tasks.examples import (
     with_ascii_questions,
 )
 from regard.text.corpus import Corpus, Document, read_documents
-from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
 from regard.training.clozes import cloze_dataset
@@ -48,7 +47,7 @@ from regard.training.loop import (
     no_report,
     train,
 )
-from regard.training.resume_checks import check_resumable
+from regard.training.resume_checks import check_resumable, require_free
 from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
 T = TypeVar("T")
@@ -328,20 +327,6 @@ def plan_finetuning(
     run = Run.new(Path(out), recipe, parent.tokenizer, origin)
     begin_with(parent, run)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
-
-
-def require_free(path: Path) -> None:
-    """Raise unless a new run can be written to a folder, which may hold the first files of one.
-
-    Raises:
-        UserError: it holds something else.
-    """
-    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", "test.jsonl"}
-    if path.exists() and not (
-        path.is_dir()
-        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
-    ):
-        raise UserError(f"{path}: exists but is not a run folder; choose another --out")
 
 
 def make_plan(

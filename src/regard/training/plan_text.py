@@ -32,8 +32,9 @@ from regard.text.tokenize import (
 )
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
-from regard.training.plan import Plan, make_plan, require_free
+from regard.training.plan import Plan, make_plan
 from regard.training.plan_packed import find_packed, plan_packed
+from regard.training.resume_checks import require_free
 
 SAMPLE_TOKENS = 64
 
