@@ -57,16 +57,20 @@ def pretrain(
     recipe: Recipe | str = "default",
     settings: Sequence[str] = (),
     index: bool = True,
+    mix: str | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
 ) -> Run:
-    """Train a model on text, with questions mixed in.
+    """Train a model on text, with questions mixed in, or on packed corpora.
 
     `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6". With
-    `index`, the text is indexed in the run's folder, if pydivsufsort is installed.
+    `index`, the text is indexed in the run's folder, if pydivsufsort is installed. `mix` is the
+    weights of packed corpora: "web=0.7,code=0.3".
     """
-    plan = plan_pretraining(corpus, out, recipe, settings, questions=questions, index=index)
+    plan = plan_pretraining(
+        corpus, out, recipe, settings, questions=questions, index=index, mix=mix
+    )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
@@ -98,6 +102,7 @@ def train(
     test: Path | None = None,
     start: Run | str | Path | None = None,
     more_steps: int | None = None,
+    mix: str | None = None,
     resume: bool = False,
     device: str = "auto",
     precision: Precision = "auto",
@@ -107,7 +112,8 @@ def train(
     A task generates its own examples if no data are given. Of a task's file, a tenth is held out
     for `evaluate`, or `test` is another file for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
-    With `more_steps`, the training of `start`, a finished run, continues on the same data.
+    With `more_steps`, the training of `start`, a finished run, continues on the same data. `mix` is
+    the weights of packed corpora.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
     plan = plan_training(
@@ -119,6 +125,7 @@ def train(
         test=test,
         start=begun,
         more_steps=more_steps,
+        mix=mix,
     )
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run

@@ -16,6 +16,7 @@ _COMMANDS = {
     "demo": ("regard.cli.demo", "Pretraining and recall on a fictional world, in 2 to 3 minutes."),
     "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birth places."),
     "world": ("regard.cli.data", "Write the fictional world to files."),
+    "pack": ("regard.cli.pack", "Write a corpus as token files, for training on large texts."),
     "pretrain": ("regard.cli.train", "Train a model on text."),
     "finetune": ("regard.cli.train", "Train a pretrained model on questions."),
     "tasks": ("regard.cli.data", "List the tasks of regard train."),

@@ -20,6 +20,11 @@ TOKENIZER = click.option(
     help="Tokenizer to train: characters, words or byte-pairs:SIZE; or one of a run or Hugging "
     "Face folder.",
 )
+MIX = click.option(
+    "--mix",
+    metavar="NAME=WEIGHT,…",
+    help="Weights of packed corpora, by the names of their folders: web=0.7,code=0.3.",
+)
 TRAINING = options.together(
     options.OUT,
     options.RECIPE,
@@ -40,28 +45,30 @@ TRAINING = options.together(
 @click.option("--questions", type=options.PATH, help="File of questions and answers to mix in.")
 @click.option("--no-index", is_flag=True, help="Don't index the text for `regard ask`.")
 @TOKENIZER
+@MIX
 @TRAINING
 def pretrain(
     corpus: tuple[str, ...],
     questions: Path | None,
     no_index: bool,
     tokenizer: str | None,
+    mix: str | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
     **flags: Any,
 ) -> None:
-    """Train a model on the text files CORPUS.
+    """Train a model on the text files CORPUS, or on corpora packed by `regard pack`.
 
     Settings follow as section.field=value, such as model.n_layers=6.
     """
-    from regard.corpus.index import RUN_INDEX
+    from regard.corpus.index import RUN_INDEX, can_index
     from regard.training.plan import plan_pretraining
 
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
-    kind, known = _choose_tokenizer(tokenizer)
+    kind, known = choose_tokenizer(tokenizer)
     plan = plan_pretraining(
         files,
         out,
@@ -70,11 +77,12 @@ def pretrain(
         questions=questions or (),
         tokenizer=known,
         index=not no_index,
+        mix=mix,
     )
     if _execute(plan, **flags):
         if plan.indexed:
             click.echo(f"Index: {out / RUN_INDEX}")
-        elif not no_index:
+        elif not no_index and not can_index():
             click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
 
 
@@ -138,6 +146,7 @@ def finetune(
 @click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad rows.")
 @click.option("--test", type=options.PATH, help="File to score the run on, instead of a tenth.")
+@MIX
 @TRAINING
 def train(
     task: str,
@@ -153,6 +162,7 @@ def train(
     header: bool | None,
     skip_bad: bool,
     test: Path | None,
+    mix: str | None,
     out: Path,
     recipe: str | None,
     seed: int | None,
@@ -161,16 +171,16 @@ def train(
     """Train a model for a TASK of `regard tasks`, on a file or on generated examples.
 
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
-    folders of text, Markdown, JSONL or Parquet; each checkpoint logs a sample. Other tasks of
-    texts: FILES is a table or has a line for each example; a tenth of the rows is held out for
-    `regard evaluate`. Settings follow as section.field=value.
+    folders of text, Markdown, JSONL or Parquet, or corpora packed by `regard pack`; each
+    checkpoint logs a sample. Other tasks of texts: FILES is a table or has a line for each
+    example; a tenth of the rows is held out for `regard evaluate`. Settings follow as section.field=value.
     """
     from regard.huggingface.folder import load_start
     from regard.training.plan import plan_training
 
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
-    kind, known = _choose_tokenizer(tokenizer)
+    kind, known = choose_tokenizer(tokenizer)
     settings += kind + _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
     settings += [f"training.freeze={freeze}"] if freeze else []
     if task != "text" and len(paths) > 1:
@@ -187,6 +197,7 @@ def train(
         test=test,
         start=begun,
         more_steps=more_steps,
+        mix=mix,
     )
     _execute(plan, timed=task == "text", **flags)
 
@@ -251,7 +262,7 @@ def _data_settings(
     return settings
 
 
-def _choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]:
+def choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]:
     """Return the settings of a tokenizer to train, or one that is loaded.
 
     Raises:

@@ -65,7 +65,8 @@ class Batch:
     @property
     def positions(self) -> int:
         """Number of tokens that are read, padding included."""
-        read = (field for name, field in self.inputs.items() if name != "token_type_ids")
+        beside = {"token_type_ids", "document_ids"}
+        read = (field for name, field in self.inputs.items() if name not in beside)
         return sum(field.ids.numel() for field in read)
 
     def take(self, rows: Int[Tensor, " rows"]) -> "Batch":
@@ -208,7 +209,7 @@ class Sampler:
             main = int(shares.argmax())
             steps = ceil((epochs or 1) * self._batches_per_epoch(main) / shares[main])
         self.steps = steps
-        self._turns, self._counts = _interleave(shares, steps)
+        self._turns, self._counts = interleave(shares, steps)
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
 
     def batch(self, step: int) -> Batch:
@@ -271,7 +272,7 @@ def _shuffled(lengths: np.ndarray, batch_size: int, rng: np.random.Generator) ->
     return np.concatenate([batches.ravel(), order[full:]])
 
 
-def _interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Whose turn each step is, spread evenly, and how many turns that dataset had before.
 
     The dataset that is farthest behind its share goes next.

@@ -73,7 +73,9 @@ class LanguageModel(nn.Module):
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
         body = self.body if body is None else body
-        return _token_loss(self.head, body(batch.input_ids), batch)
+        documents = batch.inputs.get("document_ids")
+        packed = {} if documents is None else {"document_ids": documents.ids}
+        return _token_loss(self.head, body(batch.input_ids, **packed), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """The states before the first of at most `capacity` tokens."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, State
@@ -129,16 +129,34 @@ class Decoder(Transformer):
         super().__init__(config, vocabulary, d_source)
         self._require("alignment", "decoding")
 
+    def require_documents(self) -> None:
+        """Raise unless rows may hold several documents.
+
+        Raises:
+            UnsupportedError: the mechanism doesn't support document masks.
+        """
+        self._require("document_ids")
+
     def forward(
-        self, input_ids: TokenIds, lengths: Lengths | None = None, memories: Memories | None = None
+        self,
+        input_ids: TokenIds,
+        lengths: Lengths | None = None,
+        memories: Memories | None = None,
+        document_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token looks at their padding."""
-        x, rope = self._embed(
-            input_ids, torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        )
+        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
+
+        With `document_ids`, a token looks only at its own document, where positions begin at 0.
+        """
+        mask = Mask.causal()
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        if document_ids is not None:
+            mask = mask & Mask.documents(document_ids)
+            positions = positions - _starts(document_ids)
+        x, rope = self._embed(input_ids, positions)
         for i, layer in enumerate(self.layers):
             memory = None if memories is None else memories[i]
-            x = layer(x, rope, self.bias, Mask.causal(), memory)
+            x = layer(x, rope, self.bias, mask, memory)
         return self._finish(x)
 
     def encode_memory(
@@ -227,6 +245,13 @@ class Encoder(Transformer):
             torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         )
         return vectors
+
+
+def _starts(document_ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """Return the place of the first token of each token's document."""
+    places = torch.arange(document_ids.shape[1], device=document_ids.device)
+    begins = document_ids.diff(dim=1, prepend=document_ids[:, :1]) != 0
+    return torch.where(begins, places, 0).cummax(1).values
 
 
 def _concatenated(x: Hidden, vectors: Float[Tensor, "#b n p"]) -> Tensor:

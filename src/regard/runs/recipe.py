@@ -61,6 +61,9 @@ class DataConfig(Config, frozen=True):
     """Whether questions to train on lose all letters that aren't ASCII."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
     """Share of the documents (or questions) that is held out to measure the validation loss."""
+    packing: bool = True
+    """Packed corpora: whether a row holds several documents, without attention between them;
+    otherwise each row holds one, and is padded."""
     table: TableConfig = TableConfig()
     """How tables and records are read."""
 

@@ -3,13 +3,18 @@
 Files are read in pieces of bounded size, so that memory doesn't grow with them.
 """
 
+import bz2
 import codecs
+import gzip
 import hashlib
+import lzma
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple, TextIO, cast
 
 import msgspec
 
@@ -18,6 +23,13 @@ from regard.errors import UserError
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
 """Files of a folder that are read; a file that is named may have any other name."""
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+COMPRESSED = {*_OPENERS, ".zst"}
+"""Suffixes of compressed files, after that of their content: web.jsonl.gz."""
 PIECE = 2**16
 """Characters of a piece, at least, unless its document is shorter."""
 BLOCK = 2**20
@@ -28,6 +40,7 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     size: int
+    """Bytes, after decompression."""
     modified: int
     """Time of the last change, in nanoseconds."""
     encoding: str
@@ -60,7 +73,8 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
         inside = sorted(_visible(path)) if path.is_dir() else [path]
         if not inside:
             kinds = ", ".join(sorted(SUFFIXES))
-            raise UserError(f"{path}: has no text files; it is searched for {kinds}")
+            packed = " and their .gz, .bz2, .xz and .zst"
+            raise UserError(f"{path}: has no text files; it is searched for {kinds}{packed}")
         found += inside
     return list(dict.fromkeys(found))
 
@@ -69,8 +83,35 @@ def _visible(folder: Path) -> Iterator[Path]:
     """The text files of a folder and the folders in it, without hidden ones."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
+        if content_suffix(path) in SUFFIXES and not hidden and path.is_file():
             yield path
+
+
+def content_suffix(path: str | Path) -> str:
+    """Return the suffix of a file's content, in lower case: .jsonl of web.jsonl.gz."""
+    path = Path(path)
+    return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file; compressed ones are read decompressed.
+
+    Raises:
+        UserError: the file is compressed by Zstandard, and zstandard isn't installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _OPENERS:
+        return cast("IO[bytes]", _OPENERS[suffix](path))
+    if suffix == ".zst":
+        try:
+            import zstandard  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise UserError(
+                f"{path}: Zstandard needs the package zstandard; install it, or compress the file "
+                "by gzip"
+            ) from None
+        return cast("IO[bytes]", zstandard.open(path, "rb"))
+    return path.open("rb")
 
 
 def inspect_file(path: Path) -> TextFile:
@@ -79,22 +120,25 @@ def inspect_file(path: Path) -> TextFile:
     Raises:
         UserError: the file can't be read, is empty, or is no text.
     """
-    digest, detector = hashlib.sha256(), _EncodingDetector(path)
+    digest, detector, size = hashlib.sha256(), _EncodingDetector(path), 0
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 detector.read(block)
+                size += len(block)
         status = path.stat()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
     except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        raise UserError(f"{path}: can't be read: {error.strerror or error}") from None
     return TextFile(
         path=str(path),
-        size=status.st_size,
+        size=size,
         modified=status.st_mtime_ns,
-        encoding="" if path.suffix.lower() == ".parquet" else detector.encoding(),
+        encoding="" if content_suffix(path) == ".parquet" else detector.encoding(),
         sha256=digest.hexdigest(),
     )
 
@@ -182,12 +226,15 @@ def detect_documents(files: Sequence[TextFile]) -> str:
 
 def has_records(path: str) -> bool:
     """Return whether a file holds records, whatever documents are elsewhere."""
-    return Path(path).suffix.lower() in RECORDS
+    return content_suffix(path) in RECORDS
 
 
 def open_text(file: TextFile) -> TextIO:
     """Open a file in its encoding; \\r\\n and \\r are read as \\n."""
-    return Path(file.path).open(encoding=file.encoding, newline=None)
+    path = Path(file.path)
+    if path.suffix.lower() not in COMPRESSED:
+        return path.open(encoding=file.encoding, newline=None)
+    return TextIOWrapper(open_bytes(path), encoding=file.encoding, newline=None)
 
 
 def read_pieces(
@@ -202,7 +249,7 @@ def read_pieces(
         UserError: a record is malformed or lacks the field, or pyarrow is missing for Parquet.
     """
     for file in files:
-        if Path(file.path).suffix.lower() == ".parquet":
+        if content_suffix(file.path) == ".parquet":
             parts = _parquet(file, field)
         elif documents == "records" or has_records(file.path):
             parts = _records(file, field)

@@ -25,7 +25,7 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Document
-from regard.text.files import Piece, TextFile, cut_pieces, inspect_file, read_pieces
+from regard.text.files import COMPRESSED, Piece, TextFile, cut_pieces, inspect_file, read_pieces
 from regard.text.template import Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
@@ -172,8 +172,9 @@ def inspect_files(paths: Sequence[Path], folders: Sequence[Path]) -> tuple[TextF
 
 def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
     status = path.stat()
-    same = known and (known.size, known.modified) == (status.st_size, status.st_mtime_ns)
-    return known if same else None
+    same = known and known.modified == status.st_mtime_ns
+    same_size = known and (path.suffix.lower() in COMPRESSED or known.size == status.st_size)
+    return known if same and same_size else None
 
 
 def tokenize_files(
@@ -286,7 +287,7 @@ def _write_tokens(
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        tokenizer = tokenizer or train_tokenizer(spec.tokenizer, _sample(spec, advance))
+        tokenizer = tokenizer or train_tokenizer(spec.tokenizer, sample_text(spec, advance))
         tokenizer.save(unfinished)
         separator = separator_of(Template(spec.template, tokenizer))
         size = tokenizer.size
@@ -295,7 +296,7 @@ def _write_tokens(
             TokenWriter(unfinished / "validation", size) as validation,
         ):
             held_out = held_out_documents(spec.validation, spec.seed)
-            parts = encode_pieces(tokenizer, _pieces(spec), separator, held_out)
+            parts = encode_pieces(tokenizer, pieces_of(spec), separator, held_out)
             for part in parts:
                 training.append(part.training, documents=part.documents)
                 validation.append(part.validation, documents=part.held_out)
@@ -311,14 +312,14 @@ def _write_tokens(
             folder.parent.rmdir()  # empty after an error
 
 
-def _pieces(spec: TextSpec) -> Iterator[Piece]:
+def pieces_of(spec: TextSpec) -> Iterator[Piece]:
     return read_pieces(spec.files, spec.documents, spec.text_field)
 
 
-def _sample(spec: TextSpec, advance: Advance) -> Iterator[str]:
+def sample_text(spec: TextSpec, advance: Advance) -> Iterator[str]:
     """The text, or as many pieces of it, drawn by the seed, as a tokenizer is trained on."""
     draw, share = Random(f"{spec.seed} tokenizer"), SAMPLE_BYTES / max(spec.bytes, 1)
-    for piece in _pieces(spec):
+    for piece in pieces_of(spec):
         advance("tokenizer", len(piece.text))
         if share >= 1 or draw.random() < share:
             yield piece.text
@@ -368,8 +369,8 @@ def encode_pieces(
         UserError: names the place of what the vocabulary lacks.
     """
     index, begun = -1, {True: False, False: False}
-    for batch in _batches(pieces):
-        rows = _encode(tokenizer, batch)
+    for batch in batch_pieces(pieces):
+        rows = encode_batch(tokenizer, batch)
         ids: dict[bool, list[int]] = {True: [], False: []}
         counts = {True: 0, False: 0}
         for piece, row in zip(batch, rows, strict=True):
@@ -389,7 +390,7 @@ def encode_pieces(
         )
 
 
-def _encode(tokenizer: Tokenizer, batch: Sequence[Piece]) -> list[list[int]]:
+def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece]) -> list[list[int]]:
     rows: list[list[int]] = [[]] * len(batch)
     for begins in (True, False):
         places = [i for i, piece in enumerate(batch) if piece.begins == begins]
@@ -412,7 +413,7 @@ def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
         raise
 
 
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def batch_pieces(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     batch: list[Piece] = []
     size = 0
     for piece in pieces:

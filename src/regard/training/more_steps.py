@@ -24,6 +24,7 @@ def plan_more_steps(
     more_steps: int,
     settings: Sequence[str],
     test: Path | None,
+    mix: str | None = None,
 ) -> Plan:
     """Plan more steps of a finished run, for the same task and data, in a new folder.
 
@@ -42,7 +43,7 @@ def plan_more_steps(
     _require_unchanged(start, settings)
     done = checkpoint.progress.step
     recipe = _with_steps(start.recipe, done + more_steps)
-    plan = plan_training(task, data, out=out, recipe=recipe, test=test, start=start)
+    plan = plan_training(task, data, out=out, recipe=recipe, test=test, start=start, mix=mix)
     was, found = start.origin.get("fingerprint"), plan.run.origin["fingerprint"]
     if found != was:
         raise UserError(

@@ -25,7 +25,7 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import TRANSFORMERS_FILES, ExecutionEnvironment, Run, describe_origin
+from regard.runs.run import ExecutionEnvironment, Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, stage_recipe, start_recipe
 from regard.tasks.examples import (
     Example,
@@ -36,9 +36,7 @@ from regard.tasks.examples import (
     with_ascii_questions,
 )
 from regard.tasks.registry import TEXT_TASKS
-from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Corpus, Document, read_documents
-from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
 from regard.training.loop import (
@@ -49,7 +47,7 @@ from regard.training.loop import (
     train,
 )
 from regard.training.objectives import objective_datasets, text_datasets
-from regard.training.resume_checks import check_resumable
+from regard.training.resume_checks import check_resumable, require_free
 from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
 T = TypeVar("T")
@@ -156,6 +154,7 @@ def plan_training(
     test: Path | None = None,
     start: Run | None = None,
     more_steps: int | None = None,
+    mix: str | None = None,
 ) -> Plan:
     """Plan training on "questions", on "text", or for a task of `regard tasks`.
 
@@ -163,7 +162,7 @@ def plan_training(
     is a file for `regard evaluate`, instead of held-out rows. With `start`, training begins with
     the body, the tokenizer and the template of that run, and by default has its finetuning
     configuration; its head is kept if kind, shape and labels are the same. With `more_steps`, the
-    training of `start` continues on the same data.
+    training of `start` continues on the same data. `mix` is the weights of packed corpora.
 
     Raises:
         UserError: the task is unknown, or doesn't fit the recipe or the data.
@@ -179,18 +178,20 @@ def plan_training(
                 f"more steps ({more_steps}): expected 1 or more, a run as start, and no recipe or "
                 "tokenizer"
             )
-        return plan_more_steps(task, data, out, start, more_steps, settings, test)
+        return plan_more_steps(task, data, out, start, more_steps, settings, test, mix)
     if data is None and task not in TASKS:
         raise UserError(f"train {task}: there is no file to train on; name one")
     if test is not None and (task not in TEXT_TASKS or not isinstance(data, str | Path)):
         raise UserError(f"train {task}: --test is for a task trained on a file; leave it out")
+    if mix is not None and task != "text":
+        raise UserError("--mix: is for `train text` on packed corpora; leave it out")
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     if task == "text":
         from regard.training.plan_text import plan_text  # made of the parts of this module
 
         texts = cast("Corpus", data)
-        return plan_text(texts, out, recipe, settings, tokenizer=tokenizer, start=start)
+        return plan_text(texts, out, recipe, settings, tokenizer=tokenizer, start=start, mix=mix)
     if task == "questions":
         questions = cast("Examples", data)
         return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
@@ -208,18 +209,30 @@ def plan_pretraining(
     questions: Examples = (),
     tokenizer: Tokenizer | Path | None = None,
     index: bool = True,
+    mix: str | None = None,
 ) -> Plan:
     """Plan pretraining on text, with questions mixed in if the objective has a share for them.
 
     `recipe` is a name, a TOML file or a `Recipe`, overridden by `settings`; `tokenizer` may be the
     folder of a run whose tokenizer to use. With `index`, the text is indexed for `regard ask`, if
-    pydivsufsort is installed.
+    pydivsufsort is installed. The corpus may be packed ones, whose weights are `mix`, such as
+    "web=0.7,code=0.3".
 
     Raises:
         UserError: the objective, the model and the data don't fit together, or a text can't be
             encoded.
     """
     recipe = stage_recipe(recipe, settings, "pretraining")
+    from regard.training.plan_packed import find_packed, plan_packed  # made of this module's parts
+
+    if packed := find_packed(corpus, mix):
+        if questions:
+            raise UserError("--questions: can't be mixed into packed corpora; leave them out")
+        require_no_task(recipe)
+        require_objective(recipe)
+        known = _loaded(tokenizer)
+        config = recipe.pretraining
+        return plan_packed(packed, Path(out), recipe, config, "pretraining", tokenizer=known)
     objective, data = recipe.objective, recipe.data
     if data.documents == "auto":
         raise UserError(
@@ -310,20 +323,6 @@ def plan_finetuning(
     run = Run.new(Path(out), recipe, parent.tokenizer, origin)
     begin_with(parent, run)
     return _plan_questions(run, questions, recipe.finetuning, "finetuning")
-
-
-def require_free(path: Path) -> None:
-    """Raise unless a new run can be written to a folder, which may hold the first files of one.
-
-    Raises:
-        UserError: it holds something else.
-    """
-    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", HELD_OUT}
-    if path.exists() and not (
-        path.is_dir()
-        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
-    ):
-        raise UserError(f"{path}: exists but is not a run folder; choose another --out")
 
 
 def make_plan(

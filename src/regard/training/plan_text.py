@@ -34,7 +34,9 @@ from regard.text.tokenize import (
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
 from regard.training.loop import ExecutionOptions, train
-from regard.training.plan import Plan, make_plan, require_free
+from regard.training.plan import Plan, make_plan
+from regard.training.plan_packed import find_packed, plan_packed
+from regard.training.resume_checks import require_free
 from regard.training.state import Progress
 
 SAMPLE_TOKENS = 64
@@ -48,12 +50,13 @@ def plan_text(
     *,
     tokenizer: Tokenizer | None = None,
     start: Run | None = None,
+    mix: str | None = None,
 ) -> Plan:
-    """Plan training on texts: files, folders, or documents in memory.
+    """Plan training on texts: packed corpora, files, folders, or documents in memory.
 
     The tokens of files are written to the folder `out`/tokens, and read from there when they are
     needed again. `tokenizer` is one that isn't trained on the text; `start` is a run to begin with,
-    whose tokenizer is used.
+    whose tokenizer is used; `mix` is the weights of packed corpora.
 
     Raises:
         UserError: a text is too short or can't be encoded, or the model doesn't continue texts.
@@ -66,6 +69,11 @@ def plan_text(
     require_no_task(chosen)
     require_continuing(chosen)
     require_parent(chosen.training, "training", start is not None)  # before a long tokenization
+    if packed := find_packed(corpus, mix):
+        config = chosen.training
+        return plan_packed(
+            packed, Path(out), chosen, config, "training", tokenizer=tokenizer, start=start
+        )
     known = start.tokenizer if start else tokenizer
     parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
     paths = [part for part in parts if isinstance(part, Path)]

@@ -1,10 +1,14 @@
 """Checks that a run's folder can be written, or resumed with the same recipe and data."""
 
+from pathlib import Path
+
 from regard.config import to_toml
 from regard.errors import UserError
 from regard.files import read_table
 from regard.runs.recipe import load_recipe
-from regard.runs.run import Run
+from regard.runs.run import TRANSFORMERS_FILES, Run
+from regard.tasks.rows import HELD_OUT
+from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer
 
 
@@ -37,3 +41,17 @@ def check_resumable(run: Run, *, resume: bool) -> None:
             f"{saved}: isn't the tokenizer of these files, so they have changed "
             "since; choose another --out"
         )
+
+
+def require_free(path: Path) -> None:
+    """Raise unless a new run can be written to a folder, which may hold the first files of one.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", HELD_OUT}
+    if path.exists() and not (
+        path.is_dir()
+        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
+    ):
+        raise UserError(f"{path}: exists but is not a run folder; choose another --out")

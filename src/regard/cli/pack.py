@@ -1,0 +1,81 @@
+"""regard pack"""
+
+from pathlib import Path
+
+import click
+
+from regard.cli import options
+from regard.cli.train import TOKENIZER, choose_tokenizer
+
+
+@click.command()
+@click.argument("corpus", nargs=-1, required=True, type=options.PATH)
+@options.OUT
+@TOKENIZER
+@click.option(
+    "--documents",
+    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
+    default="auto",
+    help="Documents of a text; auto: detected.",
+)
+@click.option(
+    "--text", "field", metavar="COLUMN", default="text", help="Column or field with the text."
+)
+@click.option(
+    "--validation",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.02,
+    help="Share of the documents to hold out.",
+)
+@click.option("--jobs", type=options.COUNT, help="Processes that tokenize. Default: one per core.")
+@options.SEED_0
+@options.JSON
+def pack(
+    corpus: tuple[Path, ...],
+    out: Path,
+    tokenizer: str | None,
+    documents: str,
+    field: str,
+    validation: float,
+    jobs: int | None,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """Write the files and folders CORPUS as token files, for `regard pretrain` and `train text`.
+
+    CORPUS is text, Markdown, JSONL or Parquet, also compressed (.gz, .bz2, .xz; .zst with the
+    package zstandard). The same command continues a packing that was interrupted.
+    """
+    from regard.runs.recipe import Recipe, find_recipe
+    from regard.text.pack import pack_files
+    from regard.training.loggers import track_text
+
+    settings, known = choose_tokenizer(tokenizer)
+    header = pack_files(
+        corpus,
+        out,
+        track_text,
+        tokenizer=known or find_recipe(Recipe(), settings).tokenizer,
+        documents=documents,
+        field=field,
+        validation=validation,
+        seed=seed,
+        jobs=jobs,
+    )
+    sizes = header.sizes
+    facts = {
+        "files": len(header.spec.files),
+        "documents": header.spec.documents,
+        "training_documents": sizes.training.documents,
+        "training_tokens": sizes.training.tokens,
+        "validation_documents": sizes.validation.documents,
+        "validation_tokens": sizes.validation.tokens,
+        "vocabulary": header.vocabulary,
+        "fingerprint": header.fingerprint,
+    }
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
+    if json_file:
+        options.write_json(json_file, facts)
+    click.echo(f"Packed corpus: {out}")

@@ -1,0 +1,197 @@
+"""Datasets of packed corpora: several documents a row, or one, and mixtures of corpora."""
+
+from collections.abc import Sequence
+from copy import copy
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Integer
+
+from regard.data import IGNORE
+from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat, interleave
+from regard.errors import UserError
+
+PADDING = -1
+"""The document of padding."""
+PATTERN = 10_000
+"""Rows after which the order of a mixture's sources repeats."""
+
+
+class Part(NamedTuple):
+    """Tokens of a document that the model reads and predicts, and the labels of the predictions."""
+
+    ids: Sequence[int]
+    labels: Sequence[int]
+
+
+class PackedDocuments(Dataset):
+    """Documents of a packed corpus, in parts that fit the context length.
+
+    Every token of a document but the first is predicted once, from those before it in its part; a
+    part begins with the last token of the one before. With `packing`, a row holds as many whole
+    parts, in the order of the corpus, as fit; otherwise one.
+    """
+
+    def __init__(
+        self,
+        ids: Integer[np.ndarray, " tokens"],
+        starts: Integer[np.ndarray, " documents"],
+        format: RowFormat,
+        *,
+        packing: bool,
+        prefix: Sequence[int] = (),
+        suffix: Sequence[int] = (),
+        vocabulary: int,
+        path: Path = Path(),
+    ) -> None:
+        """`ids` are those of all documents, and `starts` where each begins.
+
+        `prefix` and `suffix` are put around each document; `vocabulary` is the number of ids, and
+        `path` is the file, for messages.
+        """
+        self._ids, self._starts, self._packing = ids, starts, packing
+        self._prefix, self._suffix = list(prefix), list(suffix)
+        self._vocabulary, self._path = vocabulary, path
+        n = format.context_length
+        lengths = np.diff(starts, append=len(ids))
+        inputs = np.maximum(lengths + len(self._prefix) + len(self._suffix) - 1, 0)
+        inputs[lengths == 0] = 0
+        counts = -(-inputs // n)
+        self._first_part = np.cumsum(counts) - counts
+        self._sizes = _part_sizes(inputs, counts, n)
+        self._bounds = _fill_rows(self._sizes, n) if packing else np.arange(len(self._sizes) + 1)
+        super().__init__(range(len(self._bounds) - 1), format)
+
+    def length(self, index: int) -> int:
+        row = self.rows[index]
+        return self.format.context_length if self._packing else int(self._sizes[row])
+
+    def example(self, index: int, rng: np.random.Generator) -> list[Part]:
+        """The parts of a row.
+
+        Raises:
+            UserError: an id is beyond the vocabulary.
+        """
+        row = self.rows[index]
+        return [self._part(part) for part in range(self._bounds[row], self._bounds[row + 1])]
+
+    def collate(self, examples: Sequence[list[Part]]) -> Batch:
+        """Make a batch; with packing, `document_ids` are the parts that tokens belong to."""
+        n, pad = self.format.context_length, self.format.pad
+        rows = [[i for part in parts for i in part.ids] for parts in examples]
+        labels = [[i for part in parts for i in part.labels] for parts in examples]
+        inputs = {"input_ids": PaddedIds.of(rows, pad, limit=n)}
+        if self._packing:
+            places = [
+                [place for place, part in enumerate(parts) for _ in part.ids] for parts in examples
+            ]
+            inputs["document_ids"] = PaddedIds.of(places, PADDING, limit=n)
+        return Batch(inputs, PaddedIds.of(labels, IGNORE, limit=n).ids)
+
+    def spread(self, tokens: int) -> "PackedDocuments":
+        """Return evenly spaced rows of about so many tokens, or all if there are fewer."""
+        step = ceil(int(self._sizes.sum()) / tokens) or 1
+        fewer = copy(self)
+        fewer.rows = self.rows[::step]
+        return fewer
+
+    def _part(self, part: int) -> Part:
+        document = int(np.searchsorted(self._first_part, part, side="right")) - 1
+        first = (part - int(self._first_part[document])) * self.format.context_length
+        row = self._read(document, first, first + int(self._sizes[part]) + 1)
+        given = max(len(self._prefix) - first, 0)  # a prefix is never predicted
+        labels = [IGNORE if place < given else i for place, i in enumerate(row)]
+        return Part(row[:-1], labels[1:])
+
+    def _read(self, document: int, first: int, last: int) -> list[int]:
+        """Return ids first..last-1 of a document with its prefix and suffix."""
+        start = int(self._starts[document])
+        end = int(
+            self._starts[document + 1] if document + 1 < len(self._starts) else len(self._ids)
+        )
+        before, size = len(self._prefix), end - start
+        ids = self._ids[start + max(first - before, 0) : min(start + max(last - before, 0), end)]
+        if len(ids) and int(ids.max()) >= self._vocabulary:
+            raise UserError(
+                f"{self._path}: holds the id {int(ids.max())}, but the tokenizer has "
+                f"{self._vocabulary} ids; pack the corpus again"
+            )
+        behind = [max(place - before - size, 0) for place in (first, last)]
+        return [*self._prefix[first:last], *ids.tolist(), *self._suffix[slice(*behind)]]
+
+
+def _part_sizes(
+    inputs: Integer[np.ndarray, " documents"], counts: Integer[np.ndarray, " documents"], n: int
+) -> Integer[np.ndarray, " parts"]:
+    """Return the number of tokens that each part reads; all but the last of a document read n."""
+    sizes = np.full(int(counts.sum()), n, dtype=np.int32)
+    long = counts > 0
+    sizes[np.cumsum(counts)[long] - 1] = (inputs - (counts - 1) * n)[long]
+    return sizes
+
+
+def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarray, " rows"]:
+    """Return the first part of each row, and the number of parts.
+
+    A row takes parts in their order until the next one doesn't fit (next-fit bin packing).
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    following = np.searchsorted(ends, ends - sizes + n, side="right")
+    bounds, part = [0], 0
+    while part < len(sizes):
+        part = int(following[part])
+        bounds.append(part)
+    return np.array(bounds, dtype=np.int64)
+
+
+class Mixture(Dataset):
+    """Rows of several datasets, by weights.
+
+    The source of row i is a function of i alone: each stretch of rows has its share of each source,
+    whose rows come in their order, again and again. The length is that with which every row of
+    every source occurs at least once.
+    """
+
+    def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float]) -> None:
+        """`weights` are relative; the datasets are of one kind.
+
+        Raises:
+            UserError: a weight is too small for its source.
+        """
+        self._datasets = datasets
+        shares = np.array(weights) / sum(weights)
+        self._sources, self._before = interleave(shares, PATTERN)
+        self._counts = np.bincount(self._sources, minlength=len(datasets))
+        rows = sum(map(len, datasets))
+        patterns = [
+            len(dataset) / count if count else np.inf
+            for dataset, count in zip(datasets, self._counts, strict=True)
+        ]
+        longest = int(np.argmax(patterns))
+        if patterns[longest] * PATTERN > 1000 * max(rows, PATTERN):
+            raise UserError(
+                f"--mix: the weight {weights[longest]:g} of corpus {longest + 1} is too small for "
+                "its size; raise it"
+            )
+        super().__init__(range(max(ceil(patterns[longest] * PATTERN), rows)), datasets[0].format)
+
+    def length(self, index: int) -> int:
+        dataset, row = self.source(index)
+        return self._datasets[dataset].length(row)
+
+    def example(self, index: int, rng: np.random.Generator) -> Any:
+        dataset, row = self.source(index)
+        return self._datasets[dataset].example(row, rng)
+
+    def collate(self, examples: Sequence[Any]) -> Batch:
+        """Make a batch as the datasets do."""
+        return self._datasets[0].collate(examples)
+
+    def source(self, index: int) -> tuple[int, int]:
+        """Return the dataset of a row, and its row there."""
+        pattern, place = divmod(index, PATTERN)
+        dataset = int(self._sources[place])
+        row = pattern * int(self._counts[dataset]) + int(self._before[place])
+        return dataset, row % len(self._datasets[dataset])

@@ -1,0 +1,369 @@
+"""Writing of packed corpora: documents are encoded by worker processes and written in their order.
+
+What is written so far is in a hidden folder beside the packed one, with progress.json. A killed
+command continues from there: files are truncated to the sizes that were recorded last, and the
+pieces of text that they hold are skipped.
+"""
+
+import errno
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import IO, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from regard.errors import RegardError, UserError
+from regard.files import write_file
+from regard.text.config import BytePairsConfig, TokenizerConfig
+from regard.text.files import Piece, detect_documents, find_files, inspect_file
+from regard.text.packed import HEADER, SPLITS, Header, Size, Sizes, is_packed, read_header
+from regard.text.template import TemplateConfig
+from regard.text.tokenize import (
+    Advance,
+    TextSpec,
+    batch_pieces,
+    encode_batch,
+    held_out_documents,
+    pieces_of,
+    sample_text,
+)
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+
+PROGRESS = "progress.json"
+RECORDED = 16
+"""Batches of text between records of the progress."""
+
+
+class PackProgress(msgspec.Struct, kw_only=True):
+    """How far a corpus has been packed."""
+
+    fingerprint: str
+    """Of the text and its settings."""
+    batches: int = 0
+    characters: int = 0
+    documents: int = 0
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
+
+
+class EncodedBatch(NamedTuple):
+    """The ids of pieces of text."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    lengths: Integer[np.ndarray, " pieces"]
+    begins: Bool[np.ndarray, " pieces"]
+    """Whether a document begins with the piece."""
+    characters: int
+
+
+def pack_files(
+    paths: Iterable[Path],
+    out: Path,
+    track: Callable[[int], AbstractContextManager[Advance]],
+    *,
+    tokenizer: Tokenizer | TokenizerConfig,
+    documents: str = "auto",
+    field: str = "text",
+    validation: float = 0.02,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Header:
+    """Pack files and folders, with a tokenizer or one that is trained on them.
+
+    `track` takes the size of the text in bytes, and reports the progress; `jobs` is one per core by
+    default.
+
+    Raises:
+        UserError: as `pack_corpus`; or a file can't be read.
+    """
+    files = tuple(inspect_file(path) for path in find_files(paths))
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else None
+    spec = TextSpec(
+        files=files,
+        documents=detect_documents(files) if documents == "auto" else documents,
+        text_field=field,
+        tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
+        known=None if known is None else known.fingerprint,
+        template=TemplateConfig(),
+        validation=validation,
+        seed=seed,
+    )
+    with track(spec.bytes) as report:
+        return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pack_corpus(
+    spec: TextSpec,
+    out: Path,
+    advance: Advance,
+    *,
+    jobs: int = 1,
+    tokenizer: Tokenizer | None = None,
+) -> Header:
+    """Write a packed corpus, continue one that was interrupted, or return that which is there.
+
+    `jobs` processes encode; `tokenizer` is one that isn't trained on the text.
+
+    Raises:
+        UserError: `out` holds something else, a document is malformed or can't be encoded, or the
+            disk is full.
+    """
+    if is_packed(out) and read_header(out).spec.fingerprint == spec.fingerprint:
+        return read_header(out)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(
+            f"{out}: exists and holds something else; choose another --out, or delete it"
+        )
+    folder = out.absolute().with_name(f".{out.absolute().name}.partial")
+    with _discarding(folder, out):
+        progress = _begin(spec, folder)
+        tokenizer = _save_tokenizer(spec, folder, advance, tokenizer)
+        header = _write(spec, folder, progress, tokenizer, advance, jobs)
+        if header.sizes.training.tokens < 2:
+            raise UserError(f"{spec.files[0].path}: is too short to learn from")
+        write_file(folder / HEADER, msgspec.json.encode(header))
+        (folder / PROGRESS).unlink()
+        folder.replace(out)
+    return header
+
+
+@contextmanager
+def _discarding(folder: Path, out: Path) -> Iterator[None]:
+    """Remove an unfinished corpus after an error in the text; keep it after any other.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    try:
+        yield
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"{out}: the disk is full; free space and repeat the command, which continues from "
+            "what is written"
+        ) from None
+    except BrokenProcessPool:
+        raise RegardError(
+            f"{out}: a worker process was killed, perhaps for its memory; repeat the command with "
+            "fewer --jobs, which continues from what is written"
+        ) from None
+
+
+def _begin(spec: TextSpec, folder: Path) -> PackProgress:
+    """Return the progress of an interrupted packing of this text, or that of a new one."""
+    try:
+        saved = msgspec.json.decode((folder / PROGRESS).read_bytes(), type=PackProgress)
+    except (OSError, msgspec.DecodeError):
+        saved = None
+    if saved is not None and saved.fingerprint == spec.fingerprint:
+        return saved
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return PackProgress(fingerprint=spec.fingerprint)
+
+
+def _save_tokenizer(
+    spec: TextSpec, folder: Path, advance: Advance, known: Tokenizer | None
+) -> Tokenizer:
+    """Return the tokenizer, after training and saving it if that wasn't done before.
+
+    The first record of the progress follows it, so that a saved tokenizer is that of this text.
+    """
+    if (folder / PROGRESS).exists():
+        return Tokenizer.load(folder)
+    tokenizer = known or train_tokenizer(spec.tokenizer, sample_text(spec, advance))
+    tokenizer.save(folder)
+    _record(folder, PackProgress(fingerprint=spec.fingerprint))
+    return tokenizer
+
+
+def _record(folder: Path, progress: PackProgress) -> None:
+    write_file(folder / PROGRESS, msgspec.json.encode(progress))
+
+
+def _write(
+    spec: TextSpec,
+    folder: Path,
+    progress: PackProgress,
+    tokenizer: Tokenizer,
+    advance: Advance,
+    jobs: int,
+) -> Header:
+    dtype: Literal["<u2", "<u4"] = "<u2" if tokenizer.size <= 2**16 else "<u4"
+    held_out = held_out_documents(spec.validation, spec.seed)
+    batches = islice(batch_pieces(pieces_of(spec)), progress.batches, None)
+    advance("tokens", progress.characters)
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(
+                _SplitFiles(folder, name, dtype, getattr(progress.sizes, name))
+            )
+            for name in SPLITS
+        }
+        encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))
+        for batch in encoded:
+            held = _held_out(batch, progress.documents - 1, held_out)
+            files["training"].append(batch, ~held)
+            files["validation"].append(batch, held)
+            progress.batches += 1
+            progress.characters += batch.characters
+            progress.documents += int(batch.begins.sum())
+            advance("tokens", batch.characters)
+            if progress.batches % RECORDED == 0:
+                _flush(files.values())
+                _record(folder, progress)
+        _flush(files.values())
+    return Header(
+        dtype=dtype,
+        vocabulary=tokenizer.size,
+        tokenizer=tokenizer.fingerprint,
+        sizes=progress.sizes,
+        spec=spec,
+    )
+
+
+def _held_out(
+    batch: EncodedBatch, last: int, held_out: Callable[[int], bool]
+) -> Bool[np.ndarray, " pieces"]:
+    """Whether each piece is held out; `last` is the index of the document before."""
+    indices = last + np.cumsum(batch.begins)
+    return np.array([held_out(int(index)) for index in indices], dtype=bool)
+
+
+class _SplitFiles:
+    """The files of a split, which grow by batches; `size` is what they hold."""
+
+    def __init__(self, folder: Path, name: str, dtype: str, size: Size) -> None:
+        self.size = size
+        self._ids = _open_truncated(folder / f"{name}.bin", size.tokens * np.dtype(dtype).itemsize)
+        self._starts = _open_truncated(folder / f"{name}.starts", size.documents * 8)
+
+    def append(self, batch: EncodedBatch, chosen: Bool[np.ndarray, " pieces"]) -> None:
+        """Write the chosen pieces of a batch."""
+        lengths = batch.lengths[chosen]
+        places = self.size.tokens + np.cumsum(lengths) - lengths
+        starts = places[batch.begins[chosen]]
+        self._ids.write(batch.ids[np.repeat(chosen, batch.lengths)].tobytes())
+        self._starts.write(starts.astype("<i8").tobytes())
+        self.size.tokens += int(lengths.sum())
+        self.size.documents += len(starts)
+
+    def flush(self) -> None:
+        """Make what is written durable."""
+        for file in (self._ids, self._starts):
+            file.flush()
+            os.fsync(file.fileno())
+
+    def __enter__(self) -> "_SplitFiles":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ids.close()
+        self._starts.close()
+
+
+def _open_truncated(path: Path, size: int) -> IO[bytes]:
+    """Open a file to append to its first `size` bytes.
+
+    Raises:
+        UserError: it has fewer.
+    """
+    file = path.open("ab")
+    if file.tell() < size:
+        file.close()
+        raise UserError(f"{path}: was cut short; repeat the command, which starts anew")
+    file.truncate(size)
+    return file
+
+
+def _flush(files: Iterable[_SplitFiles]) -> None:
+    for file in files:
+        file.flush()
+
+
+# Encoding in worker processes
+
+
+@contextmanager
+def _encoding(
+    tokenizer: Tokenizer,
+    folder: Path,
+    batches: Iterator[list[Piece]],
+    jobs: int,
+    dtype: str,
+) -> Iterator[Iterator[EncodedBatch]]:
+    """Yield the encoded batches in their order; few are in memory at any time."""
+    if jobs == 1:
+        yield (_encode(tokenizer, batch, dtype) for batch in batches)
+        return
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(folder, dtype)
+    )
+    try:
+        yield _in_order(pool, batches, jobs + 2)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, batches: Iterator[list[Piece]], ahead: int
+) -> Iterator[EncodedBatch]:
+    pending: deque[Future[EncodedBatch]] = deque()
+    for batch in batches:
+        pending.append(pool.submit(_encode_in_worker, batch))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+_worker: dict[str, tuple[Tokenizer, str]] = {}
+"""The tokenizer and the type of ids of a worker process."""
+
+
+def _start_worker(folder: Path, dtype: str) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores
+    _worker["encoding"] = Tokenizer.load(folder), dtype
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    """End the process when the main one has ended, even if it was killed."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _encode_in_worker(batch: Sequence[Piece]) -> EncodedBatch:
+    tokenizer, dtype = _worker["encoding"]
+    return _encode(tokenizer, batch, dtype)
+
+
+def _encode(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> EncodedBatch:
+    rows = encode_batch(tokenizer, batch)
+    return EncodedBatch(
+        ids=np.fromiter((i for row in rows for i in row), dtype),
+        lengths=np.array([len(row) for row in rows], dtype=np.int64),
+        begins=np.array([piece.begins for piece in batch], dtype=bool),
+        characters=sum(len(piece.text) for piece in batch),
+    )

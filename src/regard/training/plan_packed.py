@@ -1,0 +1,221 @@
+"""Plans of training on packed corpora."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from regard.data.batch import Dataset, WeightedDataset
+from regard.data.causal import VALIDATION_TOKENS
+from regard.data.packing import Mixture, PackedDocuments
+from regard.errors import UserError, alternatives
+from regard.models.transformer import Decoder
+from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.run import Run, describe_origin
+from regard.runs.start import begin_with
+from regard.text.packed import DocumentTokens, PackedCorpus, is_packed, open_packed
+from regard.text.tokenizer import Tokenizer
+from regard.training.loggers import Record
+from regard.training.plan import Plan, make_plan
+
+
+def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
+    """Return the packed corpora that paths name, with their weights; none if they are texts.
+
+    A path is a packed corpus, or a folder of packed corpora.
+
+    Raises:
+        UserError: some are packed, and others aren't; or `mix` doesn't fit.
+    """
+    paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
+    packed = _packed_among(paths) if isinstance(paths, Sequence) else []
+    if mix is not None and not packed:
+        raise UserError("--mix: is for packed corpora; make them by regard pack, or leave it out")
+    return choose_weights(packed, mix)
+
+
+def _packed_among(paths: Sequence[object]) -> list[Path]:
+    found: dict[object, list[Path]] = {
+        path: _packed_in(path) for path in paths if isinstance(path, Path)
+    }
+    if not any(found.values()):
+        return []
+    for path, corpora in found.items():
+        if not corpora:
+            raise UserError(f"{path}: is no packed corpus, unlike others; pack it by regard pack")
+    return list(dict.fromkeys(corpus for corpora in found.values() for corpus in corpora))
+
+
+def _packed_in(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return [path] if is_packed(path) else [one for one in sorted(path.iterdir()) if is_packed(one)]
+
+
+def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
+    """Return the corpora of a mixture such as web=0.7,code=0.3, with their weights.
+
+    Without one, weights are 0: rows are drawn from all corpora alike.
+
+    Raises:
+        UserError: a name or weight is invalid, or a corpus has no weight.
+    """
+    if mix is None:
+        return dict.fromkeys(corpora, 0.0)
+    named = {path.resolve().name: path for path in corpora}
+    if len(named) < len(corpora):
+        raise UserError("--mix: two packed corpora have the same name; rename one")
+    weights: dict[Path, float] = {}
+    for part in mix.split(","):
+        name, _, value = (text.strip() for text in part.partition("="))
+        weight = _weight(value)
+        if weight is None:
+            raise UserError(f"--mix {part}: expected NAME=WEIGHT with a weight above 0: web=0.7")
+        if name not in named:
+            raise UserError(f"--mix {name}: there is no such corpus; {alternatives(name, named)}")
+        if named[name] in weights:
+            raise UserError(f"--mix {name}: is given twice; leave one out")
+        weights[named[name]] = weight
+    missing = [name for name, path in named.items() if path not in weights]
+    if missing:
+        raise UserError(f"--mix: has no weight for {', '.join(missing)}; give one, or leave it out")
+    return weights
+
+
+def _weight(value: str) -> float | None:
+    try:
+        weight = float(value)
+    except ValueError:
+        return None
+    return weight if 0 < weight < float("inf") else None
+
+
+def packed_tokenizer(corpora: Sequence[PackedCorpus], known: Tokenizer | None) -> Tokenizer:
+    """Return the tokenizer of packed corpora; `known` is one that must be the same.
+
+    Raises:
+        UserError: tokenizers differ.
+    """
+    first = corpora[0]
+    for corpus in corpora[1:]:
+        if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UserError(
+                f"{corpus.path}: was packed with another tokenizer than {first.path}; pack it with "
+                f"--tokenizer {first.path}"
+            )
+    if known and known.fingerprint != first.tokenizer.fingerprint:
+        raise UserError(
+            f"{first.path}: was packed with another tokenizer than the one given; pack the corpus "
+            "with that, or leave it out"
+        )
+    return first.tokenizer
+
+
+def plan_packed(
+    weights: Mapping[Path, float],
+    out: Path,
+    recipe: Recipe,
+    config: TrainingConfig,
+    title: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    start: Run | None = None,
+) -> Plan:
+    """Plan training on packed corpora, mixed by weights; those of weight 0 are joined.
+
+    Raises:
+        UserError: a corpus is damaged or of another tokenizer, or the model doesn't support
+            packing.
+    """
+    _require_next_token(recipe, title)
+    corpora = [open_packed(path) for path in weights]
+    known = packed_tokenizer(corpora, start.tokenizer if start else tokenizer)
+    recipe = replace(recipe, data=replace(recipe.data, documents="records"))
+    run = Run.new(out, recipe, known, _origin(title, corpora, weights))
+    if start:
+        begin_with(start, run)
+    if recipe.data.packing:
+        _require_packing(run)
+    training = [_dataset(run, corpus.training, corpus) for corpus in corpora]
+    for corpus, made in zip(corpora, training, strict=True):
+        if not len(made):
+            raise UserError(f"{corpus.path}: has no document of two tokens to learn from")
+    held_out = [_dataset(run, corpus.validation, corpus) for corpus in corpora]
+    checks = [made.spread(VALIDATION_TOKENS // len(corpora)) for made in held_out if len(made)]
+    shares = list(weights.values()) if all(weights.values()) else [len(made) for made in training]
+    mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
+    plan = make_plan(run, [WeightedDataset(mixed)], checks, config, title)
+    return dataclasses.replace(plan, facts=_facts(corpora, weights), at_checkpoint=_perplexity)
+
+
+def _require_next_token(recipe: Recipe, title: str) -> None:
+    if title == "pretraining" and recipe.objective.total > recipe.objective.next_token:
+        raise UserError(
+            "packed corpora are for objective.next_token alone; set the other shares to 0, or "
+            "train on the text itself"
+        )
+
+
+def _require_packing(run: Run) -> None:
+    body = run.model.body
+    if not isinstance(body, Decoder):
+        kind = run.recipe.model.__struct_config__.tag
+        raise UserError(
+            f"data.packing=true: model.kind={kind} has no document masks; set data.packing=false"
+        )
+    try:
+        body.require_documents()
+    except UserError as error:
+        raise type(error)(f"data.packing=true: {error}; or set data.packing=false") from None
+
+
+def _dataset(run: Run, documents: DocumentTokens, corpus: PackedCorpus) -> PackedDocuments:
+    around = run.template.document
+    return PackedDocuments(
+        documents.ids,
+        documents.starts,
+        run.row_format.whole_rows,
+        packing=run.recipe.data.packing,
+        prefix=around.prefix,
+        suffix=around.suffix,
+        vocabulary=corpus.header.vocabulary,
+        path=documents.path,
+    )
+
+
+def _origin(
+    title: str, corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]
+) -> dict[str, Any]:
+    """Return how a run is made; its fingerprint depends on the order and weights of the corpora."""
+    made_of = [[corpus.header.fingerprint, weights[corpus.path]] for corpus in corpora]
+    sizes = [corpus.header.sizes for corpus in corpora]
+    return describe_origin(title, (), ()) | {
+        "inputs": [str(corpus.path.resolve()) for corpus in corpora],
+        "fingerprint": hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
+        "documents": sum(size.training.documents + size.validation.documents for size in sizes),
+    }
+
+
+def _facts(corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if len(corpora) > 1:
+        facts["mixture"] = ", ".join(
+            corpus.path.resolve().name
+            + (f"={weights[corpus.path]:g}" if weights[corpus.path] else "")
+            for corpus in corpora
+        )
+    for name in ("training", "validation"):
+        sizes = [getattr(corpus.header.sizes, name) for corpus in corpora]
+        facts[f"{name}_documents"] = sum(size.documents for size in sizes)
+        facts[f"{name}_tokens"] = sum(size.tokens for size in sizes)
+    return facts
+
+
+def _perplexity(validated: Record) -> Record:
+    loss = validated.get("validation_loss")
+    return {} if loss is None else {"perplexity": exp(loss)}

@@ -1,0 +1,306 @@
+"""Packing: every document once, in its order, for any number of jobs and interruptions."""
+
+import bz2
+import errno
+import gzip
+import lzma
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.text import pack, tokenize
+from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig
+from regard.text.files import find_files, inspect_file
+from regard.text.pack import pack_corpus
+from regard.text.packed import DocumentTokens, Header, PackedCorpus, open_packed
+from regard.text.template import TemplateConfig
+from regard.text.tokenize import TextSpec
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+
+TEXTS = st.lists(
+    st.text("abc déü\t", min_size=1, max_size=30).filter(lambda text: text.strip() != ""),
+    min_size=2,
+    max_size=60,
+)
+LINES = [f"Document {i} is a line of {i % 7} words." for i in range(200)]
+
+
+def spec_of(
+    *paths: Path,
+    documents: str = "lines",
+    validation: float = 0.1,
+    known: Tokenizer | None = None,
+    config: TokenizerConfig | None = None,
+) -> TextSpec:
+    return TextSpec(
+        files=tuple(inspect_file(path) for path in find_files(paths)),
+        documents=documents,
+        text_field="text",
+        tokenizer=config or CharactersConfig(unknown="bytes"),
+        known=None if known is None else known.fingerprint,
+        template=TemplateConfig(),
+        validation=validation,
+        seed=0,
+    )
+
+
+def ignored(_stage: str, _characters: int) -> None:
+    """Report nothing."""
+
+
+def packed(
+    out: Path, spec: TextSpec, jobs: int = 1, tokenizer: Tokenizer | None = None
+) -> PackedCorpus:
+    pack_corpus(spec, out, ignored, jobs=jobs, tokenizer=tokenizer)
+    return open_packed(out)
+
+
+def texts_of(corpus: PackedCorpus, documents: DocumentTokens) -> list[str]:
+    ends = documents.starts + documents.lengths
+    return [
+        corpus.tokenizer.decode(documents.ids[start:end].tolist())
+        for start, end in zip(documents.starts, ends, strict=True)
+    ]
+
+
+def file_contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    return path
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few documents, recorded one by one."""
+    monkeypatch.setattr(tokenize, "BATCH", 300)
+    monkeypatch.setattr(pack, "RECORDED", 1)
+
+
+@settings(max_examples=25)
+@given(texts=TEXTS, validation=st.sampled_from([0.0, 0.2, 0.5]))
+def test_every_document_is_packed_once_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], validation: float
+) -> None:
+    folder = tmp_path_factory.mktemp("pack")
+    path = folder / "records.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode({"text": text}) for text in texts))
+    corpus = packed(folder / "packed", spec_of(path, documents="records", validation=validation))
+    training = texts_of(corpus, corpus.training)
+    held_out = texts_of(corpus, corpus.validation)
+    decide = tokenize.held_out_documents(validation, 0)
+    assert training == [text for i, text in enumerate(texts) if not decide(i)]
+    assert held_out == [text for i, text in enumerate(texts) if decide(i)]
+    for documents in (corpus.training, corpus.validation):
+        assert documents.lengths.sum() == len(documents.ids)
+
+
+def test_long_documents_are_whole(tmp_path: Path) -> None:
+    text = "".join(f"word{i} " for i in range(60_000))
+    (tmp_path / "long.txt").write_text(text, "utf-8")
+    spec = spec_of(tmp_path / "long.txt", documents="files", validation=0)
+    corpus = packed(tmp_path / "packed", spec)
+    assert texts_of(corpus, corpus.training) == [text]
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+@pytest.mark.usefixtures("small_batches")
+def test_the_number_of_jobs_changes_nothing(tmp_path: Path, lines: Path, jobs: int) -> None:
+    packed(tmp_path / "one", spec_of(lines))
+    packed(tmp_path / "more", spec_of(lines), jobs=jobs)
+    assert file_contents(tmp_path / "one") == file_contents(tmp_path / "more")
+
+
+class Killed(BaseException):
+    """What ends a test's packing as a kill does: nothing is tidied up."""
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """Let the packing end in the middle of writing batch `batches`."""
+    append = pack._SplitFiles.append
+    calls = iter(range(10**6))
+
+    def write(self: pack._SplitFiles, batch: pack.EncodedBatch, chosen: np.ndarray) -> None:
+        append(self, batch, chosen)
+        if next(calls) == 2 * batches:  # the training file is ahead of the other
+            raise Killed
+
+    monkeypatch.setattr(pack._SplitFiles, "append", write)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("recorded", [1, 3])
+@pytest.mark.parametrize("batches", [0, 1, 2, 5, 9])
+def test_an_interrupted_packing_continues(
+    tmp_path: Path,
+    lines: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    batches: int,
+    recorded: int,
+) -> None:
+    monkeypatch.setattr(pack, "RECORDED", recorded)
+    whole = packed(tmp_path / "whole", spec_of(lines))
+    with monkeypatch.context() as patched:
+        interrupt_after(patched, batches)
+        with pytest.raises(Killed):
+            packed(tmp_path / "packed", spec_of(lines))
+        assert not (tmp_path / "packed").exists()
+        interrupt_after(patched, 1)
+        with pytest.raises(Killed):  # again, from there
+            packed(tmp_path / "packed", spec_of(lines))
+    progress: list[int] = []
+    pack_corpus(spec_of(lines), tmp_path / "packed", lambda _, size: progress.append(size))
+    assert file_contents(tmp_path / "packed") == file_contents(tmp_path / "whole")
+    assert sum(progress) == sum(map(len, LINES))  # what had been done counts as done
+    assert len(whole.training.starts) + len(whole.validation.starts) == len(LINES)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_the_progress_of_another_text_is_not_continued(
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        interrupt_after(patched, 3)
+        with pytest.raises(Killed):
+            packed(tmp_path / "packed", spec_of(lines))
+    lines.write_text("Another text.\nOf two lines.\n", "utf-8")
+    corpus = packed(tmp_path / "packed", spec_of(lines, validation=0))
+    assert texts_of(corpus, corpus.training) == ["Another text.", "Of two lines."]
+
+
+def test_the_same_command_again_changes_nothing(tmp_path: Path, lines: Path) -> None:
+    packed(tmp_path / "packed", spec_of(lines))
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()}
+    packed(tmp_path / "packed", spec_of(lines))
+    assert times == {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()}
+    with pytest.raises(UserError, match="holds something else"):
+        packed(tmp_path / "packed", spec_of(lines, validation=0.5))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_full_disk_leaves_no_corpus_and_can_be_continued(
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed(tmp_path / "whole", spec_of(lines))
+    syncs = iter(range(100))
+    sync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if next(syncs) == 21:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(UserError, match="the disk is full; free space and repeat"):
+            packed(tmp_path / "packed", spec_of(lines))
+    assert not (tmp_path / "packed").exists()
+    packed(tmp_path / "packed", spec_of(lines))
+    assert file_contents(tmp_path / "packed") == file_contents(tmp_path / "whole")
+
+
+def test_a_malformed_record_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"text": "good"}\n{"text": 3}\n', "utf-8")
+    with pytest.raises(UserError, match=r"bad.jsonl:2: the field 'text' is not a string"):
+        packed(tmp_path / "packed", spec_of(tmp_path / "bad.jsonl", documents="records"))
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_an_error_of_a_worker_names_the_place(tmp_path: Path, lines: Path) -> None:
+    narrow = train_tokenizer(CharactersConfig(unknown="error"), LINES[:5])
+    with pytest.raises(UserError, match=r"lines.txt:6: the vocabulary has no '5'"):
+        packed(tmp_path / "packed", spec_of(lines, known=narrow), jobs=2, tokenizer=narrow)
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "opened"), [(".gz", gzip.open), (".bz2", bz2.open), (".xz", lzma.open)]
+)
+def test_compressed_files_are_read(
+    tmp_path: Path, lines: Path, suffix: str, opened: Callable[..., object]
+) -> None:
+    plain = packed(tmp_path / "plain", spec_of(lines))
+    inside = tmp_path / "folder"
+    inside.mkdir()
+    with opened(inside / f"lines.txt{suffix}", "wb") as file:  # type: ignore[attr-defined]
+        file.write(lines.read_bytes())
+    corpus = packed(tmp_path / "packed", spec_of(inside))
+    assert corpus.training.ids.tolist() == plain.training.ids.tolist()
+    compressed = next(inside.iterdir())
+    compressed.write_bytes(compressed.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"lines.txt\.\w+: (is damaged|can't be read)"):
+        inspect_file(compressed)
+
+
+def test_parquet_files_are_read(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"text": LINES}), tmp_path / "lines.parquet")
+    corpus = packed(tmp_path / "packed", spec_of(tmp_path / "lines.parquet", validation=0))
+    assert texts_of(corpus, corpus.training) == LINES
+
+
+def test_many_ids_take_four_bytes(tmp_path: Path, lines: Path) -> None:
+    corpus = packed(tmp_path / "packed", spec_of(lines, config=BytePairsConfig(size=300)))
+    assert corpus.training.ids.dtype == np.dtype("<u2")
+
+
+# Damage
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def raise_id(path: Path) -> None:
+    ids = np.fromfile(path, "<u2")
+    ids[len(ids) // 2] = 60_000
+    ids.tofile(path)
+
+
+def shuffle(path: Path) -> None:
+    np.fromfile(path, "<i8")[::-1].tofile(path)
+
+
+def other_tokenizer(path: Path) -> None:
+    train_tokenizer(CharactersConfig(unknown="bytes"), ["xyz"]).save(path.parent)
+
+
+def other_format(path: Path) -> None:
+    header = msgspec.json.decode(path.read_bytes(), type=Header)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(header, format=9)))
+
+
+DAMAGES: Sequence[tuple[str, Callable[[Path], None], str]] = (
+    ("training.bin", shorten, r"training.bin: has [\d,]+ bytes, not [\d,]+; pack"),
+    ("validation.starts", shorten, r"validation.starts: has [\d,]+ bytes, not"),
+    ("training.bin", raise_id, r"training.bin: holds the id 60000, but the tokenizer has \d+"),
+    ("training.starts", shuffle, r"training.starts: is damaged"),
+    ("training.bin", Path.unlink, r"training.bin: is missing"),
+    ("packed.json", shorten, r"packed.json: is damaged"),
+    ("packed.json", other_format, r"packed.json: has format 9, not 1"),
+    ("packed.json", Path.unlink, r"is no packed corpus; make one by regard pack"),
+    ("tokenizer.json", other_tokenizer, r"the tokenizer isn't the one"),
+)
+
+
+@pytest.mark.parametrize(("name", "damage", "says"), DAMAGES)
+def test_damage_is_refused(
+    tmp_path: Path, lines: Path, name: str, damage: Callable[[Path], None], says: str
+) -> None:
+    packed(tmp_path / "packed", spec_of(lines))
+    damage(tmp_path / "packed" / name)
+    with pytest.raises(UserError, match=says):
+        open_packed(tmp_path / "packed")

@@ -1,0 +1,172 @@
+"""Training on packed corpora: mixtures, packing, and corpora that don't fit."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.config import override
+from regard.data.batch import Batch
+from regard.data.packing import Mixture
+from regard.errors import UserError
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
+from regard.text.config import CharactersConfig
+from regard.text.files import inspect_file
+from regard.text.pack import pack_corpus
+from regard.text.template import TemplateConfig
+from regard.text.tokenize import TextSpec
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.training.loop import ExecutionOptions
+from regard.training.plan import Plan, plan_pretraining, plan_training
+from tiny_tasks import CPU
+
+TINY = [
+    "model.context_length=32",
+    "model.n_layers=1",
+    "model.n_heads=2",
+    "model.d_model=8",
+    *(
+        f"{stage}.{field}"
+        for stage in ("pretraining", "training")
+        for field in ("steps=3", "batch=2", "checkpoint_every=2", "log_every=1")
+    ),
+]
+KNOWN = train_tokenizer(
+    CharactersConfig(unknown="bytes"), ["abcdefghijklmnopqrstuvwxyz 0123456789"]
+)
+
+
+def recipe(*settings: str) -> Recipe:
+    return override(RECIPES["default"], [*TINY, *settings])
+
+
+def make_packed(folder: Path, name: str, n: int, tokenizer: Tokenizer = KNOWN) -> Path:
+    text = folder / f"{name}.txt"
+    text.write_text("".join(f"{name} {i} {'x' * (i % 20)}\n" for i in range(n)), "utf-8")
+    spec = TextSpec(
+        files=(inspect_file(text),),
+        documents="lines",
+        text_field="text",
+        tokenizer=CharactersConfig(),
+        known=tokenizer.fingerprint,
+        template=TemplateConfig(),
+        validation=0.1,
+        seed=0,
+    )
+    pack_corpus(spec, folder / "packed" / name, lambda *_: None, tokenizer=tokenizer)
+    return folder / "packed" / name
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    """A folder of two packed corpora."""
+    (tmp_path / "packed").mkdir()
+    make_packed(tmp_path, "web", 120)
+    make_packed(tmp_path, "code", 80)
+    return tmp_path / "packed"
+
+
+def rows_of(plan: Plan, batch: Batch) -> str:
+    return plan.run.tokenizer.decode(batch.input_ids.flatten().tolist())
+
+
+@pytest.mark.parametrize("packing", ["true", "false"])
+@pytest.mark.parametrize("command", ["pretrain", "train"])
+def test_a_packed_corpus_is_trained_on(
+    corpora: Path, tmp_path: Path, packing: str, command: str
+) -> None:
+    chosen, out = recipe(f"data.packing={packing}"), tmp_path / "run"
+    plan = (
+        plan_pretraining(corpora / "web", out, chosen)
+        if command == "pretrain"
+        else plan_training("text", corpora / "web", out=out, recipe=chosen)
+    )
+    assert plan.facts["training_documents"] + plan.facts["validation_documents"] == 120
+    batch = plan.sampler.batch(0)
+    assert ("document_ids" in batch.inputs) == (packing == "true")
+    assert plan.describe()["untrained_loss"] > 0
+    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    assert progress.step == 3
+    assert progress.best_loss is not None
+    assert plan.run.tokenizer.fingerprint == KNOWN.fingerprint
+
+
+def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None:
+    plan = plan_pretraining(corpora, tmp_path / "run", recipe(), mix="web=3,code=1")
+    (mixed,) = plan.sampler._datasets
+    assert isinstance(mixed, Mixture)
+    assert plan.facts["mixture"] == "web=3, code=1"
+    drawn = [mixed.source(index)[0] for index in range(400)]
+    assert drawn.count(0) == 300  # in the order of --mix
+    without = plan_pretraining([corpora / "web", corpora / "code"], tmp_path / "other", recipe())
+    assert without.facts["mixture"] == "web, code"
+    assert plan.run.origin["fingerprint"] != without.run.origin["fingerprint"]
+
+
+def test_a_mixture_is_a_function_of_the_seed(corpora: Path, tmp_path: Path) -> None:
+    def batches(seed: int) -> list[str]:
+        plan = plan_pretraining(
+            corpora, tmp_path / "run", recipe(f"seed={seed}"), mix="web=1,code=2"
+        )
+        return [rows_of(plan, plan.sampler.batch(step)) for step in (2, 0, 1)]
+
+    assert batches(1) == batches(1) != batches(2)
+
+
+@pytest.mark.parametrize(
+    ("mix", "says"),
+    [
+        ("web=0.7", "has no weight for code"),
+        ("web=0.7,cod=0.3", "--mix cod: there is no such corpus; there are: code, web"),
+        ("web=0.7,code", "--mix code: expected NAME=WEIGHT"),
+        ("web=0.7,code=0", "--mix code=0: expected NAME=WEIGHT"),
+        ("web=1,code=nan", "expected NAME=WEIGHT"),
+        ("web=0.7,code=1,web=2", "--mix web: is given twice"),
+        ("", "expected NAME=WEIGHT"),
+    ],
+)
+def test_a_wrong_mixture_is_refused(corpora: Path, tmp_path: Path, mix: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        plan_pretraining(corpora, tmp_path / "run", recipe(), mix=mix)
+
+
+def test_corpora_of_other_tokenizers_are_refused(corpora: Path, tmp_path: Path) -> None:
+    other = train_tokenizer(CharactersConfig(unknown="bytes"), ["0123456789 aeiou"])
+    make_packed(tmp_path, "books", 50, other)
+    with pytest.raises(UserError, match=r"was packed with another tokenizer than .*; pack it with"):
+        plan_pretraining(corpora, tmp_path / "run", recipe())
+    with pytest.raises(UserError, match="was packed with another tokenizer than the one given"):
+        plan_pretraining(corpora / "web", tmp_path / "run", recipe(), tokenizer=other)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model.kind=rnn"], r"model.kind=rnn has no document masks; set data.packing=false"),
+        (["objective.span_corruption=0.5"], r"packed corpora are for objective.next_token alone"),
+    ],
+)
+def test_what_packing_does_not_support_is_refused(
+    corpora: Path, tmp_path: Path, settings: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: Path) -> None:
+    settings = ["model.kind=rnn", "data.packing=false", "pretraining.steps=2"]
+    plan = plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
+    assert plan.describe()["untrained_loss"] > 0
+
+
+def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(
+    corpora: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"web.txt: is no packed corpus, unlike others"):
+        plan_pretraining([corpora / "web", tmp_path / "web.txt"], tmp_path / "run", recipe())
+    with pytest.raises(UserError, match="--mix: is for packed corpora"):
+        plan_pretraining(tmp_path / "web.txt", tmp_path / "run", recipe(), mix="web=1")
+    with pytest.raises(UserError, match="--mix: is for `train text`"):
+        plan_training("casing", out=tmp_path / "run", mix="web=1")
