@@ -173,7 +173,8 @@ def train(
     TASK questions: FILES is one file of questions and answers. TASK text: FILES are files and
     folders of text, Markdown, JSONL or Parquet, or corpora packed by `regard pack`; each
     checkpoint logs a sample. Other tasks of texts: FILES is a table or has a line for each
-    example; a tenth of the rows is held out for `regard evaluate`. Settings follow as section.field=value.
+    example; a tenth of the rows is held out for `regard evaluate`. Settings follow as
+    section.field=value.
     """
     from regard.huggingface.folder import load_start
     from regard.training.plan import plan_training
