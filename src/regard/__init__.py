@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.api import generate as generate
     from regard.api import label as label
     from regard.api import load as load
+    from regard.api import pack as pack
     from regard.api import pretrain as pretrain
     from regard.api import train as train
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from regard.tasks.world import make_world as make_world
 
 _NAMES = {
-    "api": "answer beam_search compare convert evaluate finetune generate label load pretrain "
-    "train",
+    "api": "answer beam_search compare convert evaluate finetune generate label load pack "
+    "pretrain train",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
     "explorer.page": "look_at_attention",

@@ -22,12 +22,16 @@ from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
-from regard.huggingface.folder import load_start
-from regard.runs.recipe import Recipe
+from regard.huggingface.folder import choose_tokenizer, load_start
+from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
+from regard.text.pack import pack_files
+from regard.text.packed import PackedCorpus, open_packed
+from regard.text.tokenizer import Tokenizer
+from regard.training.loggers import track_text
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
 
@@ -47,6 +51,46 @@ def load(
     run = load_start(path, trust_code=trust_code)
     run.model.to(environment.device)
     return run
+
+
+def pack(
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path,
+    tokenizer: Tokenizer | str | Path | None = None,
+    documents: str = "auto",
+    text: str = "text",
+    validation: float = 0.02,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> PackedCorpus:
+    """Write files and folders as token files, or continue an interrupted packing.
+
+    `tokenizer` is trained ("characters", "words" or "byte-pairs:SIZE"), or that of a run or of a
+    Hugging Face folder ("hf:PATH"); default: 2048 byte pairs. `documents` is auto, files,
+    paragraphs, lines or records, whose text is in the field `text`; `validation` is the share of
+    documents to hold out, and `jobs` the number of processes, by default one per core.
+
+    Raises:
+        UserError: a file can't be read or encoded, an option is impossible, or `out` holds
+            something else.
+    """
+    settings, known = (
+        ([], tokenizer) if isinstance(tokenizer, Tokenizer) else choose_tokenizer(tokenizer)
+    )
+    paths = [corpus] if isinstance(corpus, str | Path) else corpus
+    pack_files(
+        [Path(path) for path in paths],
+        Path(out),
+        track_text,
+        tokenizer=known or find_recipe(Recipe(), settings).tokenizer,
+        documents=documents,
+        field=text,
+        validation=validation,
+        seed=seed,
+        jobs=jobs,
+    )
+    return open_packed(Path(out))
 
 
 def pretrain(

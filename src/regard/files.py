@@ -113,6 +113,22 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     _flush_folder(path.parent)
 
 
+@contextmanager
+def hold_lock(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file alone; a process that was killed holds nothing.
+
+    Raises:
+        UserError: another process holds it; `busy` is the message.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(path, timeout=0):
+            yield
+    except Timeout:
+        raise UserError(busy) from None
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file; after a kill its last line may be incomplete."""
     with path.open("a", encoding="utf-8") as file:

@@ -117,6 +117,15 @@ def test_a_batch_names_the_documents_of_a_row() -> None:
     assert batch.positions == 16
 
 
+@given(DOCUMENTS, st.booleans())
+def test_all_lengths_at_once_are_those_of_the_rows(lengths: list[int], packing: bool) -> None:
+    rows = dataset([*lengths, 5, 30], packing=packing)
+    fewer = rows.spread(10)
+    mixed = Mixture([rows, dataset([9] * 5, packing=packing)], [2, 1])
+    for one in (rows, fewer, mixed):
+        assert one.lengths().tolist() == [one.length(index) for index in range(len(one))]
+
+
 def test_spread_rows_are_evenly_spaced() -> None:
     rows = dataset([9] * 20)
     fewer = rows.spread(40)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from regard.cli import options
-from regard.cli.train import TOKENIZER, choose_tokenizer
+from regard.cli.train import TOKENIZER
 
 
 @click.command()
@@ -46,22 +46,18 @@ def pack(
     CORPUS is text, Markdown, JSONL or Parquet, also compressed (.gz, .bz2, .xz; .zst with the
     package zstandard). The same command continues a packing that was interrupted.
     """
-    from regard.runs.recipe import Recipe, find_recipe
-    from regard.text.pack import pack_files
-    from regard.training.loggers import track_text
+    from regard import api
 
-    settings, known = choose_tokenizer(tokenizer)
-    header = pack_files(
+    header = api.pack(
         corpus,
-        out,
-        track_text,
-        tokenizer=known or find_recipe(Recipe(), settings).tokenizer,
+        out=out,
+        tokenizer=tokenizer,
         documents=documents,
-        field=field,
+        text=field,
         validation=validation,
         seed=seed,
         jobs=jobs,
-    )
+    ).header
     sizes = header.sizes
     facts = {
         "files": len(header.spec.files),

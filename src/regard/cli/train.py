@@ -11,7 +11,6 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.text.tokenizer import Tokenizer
     from regard.training.plan import Plan
 
 TOKENIZER = click.option(
@@ -63,6 +62,7 @@ def pretrain(
     Settings follow as section.field=value, such as model.n_layers=6.
     """
     from regard.corpus.index import RUN_INDEX, can_index
+    from regard.huggingface.folder import choose_tokenizer
     from regard.training.plan import plan_pretraining
 
     files, settings = _split(corpus, seed)
@@ -176,7 +176,7 @@ def train(
     example; a tenth of the rows is held out for `regard evaluate`. Settings follow as
     section.field=value.
     """
-    from regard.huggingface.folder import load_start
+    from regard.huggingface.folder import choose_tokenizer, load_start
     from regard.training.plan import plan_training
 
     more_steps = _more_steps(steps, start, recipe, tokenizer)
@@ -261,33 +261,6 @@ def _data_settings(
                 raise UserError(f"train {task}: {option} is for a file; name one, or leave it out")
             settings.append(f"data.{field}={json.dumps(value, ensure_ascii=False)}")
     return settings
-
-
-def choose_tokenizer(value: str | None) -> tuple[list[str], "Tokenizer | None"]:
-    """Return the settings of a tokenizer to train, or one that is loaded.
-
-    Raises:
-        UserError: it is neither.
-    """
-    if value is None:
-        return [], None
-    kind, colon, size = value.partition(":")
-    if kind in _TOKENIZER_KINDS:
-        if colon and not (kind == "byte-pairs" and size.isdecimal()):
-            raise UserError(f"--tokenizer {value}: takes no such size; write byte-pairs:32000, say")
-        return [f"tokenizer.kind={kind}", *([f"tokenizer.size={size}"] if colon else [])], None
-    if kind != "hf" and not Path(value, "tokenizer.json").is_file():
-        kinds = ", ".join(_TOKENIZER_KINDS)
-        raise UserError(
-            f"--tokenizer {value}: there is no {value}/tokenizer.json; name a run, hf:PATH, or a "
-            f"kind: {kinds}, with its size as in byte-pairs:32000"
-        )
-    from regard.huggingface.folder import load_tokenizer
-
-    return [], load_tokenizer(value)
-
-
-_TOKENIZER_KINDS = ("characters", "words", "byte-pairs")
 
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:

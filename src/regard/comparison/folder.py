@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
-from regard.files import read_text, write_file
+from regard.files import hold_lock, read_text, write_file
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
 
@@ -142,15 +141,12 @@ def locked(out: Path) -> Iterator[None]:
     if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
         raise UserError(f"{out}: exists but is not a comparison; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / ".lock", timeout=0)
-    try:
-        with lock:
-            yield
-    except Timeout:
-        raise UserError(
-            f"{out}: another regard compare is running on it; wait until it ends, or "
-            "choose another --out"
-        ) from None
+    busy = (
+        f"{out}: another regard compare is running on it; wait until it ends, or choose another "
+        "--out"
+    )
+    with hold_lock(out / ".lock", busy):
+        yield
 
 
 def is_sweep(out: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.data import IGNORE
@@ -139,6 +139,10 @@ class Dataset:
         """About how long an example is; those of a batch are of similar length, to pad less."""
         return len(self.rows[index])
 
+    def lengths(self) -> Integer[np.ndarray, " rows"]:
+        """Return the length of every example."""
+        return np.array([self.length(index) for index in range(len(self))])
+
     def example(self, index: int, rng: np.random.Generator) -> Any:
         """Make an example; what is random in it is drawn from `rng`."""
         return self.rows[index]
@@ -243,8 +247,7 @@ class Sampler:
         if not self._shuffle:
             return np.arange(len(dataset))
         rng = np.random.default_rng([self._seed, 2, turn, epoch])
-        lengths = np.array([dataset.length(index) for index in range(len(dataset))])
-        return _shuffled(lengths, self._batch_sizes[turn], rng)
+        return _shuffled(dataset.lengths(), self._batch_sizes[turn], rng)
 
 
 def sequential_batches(dataset: Dataset, batch_size: int, *, seed: int = 0) -> Iterator[Batch]:
@@ -277,6 +280,8 @@ def interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
 
     The dataset that is farthest behind its share goes next.
     """
+    if len(shares) == 1:
+        return np.zeros(steps, dtype=np.int64), np.arange(steps)
     turns = np.empty(steps, dtype=np.int64)
     counts = np.empty(steps, dtype=np.int64)
     had = np.zeros(len(shares), dtype=np.int64)

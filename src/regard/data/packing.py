@@ -1,5 +1,6 @@
 """Datasets of packed corpora: several documents a row, or one, and mixtures of corpora."""
 
+from array import array
 from collections.abc import Sequence
 from copy import copy
 from math import ceil
@@ -67,6 +68,12 @@ class PackedDocuments(Dataset):
     def length(self, index: int) -> int:
         row = self.rows[index]
         return self.format.context_length if self._packing else int(self._sizes[row])
+
+    def lengths(self) -> Integer[np.ndarray, " rows"]:
+        """Return the length of every example, of millions without a loop."""
+        if self._packing:
+            return np.full(len(self), self.format.context_length)
+        return self._sizes[np.asarray(self.rows)]
 
     def example(self, index: int, rng: np.random.Generator) -> list[Part]:
         """The parts of a row.
@@ -139,9 +146,10 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
     """
     ends = np.cumsum(sizes, dtype=np.int64)
     following = np.searchsorted(ends, ends - sizes + n, side="right")
-    bounds, part = [0], 0
+    bounds, part = array("q", [0]), 0  # of millions, a list would take 200 MB
+    place_of = memoryview(following)
     while part < len(sizes):
-        part = int(following[part])
+        part = place_of[part]
         bounds.append(part)
     return np.array(bounds, dtype=np.int64)
 
@@ -164,6 +172,7 @@ class Mixture(Dataset):
         shares = np.array(weights) / sum(weights)
         self._sources, self._before = interleave(shares, PATTERN)
         self._counts = np.bincount(self._sources, minlength=len(datasets))
+        self._rows = np.array([len(dataset) for dataset in datasets])
         rows = sum(map(len, datasets))
         patterns = [
             len(dataset) / count if count else np.inf
@@ -181,6 +190,15 @@ class Mixture(Dataset):
         dataset, row = self.source(index)
         return self._datasets[dataset].length(row)
 
+    def lengths(self) -> Integer[np.ndarray, " rows"]:
+        """Return the length of every example, of millions without a loop."""
+        datasets, rows = self._places(np.arange(len(self)))
+        lengths = np.empty_like(rows)
+        for one, dataset in enumerate(self._datasets):
+            chosen = datasets == one
+            lengths[chosen] = dataset.lengths()[rows[chosen]]
+        return lengths
+
     def example(self, index: int, rng: np.random.Generator) -> Any:
         dataset, row = self.source(index)
         return self._datasets[dataset].example(row, rng)
@@ -191,7 +209,13 @@ class Mixture(Dataset):
 
     def source(self, index: int) -> tuple[int, int]:
         """Return the dataset of a row, and its row there."""
-        pattern, place = divmod(index, PATTERN)
-        dataset = int(self._sources[place])
-        row = pattern * int(self._counts[dataset]) + int(self._before[place])
-        return dataset, row % len(self._datasets[dataset])
+        dataset, row = self._places(np.array(index))
+        return int(dataset), int(row)
+
+    def _places(
+        self, indices: Integer[np.ndarray, "*n"]
+    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+        pattern, place = np.divmod(indices, PATTERN)
+        dataset = self._sources[place]
+        row = pattern * self._counts[dataset] + self._before[place]
+        return dataset, row % self._rows[dataset]

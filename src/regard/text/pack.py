@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from regard.errors import RegardError, UserError
-from regard.files import write_file
+from regard.errors import RegardError, UserError, alternatives
+from regard.files import hold_lock, write_file
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.files import Piece, detect_documents, find_files, inspect_file
 from regard.text.packed import HEADER, SPLITS, Header, Size, Sizes, is_packed, read_header
@@ -41,6 +41,8 @@ from regard.text.tokenize import (
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 PROGRESS = "progress.json"
+DOCUMENTS = ("auto", "files", "paragraphs", "lines", "records")
+"""What a document may be."""
 RECORDED = 16
 """Batches of text between records of the progress."""
 
@@ -84,22 +86,64 @@ def pack_files(
     default.
 
     Raises:
-        UserError: as `pack_corpus`; or a file can't be read.
+        UserError: as `pack_corpus`; a file can't be read, an option is impossible, or another
+            process packs to `out`.
     """
-    files = tuple(inspect_file(path) for path in find_files(paths))
+    _require_possible(documents, validation, seed, jobs)
     known = tokenizer if isinstance(tokenizer, Tokenizer) else None
-    spec = TextSpec(
-        files=files,
-        documents=detect_documents(files) if documents == "auto" else documents,
-        text_field=field,
-        tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
-        known=None if known is None else known.fingerprint,
-        template=TemplateConfig(),
-        validation=validation,
-        seed=seed,
-    )
-    with track(spec.bytes) as report:
-        return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
+    with _held_alone(out):
+        files = tuple(inspect_file(path) for path in find_files(paths))
+        spec = TextSpec(
+            files=files,
+            documents=detect_documents(files) if documents == "auto" else documents,
+            text_field=field,
+            tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
+            known=None if known is None else known.fingerprint,
+            template=TemplateConfig(),
+            validation=validation,
+            seed=seed,
+        )
+        with track(spec.bytes) as report:
+            return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
+
+
+def _require_possible(documents: str, validation: float, seed: int, jobs: int | None) -> None:
+    if documents not in DOCUMENTS:
+        raise UserError(f"documents={documents}: {alternatives(documents, DOCUMENTS)}")
+    if not 0 <= validation < 1:
+        raise UserError(f"validation={validation}: expected a share from 0 to below 1")
+    if seed < 0:
+        raise UserError(f"seed={seed}: expected 0 or more")
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs={jobs}: expected 1 or more")
+
+
+@contextmanager
+def _held_alone(out: Path) -> Iterator[None]:
+    """Hold the place of a packed corpus; the lock file is removed before it is released.
+
+    Raises:
+        UserError: it holds something else, or another process packs to it.
+    """
+    if not is_packed(out):
+        _require_free(out)
+    place = out.absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = place.with_name(f".{place.name}.lock")
+    busy = f"{out}: another regard pack is writing it; wait until it ends, or choose another --out"
+    with hold_lock(lock, busy):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                lock.unlink()
+
+
+def _require_free(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(
+            f"{out}: exists and holds something else; choose another --out, or delete it"
+        )
 
 
 def _cores() -> int:
@@ -123,22 +167,33 @@ def pack_corpus(
         UserError: `out` holds something else, a document is malformed or can't be encoded, or the
             disk is full.
     """
-    if is_packed(out) and read_header(out).spec.fingerprint == spec.fingerprint:
-        return read_header(out)
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(
-            f"{out}: exists and holds something else; choose another --out, or delete it"
-        )
+    if found := _complete(out, spec):
+        return found
+    _require_free(out)
     folder = out.absolute().with_name(f".{out.absolute().name}.partial")
     with _discarding(folder, out):
-        progress = _begin(spec, folder)
-        tokenizer = _save_tokenizer(spec, folder, advance, tokenizer)
-        header = _write(spec, folder, progress, tokenizer, advance, jobs)
-        if header.sizes.training.tokens < 2:
-            raise UserError(f"{spec.files[0].path}: is too short to learn from")
-        write_file(folder / HEADER, msgspec.json.encode(header))
-        (folder / PROGRESS).unlink()
+        header = _complete(folder, spec) or _pack(spec, folder, advance, jobs, tokenizer)
+        (folder / PROGRESS).unlink(missing_ok=True)
         folder.replace(out)
+    return header
+
+
+def _complete(folder: Path, spec: TextSpec) -> Header | None:
+    """Return the header of a folder that holds all of this text."""
+    header = read_header(folder) if is_packed(folder) else None
+    return header if header and header.spec.fingerprint == spec.fingerprint else None
+
+
+def _pack(
+    spec: TextSpec, folder: Path, advance: Advance, jobs: int, tokenizer: Tokenizer | None
+) -> Header:
+    """Write or continue a folder; the header comes last."""
+    progress = _begin(spec, folder)
+    tokenizer = _save_tokenizer(spec, folder, advance, tokenizer)
+    header = _write(spec, folder, progress, tokenizer, advance, jobs)
+    if header.sizes.training.tokens < 2:
+        raise UserError(f"{spec.files[0].path}: is too short to learn from")
+    write_file(folder / HEADER, msgspec.json.encode(header))
     return header
 
 
@@ -155,7 +210,7 @@ def _discarding(folder: Path, out: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise UserError(
             f"{out}: the disk is full; free space and repeat the command, which continues from "

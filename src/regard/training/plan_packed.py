@@ -54,7 +54,8 @@ def _packed_among(paths: Sequence[object]) -> list[Path]:
 def _packed_in(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
-    return [path] if is_packed(path) else [one for one in sorted(path.iterdir()) if is_packed(one)]
+    inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    return [path] if is_packed(path) else [one for one in inside if is_packed(one)]
 
 
 def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
