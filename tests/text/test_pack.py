@@ -7,6 +7,7 @@ import lzma
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import regard
 from regard.errors import UserError
+from regard.files import hold_lock
 from regard.text import pack, tokenize
 from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig
 from regard.text.files import find_files, inspect_file
@@ -255,6 +258,58 @@ def test_parquet_files_are_read(tmp_path: Path) -> None:
 def test_many_ids_take_four_bytes(tmp_path: Path, lines: Path) -> None:
     corpus = packed(tmp_path / "packed", spec_of(lines, config=BytePairsConfig(size=300)))
     assert corpus.training.ids.dtype == np.dtype("<u2")
+
+
+def test_a_second_packing_to_a_folder_is_refused(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / ".packed.lock").touch()  # of a killed one: it holds nothing
+    says = r"packed: another regard pack is writing it; wait"
+    with hold_lock(tmp_path / ".packed.lock", "busy"), pytest.raises(UserError, match=says):
+        regard.pack(lines, out=tmp_path / "packed", tokenizer="characters", jobs=1)
+    assert not (tmp_path / "packed").exists()
+    regard.pack(lines, out=tmp_path / "packed", tokenizer="characters", jobs=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt", "packed"}
+
+
+# From Python
+
+
+def test_a_corpus_is_packed_from_python(tmp_path: Path, lines: Path) -> None:
+    corpus = regard.pack(
+        str(lines), out=str(tmp_path / "packed"), tokenizer="characters", validation=0, jobs=1
+    )
+    assert texts_of(corpus, corpus.training) == LINES
+    records = tmp_path / "records.jsonl"
+    records.write_bytes(b"".join(msgspec.json.encode({"body": line}) + b"\n" for line in LINES))
+    for known in (corpus.tokenizer, corpus.path, str(corpus.path)):
+        out = tmp_path / "other"
+        other = regard.pack(
+            [records], out=out, tokenizer=known, text="body", documents="records", seed=1, jobs=1
+        )
+        assert other.tokenizer.fingerprint == corpus.tokenizer.fingerprint
+        held_out = set(texts_of(other, other.validation))
+        assert texts_of(other, other.training) == [line for line in LINES if line not in held_out]
+        assert len(held_out) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"jobs": 0}, "jobs=0: expected 1 or more"),
+        ({"jobs": -1}, "jobs=-1: expected 1 or more"),
+        ({"validation": 1.0}, "validation=1.0: expected a share"),
+        ({"validation": float("nan")}, "validation=nan: expected a share"),
+        ({"seed": -1}, "seed=-1: expected 0 or more"),
+        ({"documents": "pages"}, "documents=pages: there are: auto, files, "),
+        ({"tokenizer": "none"}, "--tokenizer none: there is no none/tokenizer.json"),
+        ({"tokenizer": "byte-pairs:20"}, "tokenizer.size"),
+    ],
+)
+def test_impossible_options_are_refused(
+    tmp_path: Path, lines: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        regard.pack(lines, out=tmp_path / "new" / "packed", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
 
 
 # Damage
