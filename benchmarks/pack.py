@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -167,14 +168,14 @@ def packed_with_kills(
     watch: Watch, command: Sequence[str], written: Path, tokens: int, kills: int
 ) -> list[Measured]:
     """Pack, and kill that whenever another share of about so many bytes of tokens is written."""
+
+    def reached(size: int) -> bool:
+        return written.exists() and written.stat().st_size >= size
+
     runs = []
     for kill in range(1, kills + 1):
-        at = tokens * kill // (kills + 1)
-        runs.append(
-            watch.run(
-                command, kill_when=lambda at=at: written.exists() and written.stat().st_size >= at
-            )
-        )
+        share = tokens * kill // (kills + 1)
+        runs.append(watch.run(command, kill_when=partial(reached, share)))
     return [*runs, watch.run(command)]
 
 

@@ -51,9 +51,10 @@ def evaluate(
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
     Questions without answers are answered, not scored. For a text, the score is perplexity; a run
-    of `train text` is scored on its held-out tokens, or on other text, read in the same way. A
-    run trained for a task is scored by that task: on PAIRS, on the rows held out of its file, or
-    on the task's own test examples. Predictions in a .jsonl or .csv file have confidences.
+    of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on
+    what another packed corpus holds out. A run trained for a task is scored by that task: on
+    PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
+    .jsonl or .csv file have confidences.
 
     After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
     answer gets a verdict from the training text.

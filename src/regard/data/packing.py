@@ -73,7 +73,8 @@ class PackedDocuments(Dataset):
         """Return the length of every example, of millions without a loop."""
         if self._packing:
             return np.full(len(self), self.format.context_length)
-        return self._sizes[np.asarray(self.rows)]
+        lengths: Integer[np.ndarray, " rows"] = self._sizes[np.asarray(self.rows)]
+        return lengths
 
     def example(self, index: int, rng: np.random.Generator) -> list[Part]:
         """The parts of a row.

@@ -23,12 +23,14 @@ from regard.evaluation.ask import ask, open_run_index
 from regard.evaluation.perplexity import (
     TextScore,
     held_out_perplexity,
+    packed_perplexity,
     read_texts,
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
+from regard.runs.packed_rows import is_trained_on_packed
 from regard.runs.run import ExecutionEnvironment, Precision, Run
 from regard.tasks.examples import (
     Example,
@@ -37,6 +39,7 @@ from regard.tasks.examples import (
     read_questions,
     subjects,
 )
+from regard.text.packed import find_corpora, open_packed
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.calibration import Calibration, load_calibration
 from regard.uncertainty.signals import (
@@ -301,10 +304,10 @@ def evaluate(
     """Score a run: by its task, on questions, or on text by perplexity.
 
     A run with a task is scored on `data`, on the rows held out of its file, or on the task's own
-    test examples; with `skip_bad`, bad rows of a file are left out. A run of `train text` is
-    scored on its held-out tokens, or on files. `paraphrases` are other wordings of the questions,
-    with {} for the subject. `seed` splits the answers into the half that selects a signal and the
-    half that scores it.
+    test examples; with `skip_bad`, bad rows of a file are left out. A run of `train text` or of
+    packed corpora is scored on its held-out tokens, on files, or on what other packed corpora hold
+    out. `paraphrases` are other wordings of the questions, with {} for the subject. `seed` splits
+    the answers into the half that selects a signal and the half that scores it.
 
     Raises:
         UserError: the data don't fit the run.
@@ -319,6 +322,13 @@ def evaluate(
             f"{run.path}: has no task and no held-out text; name a file: a text for perplexity, or "
             "questions with answers"
         )
+    if isinstance(data, str | Path) and (corpora := find_corpora(Path(data))):
+        score = packed_perplexity(run, list(map(open_packed, corpora)), environment)
+        if score is None:
+            raise UserError(
+                f"{data}: holds out no document to score; pack it with a share --validation"
+            )
+        return score
     if isinstance(data, str | Path) and is_text(run, Path(data)):
         return text_perplexity(run, read_texts(run, Path(data)), environment)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
@@ -337,7 +347,8 @@ def is_text(run: Run, path: Path) -> bool:
     """Return whether a file or folder is a text for a run, and not a file of questions."""
     if path.suffix == ".txt" or path.is_dir():
         return True
-    return path.suffix != ".tsv" and (run.path / "tokens").is_dir()
+    read = (run.path / "tokens").is_dir() or is_trained_on_packed(run)
+    return path.suffix != ".tsv" and read
 
 
 def evaluate_questions(

@@ -6,16 +6,21 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from regard.data import IGNORE
-from regard.data.batch import sequential_batches
-from regard.data.causal import Documents, held_out_windows
+from regard.data.batch import Dataset, sequential_batches
+from regard.data.causal import VALIDATION_TOKENS, Documents, held_out_windows
+from regard.data.packing import PackedDocuments
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
+from regard.runs.packed_rows import is_trained_on_packed, packed_rows, training_corpora
 from regard.runs.run import ExecutionEnvironment, Run
 from regard.text.corpus import Document, read_corpus
+from regard.text.files import detect_documents, find_files, inspect_file
+from regard.text.packed import PackedCorpus
 from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents
 
@@ -60,7 +65,10 @@ def read_texts(run: Run, path: Path) -> list[Document]:
         UserError: a file can't be read.
     """
     data = run.recipe.data
-    return read_corpus([path], data.documents, field=data.table.text or "text")
+    documents: str = data.documents
+    if is_trained_on_packed(run):  # of files of any kind
+        documents = detect_documents([inspect_file(file) for file in find_files([path])])
+    return read_corpus([path], documents, field=data.table.text or "text")
 
 
 @torch.inference_mode()
@@ -91,8 +99,14 @@ def held_out_perplexity(
 ) -> TextScore | None:
     """Score the tokens that a run of `train text` held out, if any; of many, evenly spaced windows.
 
-    Windows begin anywhere, and are read independently. `tokens` is a folder [the run's].
+    Windows begin anywhere, and are read independently. `tokens` is a folder [the run's]. Of a run
+    that was trained on packed corpora, these are scored.
+
+    Raises:
+        UserError: a packed corpus is missing, damaged, or has changed.
     """
+    if corpora := training_corpora(run):
+        return packed_perplexity(run, corpora, environment, batch=batch)
     path = tokens or run.path / "tokens"
     if not path.is_dir():
         return None
@@ -109,8 +123,52 @@ def held_out_perplexity(
     )
 
 
+@torch.inference_mode()
+def packed_perplexity(
+    run: Run,
+    corpora: Sequence[PackedCorpus],
+    environment: ExecutionEnvironment,
+    *,
+    batch: int = 64,
+) -> TextScore | None:
+    """Score the documents that packed corpora hold out, if any; of many, evenly spaced parts.
+
+    Raises:
+        UserError: a corpus is of another tokenizer.
+    """
+    losses: list[float] = []
+    counts: list[int] = []
+    characters = 0
+    for corpus in corpora:
+        if corpus.tokenizer.fingerprint != run.tokenizer.fingerprint:
+            raise UserError(
+                f"{corpus.path}: was packed with another tokenizer than that of {run.path}; pack "
+                f"it with --tokenizer {run.path}"
+            )
+        rows = packed_rows(run, corpus.validation, packing=False)
+        rows = rows.spread(VALIDATION_TOKENS // len(corpora))
+        if len(rows):
+            found = _losses(run, rows, environment, batch)
+            losses, counts = losses + found[0], counts + found[1]
+            characters += _predicted_characters(run, rows)
+    if not sum(counts):
+        return None
+    return TextScore(
+        perplexity=perplexity(losses, counts),
+        bits_per_character=sum(losses) / log(2) / characters,
+        tokens=sum(counts),
+    )
+
+
+def _predicted_characters(run: Run, rows: PackedDocuments) -> int:
+    rng = np.random.default_rng(0)  # nothing is drawn
+    parts = (part for index in range(len(rows)) for part in rows.example(index, rng))
+    texts = (run.tokenizer.decode([i for i in part.labels if i != IGNORE]) for part in parts)
+    return sum(map(len, texts))
+
+
 def _losses(
-    run: Run, texts: Documents, environment: ExecutionEnvironment, batch: int
+    run: Run, texts: Dataset, environment: ExecutionEnvironment, batch: int
 ) -> tuple[list[float], list[int]]:
     """The summed loss of each row, in nats, and its number of targets."""
     losses: list[float] = []

@@ -64,6 +64,8 @@ class DocumentTokens:
 
     ids: Integer[np.ndarray, " tokens"]
     starts: Integer[np.ndarray, " documents"]
+    vocabulary: int
+    """Number of ids of the tokenizer."""
     path: Path
 
     @property
@@ -86,6 +88,14 @@ class PackedCorpus:
 def is_packed(path: Path) -> bool:
     """Return whether a folder holds a packed corpus."""
     return (path / HEADER).is_file()
+
+
+def find_corpora(path: Path) -> list[Path]:
+    """Return a packed corpus, or the packed corpora in a folder; hidden ones are unfinished."""
+    if is_packed(path):
+        return [path]
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    return [one for one in inside if is_packed(one) and not one.name.startswith(".")]
 
 
 def read_header(path: Path) -> Header:
@@ -134,7 +144,7 @@ def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
         raise UserError(f"{path}/{name}.starts: is damaged; pack the corpus again")
     for block in _spread_blocks(ids):
         require_vocabulary(block, header.vocabulary, path / f"{name}.bin")
-    return DocumentTokens(ids, starts, path / f"{name}.bin")
+    return DocumentTokens(ids, starts, header.vocabulary, path / f"{name}.bin")
 
 
 def _ascending(starts: Integer[np.ndarray, " documents"]) -> bool:

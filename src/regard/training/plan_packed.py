@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from regard.data.batch import Dataset, WeightedDataset
 from regard.data.causal import VALIDATION_TOKENS
-from regard.data.packing import Mixture, PackedDocuments
+from regard.data.packing import Mixture
 from regard.errors import UserError, alternatives
 from regard.models.transformer import Decoder
+from regard.runs.packed_rows import packed_rows
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.runs.start import begin_with
-from regard.text.packed import DocumentTokens, PackedCorpus, is_packed, open_packed
+from regard.text.packed import PackedCorpus, find_corpora, open_packed
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record
 from regard.training.plan import Plan, make_plan
@@ -41,7 +42,7 @@ def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
 
 def _packed_among(paths: Sequence[object]) -> list[Path]:
     found: dict[object, list[Path]] = {
-        path: _packed_in(path) for path in paths if isinstance(path, Path)
+        path: find_corpora(path) for path in paths if isinstance(path, Path)
     }
     if not any(found.values()):
         return []
@@ -49,13 +50,6 @@ def _packed_among(paths: Sequence[object]) -> list[Path]:
         if not corpora:
             raise UserError(f"{path}: is no packed corpus, unlike others; pack it by regard pack")
     return list(dict.fromkeys(corpus for corpora in found.values() for corpus in corpora))
-
-
-def _packed_in(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    return [path] if is_packed(path) else [one for one in inside if is_packed(one)]
 
 
 def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
@@ -142,11 +136,12 @@ def plan_packed(
         begin_with(start, run)
     if recipe.data.packing:
         _require_packing(run)
-    training = [_dataset(run, corpus.training, corpus) for corpus in corpora]
+    packing = recipe.data.packing
+    training = [packed_rows(run, corpus.training, packing=packing) for corpus in corpora]
     for corpus, made in zip(corpora, training, strict=True):
         if not len(made):
             raise UserError(f"{corpus.path}: has no document of two tokens to learn from")
-    held_out = [_dataset(run, corpus.validation, corpus) for corpus in corpora]
+    held_out = [packed_rows(run, corpus.validation, packing=packing) for corpus in corpora]
     checks = [made.spread(VALIDATION_TOKENS // len(corpora)) for made in held_out if len(made)]
     shares = list(weights.values()) if all(weights.values()) else [len(made) for made in training]
     mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
@@ -175,20 +170,6 @@ def _require_packing(run: Run) -> None:
         raise type(error)(f"data.packing=true: {error}; or set data.packing=false") from None
 
 
-def _dataset(run: Run, documents: DocumentTokens, corpus: PackedCorpus) -> PackedDocuments:
-    around = run.template.document
-    return PackedDocuments(
-        documents.ids,
-        documents.starts,
-        run.row_format.whole_rows,
-        packing=run.recipe.data.packing,
-        prefix=around.prefix,
-        suffix=around.suffix,
-        vocabulary=corpus.header.vocabulary,
-        path=documents.path,
-    )
-
-
 def _origin(
     title: str, corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]
 ) -> dict[str, Any]:
@@ -197,6 +178,7 @@ def _origin(
     sizes = [corpus.header.sizes for corpus in corpora]
     return describe_origin(title, (), ()) | {
         "inputs": [str(corpus.path.resolve()) for corpus in corpora],
+        "packed": [corpus.header.fingerprint for corpus in corpora],
         "fingerprint": hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
         "documents": sum(size.training.documents + size.validation.documents for size in sizes),
     }
