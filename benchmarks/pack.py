@@ -118,7 +118,7 @@ class Watch:
                 if not killed and kill_when():
                     process.send_signal(signal.SIGKILL)
                     killed = True
-            time.sleep(0.02)
+            time.sleep(0.1)
         reader.join()
         if process.returncode and not killed:
             raise SystemExit(said[0])

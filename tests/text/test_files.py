@@ -21,6 +21,7 @@ from regard.text.files import (
     detect_documents,
     find_files,
     inspect_file,
+    open_bytes,
     read_pieces,
 )
 from regard.text.tokenizer import train_tokenizer
@@ -202,3 +203,18 @@ def test_a_folder_without_texts_is_named(tmp_path: Path) -> None:
         find_files([tmp_path])
     with pytest.raises(UserError, match="nowhere: no such file"):
         find_files([tmp_path / "nowhere"])
+
+
+def test_zstandard_files_are_read_frame_by_frame(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    text = "".join(f"Line {i} of a text.\n" for i in range(100_000)).encode()
+    frames = zstandard.compress(text[: 10**6]) + zstandard.compress(text[10**6 :])
+    path = tmp_path / "text.txt.zst"
+    path.write_bytes(frames)
+    with open_bytes(path) as file:
+        assert file.read() == text
+    assert inspect_file(path).size == len(text)
+    for damaged in (frames[:-9], frames[: len(frames) // 3], frames + b"more", b"no frame"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"text.txt.zst: is damaged \(.+\); restore it"):
+            inspect_file(path)

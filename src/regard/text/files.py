@@ -11,7 +11,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import TextIOWrapper
+from io import BufferedReader, RawIOBase, TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO, cast
@@ -30,6 +30,8 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 }
 COMPRESSED = {*_OPENERS, ".zst"}
 """Suffixes of compressed files, after that of their content: web.jsonl.gz."""
+PACKED = "packed.json"
+"""The file that makes a folder a packed corpus."""
 PIECE = 2**16
 """Characters of a piece, at least, unless its document is shorter."""
 BLOCK = 2**20
@@ -64,12 +66,14 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     """Return files, and the text files of folders in the order of their names.
 
     Raises:
-        UserError: a path doesn't exist, or a folder has no text files.
+        UserError: a path doesn't exist, or a folder has no text files or is a packed corpus.
     """
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file")
+        if (path / PACKED).is_file():
+            raise UserError(f"{path}: is a packed corpus; name the text that it was packed from")
         inside = sorted(_visible(path)) if path.is_dir() else [path]
         if not inside:
             kinds = ", ".join(sorted(SUFFIXES))
@@ -103,15 +107,57 @@ def open_bytes(path: Path) -> IO[bytes]:
     if suffix in _OPENERS:
         return cast("IO[bytes]", _OPENERS[suffix](path))
     if suffix == ".zst":
-        try:
-            import zstandard  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise UserError(
-                f"{path}: Zstandard needs the package zstandard; install it, or compress the file "
-                "by gzip"
-            ) from None
-        return cast("IO[bytes]", zstandard.open(path, "rb"))
+        return BufferedReader(_Blocks(_zstandard_blocks(path)))
     return path.open("rb")
+
+
+def _zstandard_blocks(path: Path) -> Iterator[bytes]:
+    """Return the content of a file of Zstandard frames (RFC 8878, §3), all of which must be whole.
+
+    Raises:
+        EOFError: the file is damaged.
+        UserError: zstandard isn't installed.
+    """
+    try:
+        import zstandard  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise UserError(
+            f"{path}: Zstandard needs the package zstandard; install it, or compress the file "
+            "by gzip"
+        ) from None
+    whole = True
+    with path.open("rb") as file:
+        try:
+            while block := file.read(BLOCK):
+                while block:
+                    frame = zstandard.ZstdDecompressor().decompressobj() if whole else frame
+                    yield frame.decompress(block)
+                    whole, block = frame.eof, frame.unused_data
+        except zstandard.ZstdError as error:
+            raise EOFError(str(error)) from None
+    if not whole:
+        raise EOFError("it was cut short")
+
+
+class _Blocks(RawIOBase):
+    """Blocks of bytes as a file that is read once."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._blocks, self._rest = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = memoryview(block)
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
 
 
 def inspect_file(path: Path) -> TextFile:

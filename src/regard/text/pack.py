@@ -26,8 +26,8 @@ from jaxtyping import Bool, Integer
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import hold_lock, write_file
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.files import Piece, detect_documents, find_files, inspect_file
-from regard.text.packed import HEADER, SPLITS, Header, Size, Sizes, is_packed, read_header
+from regard.text.files import PACKED, Piece, detect_documents, find_files, inspect_file
+from regard.text.packed import SPLITS, Header, Size, Sizes, is_packed, read_header
 from regard.text.template import TemplateConfig
 from regard.text.tokenize import (
     Advance,
@@ -193,7 +193,7 @@ def _pack(
     header = _write(spec, folder, progress, tokenizer, advance, jobs)
     if header.sizes.training.tokens < 2:
         raise UserError(f"{spec.files[0].path}: is too short to learn from")
-    write_file(folder / HEADER, msgspec.json.encode(header))
+    write_file(folder / PACKED, msgspec.json.encode(header))
     return header
 
 

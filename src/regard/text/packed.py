@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Integer
 
 from regard.errors import UserError
+from regard.text.files import PACKED
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 
-HEADER = "packed.json"
 PACKED_FORMAT = 1
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
@@ -87,7 +87,7 @@ class PackedCorpus:
 
 def is_packed(path: Path) -> bool:
     """Return whether a folder holds a packed corpus."""
-    return (path / HEADER).is_file()
+    return (path / PACKED).is_file()
 
 
 def find_corpora(path: Path) -> list[Path]:
@@ -104,7 +104,7 @@ def read_header(path: Path) -> Header:
     Raises:
         UserError: it is missing, damaged or of another format.
     """
-    file = path / HEADER
+    file = path / PACKED
     try:
         header = msgspec.json.decode(file.read_bytes(), type=Header)
     except OSError:

@@ -225,7 +225,7 @@ def plan_pretraining(
     recipe = stage_recipe(recipe, settings, "pretraining")
     from regard.training.plan_packed import find_packed, plan_packed  # made of this module's parts
 
-    if packed := find_packed(corpus, mix):
+    if packed := find_packed(corpus, mix, settings):
         if questions:
             raise UserError("--questions: can't be mixed into packed corpora; leave them out")
         require_no_task(recipe)

@@ -24,19 +24,33 @@ from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record
 from regard.training.plan import Plan, make_plan
 
+CHOSEN_BY_PACKING = (
+    "tokenizer.",
+    "data.documents",
+    "data.blank_lines",
+    "data.validation",
+    "data.table.",
+)
+"""Settings that a packed corpus has made already."""
 
-def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
+
+def find_packed(
+    corpus: object, mix: str | None = None, settings: Sequence[str] = ()
+) -> dict[Path, float]:
     """Return the packed corpora that paths name, with their weights; none if they are texts.
 
-    A path is a packed corpus, or a folder of packed corpora.
+    A path is a packed corpus, or a folder of packed corpora. `settings` override the recipe.
 
     Raises:
-        UserError: some are packed, and others aren't; or `mix` doesn't fit.
+        UserError: some are packed, and others aren't; or `mix` or a setting doesn't fit.
     """
     paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
     packed = _packed_among(paths) if isinstance(paths, Sequence) else []
     if mix is not None and not packed:
         raise UserError("--mix: is for packed corpora; make them by regard pack, or leave it out")
+    for setting in settings:
+        if packed and setting.startswith(CHOSEN_BY_PACKING):
+            raise UserError(f"{setting}: {packed[0]} is packed already; leave it out, or pack anew")
     return choose_weights(packed, mix)
 
 

@@ -69,7 +69,7 @@ def plan_text(
     require_no_task(chosen)
     require_continuing(chosen)
     require_parent(chosen.training, "training", start is not None)  # before a long tokenization
-    if packed := find_packed(corpus, mix):
+    if packed := find_packed(corpus, mix, settings):
         config = chosen.training
         return plan_packed(
             packed, Path(out), chosen, config, "training", tokenizer=tokenizer, start=start
