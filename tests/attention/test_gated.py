@@ -236,5 +236,9 @@ def test_what_does_not_fit_is_refused() -> None:
     query, key, value, gates = draw(GatedDeltaNet, 5, heads=(4, 2, 6))
     with pytest.raises(ValueError, match="4 query heads, 2 key heads and 6 value heads don't fit"):
         attend(query, key, value, mask=CAUSAL, gates=gates)
+    split = CAUSAL & Mask.documents(torch.tensor([[0, 0, 1, 1, 0], [0, 0, 1, 1, 2]]))
+    query, key, value, gates = draw(GatedDeltaNet, 5)
+    with pytest.raises(ValueError, match="row 0 has a document in two places; gated-deltanet"):
+        attend(query, key, value, mask=split, gates=gates)
     with pytest.raises(ValueError, match="a chunk has at least one token, not 0"):
         GatedDeltaNet(chunk=0)

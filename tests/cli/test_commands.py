@@ -148,7 +148,8 @@ def test_the_text_of_a_pretraining_is_indexed(regard: Command, folder: Path) -> 
 def test_without_pydivsufsort_a_line_says_how_to_index(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.training.plan.can_index", lambda: False)
+    for module in ("regard.training.plan", "regard.corpus.index"):
+        monkeypatch.setattr(f"{module}.can_index", lambda: False)
     outcome = succeeded(regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS))
     assert "pip install 'regard[index]'" in outcome.out
     assert not (folder / "new/corpus.index").exists()

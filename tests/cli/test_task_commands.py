@@ -26,7 +26,9 @@ NATURAL = {
     "tagging": "decoder, tags",
     "entailment": "encoder with segments, classification",
     "retrieval": "encoder, embedding",
+    "world": "decoder",
     **dict.fromkeys(PROBES, "rnn"),
+    "compression": "decoder, reconstruction",
 }
 """A family for each task."""
 BYTE_PAIRS = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")

@@ -66,6 +66,9 @@ TAGGING = {
     "rnn both ways, tags": _family("rnn", "token-classification", *_LAYERS, "bidirectional=true"),
 }
 """Families that tag words."""
+RECONSTRUCTING = {"decoder, reconstruction": _family("decoder", "reconstruction", *_STACK, _BLOCK)}
+"""Families that reconstruct a row from one hidden state."""
+_ALL = FAMILIES | TAGGING | RECONSTRUCTING
 
 _FEW = ("task.training=12", "task.test=6")
 TEXT_TASKS = {
@@ -107,7 +110,7 @@ _SHORT = (
 
 def task_settings(task: str, family: str) -> tuple[str, ...]:
     """The settings that make a task's recipe tiny, with a model of a family."""
-    return (*_SHORT, *(TEXT_TASKS | PROBES)[task], *(FAMILIES | TAGGING)[family])
+    return (*_SHORT, *(TEXT_TASKS | PROBES)[task], *_ALL[family])
 
 
 def task_recipe(task: str, family: str, *settings: str) -> Recipe:

@@ -169,6 +169,7 @@ class RecurrentAttention(Attention):
                 position = torch.arange(n, device=key.device)
                 update = update.skipping(position >= mask.key_lengths[:, None])
             if mask.document_ids is not None:
+                mask.require_contiguous(self.name)
                 update = update.restarting(_first_tokens(mask.document_ids))
             query = query * d**-0.5 if self.scaled else query
             if n == 1:

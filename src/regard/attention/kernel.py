@@ -179,6 +179,7 @@ class KernelAttention(Attention):
 
     def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         """For each query the sum of weights times values, and whether it may look at any key."""
+        mask.require_contiguous(self.name)
         hidden = _hidden(key, mask)
         with torch.autocast(query.device.type, enabled=False):
             if 0 < key.shape[2] <= self.chunk:
@@ -194,7 +195,6 @@ class KernelAttention(Attention):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
         """Of no more keys than a chunk has: by the matrix of weights."""
-        _require_contiguous(mask.document_ids)
         weights = self._matrix(query, key, mask)
         value = with_one(at_least_float32(value))
         sums = (weights.sums.flatten(2, 3) @ value).unflatten(2, weights.sums.shape[2:4])
@@ -357,18 +357,4 @@ def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
     ids = mask.document_ids
     if ids is None:
         return torch.zeros(batch, n, dtype=torch.long, device=query.device)
-    _require_contiguous(ids)
     return ids.expand(batch, -1)
-
-
-def _require_contiguous(ids: Int[Tensor, "b n"] | None) -> None:
-    """Raise for documents that aren't contiguous; compiled code can't check this."""
-    if ids is None or torch.compiler.is_compiling():
-        return
-    ordered = ids.sort(1).values
-    starts, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
-    if bool((starts > kinds).any()):
-        raise ValueError(
-            f"row {int((starts > kinds).nonzero()[0])} has a document in two places; "
-            "kernel attention needs contiguous documents; sort the tokens of each row by document"
-        )

@@ -156,6 +156,24 @@ class Mask:
                 f"{keys} keys; they are for self-attention"
             )
 
+    def require_contiguous(self, name: str) -> None:
+        """Raise for documents in several places of a row; compiled code can't check this.
+
+        Raises:
+            ValueError: names the mechanism and the row.
+        """
+        ids = self.document_ids
+        if ids is None or torch.compiler.is_compiling():
+            return
+        ordered = ids.sort(1).values
+        changes, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
+        if bool((changes > kinds).any()):
+            raise ValueError(
+                f"row {int((changes > kinds).nonzero()[0])} has a document in two places; "
+                f"{name} attention needs contiguous documents; sort the tokens of each row by "
+                "document"
+            )
+
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
