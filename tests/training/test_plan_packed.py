@@ -18,6 +18,7 @@ from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_pretraining, plan_training
+from regard.training.plan_packed import find_packed
 from tiny_tasks import CPU
 
 TINY = [
@@ -170,3 +171,26 @@ def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(
         plan_pretraining(tmp_path / "web.txt", tmp_path / "run", recipe(), mix="web=1")
     with pytest.raises(UserError, match="--mix: is for `train text`"):
         plan_training("casing", out=tmp_path / "run", mix="web=1")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["tokenizer.kind=words", "data.documents=files", "data.validation=0.5", "data.table.text=body"],
+)
+def test_settings_that_packing_has_made_are_refused(
+    corpora: Path, tmp_path: Path, setting: str
+) -> None:
+    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
+        plan_pretraining(corpora / "web", tmp_path / "run", recipe(), [setting])
+    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
+        plan_training("text", corpora / "web", out=tmp_path / "run", settings=[setting])
+
+
+def test_a_corpus_by_two_names_is_one(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(corpora)
+    assert len(find_packed([Path("web"), corpora / "web", corpora])) == 2
+
+
+def test_an_unfinished_corpus_is_not_mixed_in(corpora: Path) -> None:
+    (corpora / "code").rename(corpora / ".code.partial")
+    assert list(find_packed(corpora)) == [corpora / "web"]

@@ -66,7 +66,7 @@ def read_texts(run: Run, path: Path) -> list[Document]:
     """
     data = run.recipe.data
     documents: str = data.documents
-    if is_trained_on_packed(run):  # of files of any kind
+    if is_trained_on_packed(run) and documents == "records":  # or of files of any kind
         documents = detect_documents([inspect_file(file) for file in find_files([path])])
     return read_corpus([path], documents, field=data.table.text or "text")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from regard.data.packing import Mixture
 from regard.errors import UserError, alternatives
 from regard.models.transformer import Decoder
 from regard.runs.packed_rows import packed_rows
-from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.recipe import Documents, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.runs.start import begin_with
 from regard.text.packed import PackedCorpus, find_corpora, open_packed
@@ -63,7 +63,8 @@ def _packed_among(paths: Sequence[object]) -> list[Path]:
     for path, corpora in found.items():
         if not corpora:
             raise UserError(f"{path}: is no packed corpus, unlike others; pack it by regard pack")
-    return list(dict.fromkeys(corpus for corpora in found.values() for corpus in corpora))
+    every = (corpus for corpora in found.values() for corpus in corpora)
+    return list({corpus.resolve(): corpus for corpus in every}.values())
 
 
 def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
@@ -144,7 +145,7 @@ def plan_packed(
     _require_next_token(recipe, title)
     corpora = [open_packed(path) for path in weights]
     known = packed_tokenizer(corpora, start.tokenizer if start else tokenizer)
-    recipe = replace(recipe, data=replace(recipe.data, documents="records"))
+    recipe = replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0])))
     run = Run.new(out, recipe, known, _origin(title, corpora, weights))
     if start:
         begin_with(start, run)
@@ -161,6 +162,12 @@ def plan_packed(
     mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
     plan = make_plan(run, [WeightedDataset(mixed)], checks, config, title)
     return dataclasses.replace(plan, facts=_facts(corpora, weights), at_checkpoint=_perplexity)
+
+
+def _documents(corpus: PackedCorpus) -> Documents:
+    """Return what a document of another text is; windows that begin anywhere are of no corpus."""
+    kind = corpus.header.spec.documents
+    return "records" if kind == "files" else cast("Documents", kind)
 
 
 def _require_next_token(recipe: Recipe, title: str) -> None:

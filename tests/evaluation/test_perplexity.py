@@ -1,0 +1,88 @@
+"""Perplexity of a run trained on packed corpora: on what they hold out, and on other text."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.errors import UserError
+from regard.evaluation.perplexity import TextScore
+from regard.runs.run import Run
+
+SETTINGS = [
+    "model.n_layers=1",
+    "model.n_heads=2",
+    "model.d_model=8",
+    "model.context_length=32",
+    "pretraining.steps=2",
+    "pretraining.batch=2",
+    "data.packing=false",
+]
+
+
+def pack(folder: Path, name: str, n: int, **options: object) -> Path:
+    text = folder / f"{name}.txt"
+    text.write_text("".join(f"{name} {i} {'xyz ' * (i % 20)}\n" for i in range(n)), "utf-8")
+    known = folder / "packed" / "web"
+    tokenizer = known if known.exists() else "characters"
+    out = folder / "packed" / name
+    regard.pack(text, out=out, **({"tokenizer": tokenizer, "jobs": 1} | options))  # type: ignore[arg-type]
+    return out
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    pack(tmp_path, "web", 200, validation=0.1)
+    pack(tmp_path, "ebw", 100, validation=0.1)
+    return tmp_path / "packed"
+
+
+@pytest.fixture
+def run(corpora: Path) -> Run:
+    return regard.pretrain(
+        corpora, out=corpora.parent / "run", settings=SETTINGS, device="cpu", precision="float32"
+    )
+
+
+def score(run: Run, data: Path | None = None) -> TextScore:
+    found = regard.evaluate(run, data)
+    assert isinstance(found, TextScore)
+    return found
+
+
+def test_the_score_is_the_last_validation_loss(run: Run, corpora: Path) -> None:
+    lines = (run.path / "metrics.jsonl").read_text("utf-8").splitlines()
+    logged = [line for line in lines if "validation_loss" in line][-1]
+    loss = float(logged.partition('"validation_loss": ')[2].split(",")[0].rstrip("}"))
+    found = score(run)
+    # Rows are batched otherwise: float32 sums of some thousand losses in another order.
+    assert math.isclose(math.log(found.perplexity.value), loss, rel_tol=1e-5)
+    assert found.figures() == score(regard.load(run.path, device="cpu")).figures()
+    # The held-out documents of both are those of the folder.
+    assert score(run, corpora).tokens == found.tokens
+    apart = [score(run, corpora / name).tokens for name in ("web", "ebw")]
+    assert sum(apart) == found.tokens
+
+
+def test_a_file_of_any_kind_is_scored(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "new.jsonl").write_text('{"text": "web 1 xyz"}\n', "utf-8")
+    (tmp_path / "new.txt").write_text("web 1 xyz\n", "utf-8")
+    assert (
+        score(run, tmp_path / "new.jsonl").figures() == score(run, tmp_path / "new.txt").figures()
+    )
+
+
+def test_corpora_that_are_gone_or_do_not_fit_are_refused(run: Run, corpora: Path) -> None:
+    other = pack(corpora.parent, "other", 50, tokenizer="characters")
+    with pytest.raises(UserError, match=r"other: was packed with another tokenizer than that of"):
+        score(run, other)
+    with pytest.raises(UserError, match=r"bwe: holds out no document to score"):
+        score(run, pack(corpora.parent, "bwe", 50, validation=0))
+    shutil.rmtree(corpora / "ebw")
+    with pytest.raises(UserError, match=r"ebw: is no packed corpus any more"):
+        score(run)
+    pack(corpora.parent, "ebw", 100, validation=0.5)
+    with pytest.raises(UserError, match=r"ebw: has changed since .*run was trained on it"):
+        score(run)
