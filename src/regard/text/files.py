@@ -125,17 +125,18 @@ def _zstandard_blocks(path: Path) -> Iterator[bytes]:
             f"{path}: Zstandard needs the package zstandard; install it, or compress the file "
             "by gzip"
         ) from None
-    whole = True
+    frame: Any = None
     with path.open("rb") as file:
         try:
             while block := file.read(BLOCK):
                 while block:
-                    frame = zstandard.ZstdDecompressor().decompressobj() if whole else frame
+                    frame = frame or zstandard.ZstdDecompressor().decompressobj()
                     yield frame.decompress(block)
-                    whole, block = frame.eof, frame.unused_data
+                    block = frame.unused_data
+                    frame = None if frame.eof else frame
         except zstandard.ZstdError as error:
             raise EOFError(str(error)) from None
-    if not whole:
+    if frame:
         raise EOFError("it was cut short")
 
 
