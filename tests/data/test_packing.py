@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import IGNORE
+from regard.data import IGNORE, packing
 from regard.data.batch import RowFormat, Sampler, WeightedDataset
 from regard.data.packing import PADDING, Mixture, PackedDocuments
 from regard.errors import UserError
@@ -181,3 +181,11 @@ def test_a_mixture_is_a_function_of_seed_and_step() -> None:
 def test_a_weight_that_is_too_small_is_refused() -> None:
     with pytest.raises(UserError, match=r"--mix: the weight 1e-06 of corpus 2 is too small"):
         Mixture([dataset([9] * 3), dataset([9] * 50)], [1, 1e-6])
+
+
+def test_a_mixture_of_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, weights = [dataset([9] * 3), dataset([9] * 50)], [1, 0.1]
+    assert len(Mixture(sources, weights)) > 500
+    monkeypatch.setattr(packing, "LONGEST", 500)
+    with pytest.raises(UserError, match=r"--mix: the weight 0.1 of corpus 2 is too small"):
+        Mixture(sources, weights)

@@ -18,6 +18,8 @@ PADDING = -1
 """The document of padding."""
 PATTERN = 10_000
 """Rows after which the order of a mixture's sources repeats."""
+LONGEST = 10**8
+"""Rows of a mixture, whose order takes 8 bytes each."""
 
 
 class Part(NamedTuple):
@@ -180,7 +182,8 @@ class Mixture(Dataset):
             for dataset, count in zip(datasets, self._counts, strict=True)
         ]
         longest = int(np.argmax(patterns))
-        if patterns[longest] * PATTERN > 1000 * max(rows, PATTERN):
+        most = max(min(1000 * max(rows, PATTERN), LONGEST), 2 * rows)
+        if patterns[longest] * PATTERN > most:
             raise UserError(
                 f"--mix: the weight {weights[longest]:g} of corpus {longest + 1} is too small for "
                 "its size; raise it"
