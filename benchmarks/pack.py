@@ -9,9 +9,9 @@ together, read every half second (Linux).
     python benchmarks/pack.py [--megabytes 200] [--jobs 2] [--kills 1] [--compare] [--out FILE]
 
 `--compare` packs once more without a kill, with the same tokenizer, and compares all token files.
-5 GB take some 20 to 40 minutes on two cores, and 12 GB of disk in --folder (17 with --compare). While
-the file --pause exists, nothing is packed, and no time is counted. Prints a table, and writes the
-figures as JSON to FILE.
+5 GB take some 20 to 40 minutes on two cores, and 12 GB of disk in --folder (17 with --compare).
+While the file --pause exists, nothing is packed, and no time is counted. Prints a table, and writes
+the figures as JSON to FILE.
 """
 
 import argparse
