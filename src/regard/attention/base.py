@@ -160,12 +160,11 @@ class KeyValueCache(RowState):
         if not torch.compiler.is_compiling() and span[1] > bin_slot:
             raise ValueError(f"the cache holds {bin_slot} tokens, not {span[1]}; make it larger")
         if attention_mask is None and self.is_even:
-            slots = slice(self.longest, self.longest + new)
-            self.keys[:, :, slots], self.values[:, :, slots] = key, value
+            self.keys.narrow(2, self.longest, new).copy_(key)
+            self.values.narrow(2, self.longest, new).copy_(value)
         else:
             self._scatter(key, value, attention_mask)
-        shortest, longest = span
-        return replace(self, length=length, shortest=shortest, longest=longest)
+        return KeyValueCache(self.keys, self.values, length, *span, self.window_size)
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""
@@ -204,7 +203,7 @@ class KeyValueCache(RowState):
     def filled(self) -> tuple[Tensor, Tensor]:
         """Keys and values without the slots that no row has filled."""
         used = min(self.longest, self.keys.shape[2] - 1)
-        return self.keys[:, :, :used], self.values[:, :, :used]
+        return self.keys.narrow(2, 0, used), self.values.narrow(2, 0, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,17 +410,21 @@ class Attention(nn.Module, ABC):
                 f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
-        self.require_support(*sorted(mask.restrictions if mask else ()))
         if mask:
+            self.require_support(*sorted(mask.restrictions))
             mask.require_fit(query.shape[2], key.shape[2])
-        if isinstance(bias, RelativeVectors):
-            self.require_support("vectors")
-        elif bias is not None:
-            self.require_support("bias")
-            if not isinstance(bias, Bias):
-                raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
+        if bias is not None:
+            self._validate_bias(bias)
         if query.shape[2] != key.shape[2]:
             self.require_support("cross")
+
+    def _validate_bias(self, bias: AnyBias) -> None:
+        if isinstance(bias, RelativeVectors):
+            self.require_support("vectors")
+            return
+        self.require_support("bias")
+        if not isinstance(bias, Bias):
+            raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
 
     def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""

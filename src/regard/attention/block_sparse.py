@@ -90,11 +90,12 @@ class BlockSparse(Softmax):
         return super()._init_state(shape)
 
     def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         assert not isinstance(bias, RelativeVectors)
         if query.shape[2] != 1:
-            return super()._attend_cache(query, cache, positions, bias)
+            return super()._attend_cache(query, cache, before, bias)
+        positions = before.positions(1)
         # The blocks that the new token of each row looks at, gathered.
         heads, slots = query.shape[1], cache.keys.shape[2] - 1
         table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)

@@ -106,20 +106,23 @@ class ScoreAttention(Attention):
         bias: AnyBias | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
-        positions, fresh = state.positions(key.shape[2]), state.is_empty
-        state = state.append(key, value, attention_mask)
-        if fresh:
+        before, state = state, state.append(key, value, attention_mask)
+        if before.is_empty:
             mask = Mask(alignment="start", window_size=state.window_size)
             return self._forward(query, key, value, mask, bias), state
-        return self._attend_cache(query, state, positions, bias), state
+        return self._attend_cache(query, state, before, bias), state
 
     def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        """Attention of new tokens, at their positions, to the cache with them."""
+        """Attention of new tokens to the cache with them; `before` is the cache without."""
         keys, values = (x.to(query.dtype) for x in cache.filled())
-        slots, window = torch.arange(keys.shape[2], device=keys.device), cache.window_size
+        window = cache.window_size
         sees_all = query.shape[2] == 1 and cache.is_even and window is None
+        if sees_all and bias is None:
+            return self._attend(query, keys, values, None, None)
+        positions = before.positions(query.shape[2])
+        slots = torch.arange(keys.shape[2], device=keys.device)
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
         if window is not None and seen is not None:
             seen = seen & (slots >= positions[:, :, None] - window)[:, None]
@@ -312,6 +315,7 @@ def eager(query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scal
         return (scores if add is None else scores + add).softmax(-1) @ value
 
 
+_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _GPU_BACKENDS = [
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -331,6 +335,9 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    if query.shape[2] == 1 and not query.is_cuda and add is None:
+        # What is below comes to the same kernel; the choice of it takes as long as the kernel.
+        return _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
     # No kernel but the slowest takes vectors whose entries lie apart.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
