@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data.batch import lengths_of, pad_rows
+from regard.decoding.prepare import prepare
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Precision, Run
@@ -265,6 +266,7 @@ def stream(
 
     A finished row is still extended until then.
     """
+    model = prepare(model)
     logits, states = prefill(model, prompts, max_new_tokens, device)
     uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device)
     done = torch.zeros(len(prompts), dtype=torch.bool, device=logits.device)
