@@ -107,7 +107,8 @@ class KeyValueCache(RowState):
 
     keys: Float[Tensor, "batch kv_heads slots d"]
     values: Float[Tensor, "batch kv_heads slots e"]
-    length: Int[Tensor, " batch"]
+    behind: Int[Tensor, " batch"]
+    """Tokens by which each row is shorter than `longest`: the same after a token in every row."""
     shortest: int
     longest: int
     """Of the lengths; bounds of them in compiled code, which can't ask."""
@@ -125,13 +126,18 @@ class KeyValueCache(RowState):
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
         """Keys and values of which all rows have filled so many slots."""
-        lengths = torch.full((len(keys),), length, device=keys.device)
-        return KeyValueCache(keys, values, lengths, length, length)
+        behind = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
+        return KeyValueCache(keys, values, behind, length, length)
+
+    @property
+    def length(self) -> Int[Tensor, " batch"]:
+        """Number of tokens so far, per row."""
+        return self.longest - self.behind
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
-        length = self.length[rows]
-        shortest, longest = (self.shortest, self.longest) if self.is_even else self._span(length)
-        state = replace(self, length=length, shortest=shortest, longest=longest)
+        state = replace(self, behind=self.behind[rows])
+        if not self.is_even:
+            state = state._tightened()
         if len(rows) != len(self.length):
             keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return replace(state, keys=keys, values=values)
@@ -152,19 +158,24 @@ class KeyValueCache(RowState):
     ) -> "KeyValueCache":
         """Write new tokens into the free slots; those not kept go to the bin."""
         new, bin_slot = key.shape[2], self.keys.shape[2] - 1
-        if attention_mask is None:
-            length, span = self.length + new, (self.shortest + new, self.longest + new)
-        else:
-            length = self.length + attention_mask.sum(1)
-            span = self._span(length, new)
-        if not torch.compiler.is_compiling() and span[1] > bin_slot:
-            raise ValueError(f"the cache holds {bin_slot} tokens, not {span[1]}; make it larger")
+        shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
+        if attention_mask is not None:
+            shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
+        grown = KeyValueCache(
+            self.keys, self.values, behind, shortest, longest, self.window_size
+        )
+        if not torch.compiler.is_compiling():
+            grown = grown if attention_mask is None else grown._tightened()
+            if grown.longest > bin_slot:
+                raise ValueError(
+                    f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
+                )
         if attention_mask is None and self.is_even:
             self.keys.narrow(2, self.longest, new).copy_(key)
             self.values.narrow(2, self.longest, new).copy_(value)
         else:
             self._scatter(key, value, attention_mask)
-        return KeyValueCache(self.keys, self.values, length, *span, self.window_size)
+        return grown
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""
@@ -175,12 +186,13 @@ class KeyValueCache(RowState):
         self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
         self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
-    def _span(self, length: Tensor, new: int = 0) -> tuple[int, int]:
-        """The least and the most of new lengths."""
+    def _tightened(self) -> "KeyValueCache":
+        """Return the state with the least and the most of its lengths, not bounds of them."""
         if torch.compiler.is_compiling():
-            return self.shortest, self.longest + new
-        least, most = torch.aminmax(length)
-        return int(least), int(most)
+            return self
+        least, most = (int(x) for x in torch.aminmax(self.behind))
+        behind, longest = self.behind - least, self.longest - least
+        return replace(self, behind=behind, shortest=self.longest - most, longest=longest)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
         """Positions of the next tokens."""

@@ -116,7 +116,9 @@ class ScoreAttention(Attention):
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         """Attention of new tokens to the cache with them; `before` is the cache without."""
-        keys, values = (x.to(query.dtype) for x in cache.filled())
+        keys, values = cache.filled()
+        if keys.dtype != query.dtype:
+            keys, values = keys.to(query.dtype), values.to(query.dtype)
         window = cache.window_size
         sees_all = query.shape[2] == 1 and cache.is_even and window is None
         if sees_all and bias is None:

@@ -187,9 +187,9 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token stands beyond the context length, where it has no position.
         """
-        positions = states.length[:, None] + torch.arange(
-            input_ids.shape[1], device=input_ids.device
-        )
+        positions = states.length.unsqueeze(1)
+        if input_ids.shape[1] != 1:
+            positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
