@@ -30,6 +30,9 @@ from regard.errors import UnsupportedError
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Return a tensor in float32, or in float64 if it is."""
+    # The two in which most calls arrive come first: a conversion to the same takes time, too.
+    if x.dtype in (torch.float32, torch.float64):
+        return x
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -76,7 +76,8 @@ class Gating(nn.Module):
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
-        normalized: Tensor = self.out_norm(at_least_float32(out)).to(out.dtype)
+        normalized: Tensor = self.out_norm(at_least_float32(out))
+        normalized = normalized if normalized.dtype == out.dtype else normalized.to(out.dtype)
         if self.out_gate is None:
             return normalized
         gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
@@ -98,6 +99,8 @@ def _into(gate: Gate, x: Tensor) -> Tensor:
     """Squash numbers into the range of a gate."""
     if gate.low == -math.inf:
         return gate.high + F.logsigmoid(x)
+    if (gate.low, gate.high) == (0.0, 1.0):
+        return torch.sigmoid(x)
     return gate.low + (gate.high - gate.low) * torch.sigmoid(x)
 
 
@@ -189,8 +192,9 @@ class DeltaGating(Gating):
             if gate.name == "log_decay":
                 made[gate.name] = self.steps.decay(self._by_head(gate, self.steps(x)))
             else:
-                strength = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
-                made[gate.name] = (1.0 if gate.name == "write" else self.largest) * strength
+                made[gate.name] = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
+                if gate.name != "write" and self.largest != 1.0:
+                    made[gate.name] = self.largest * made[gate.name]
         return made
 
 

@@ -5,11 +5,14 @@ call of an `nn.Module` looks for hooks, and each of its parameters and modules i
 look-up in three dictionaries.
 """
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from regard.models.builders import ConditionedModel
 
 T = TypeVar("T")
 
@@ -21,6 +24,8 @@ def prepare(model: T) -> T:
     it as long as the weights don't change. Modules with hooks or a forward of their own stay as
     they are, and so does a model that is no `nn.Module`.
     """
+    if isinstance(model, ConditionedModel):
+        return replace(model, model=prepare(model.model))
     if not isinstance(model, nn.Module) or _is_hooked(model):
         return model
     modules = {name: prepare(module) for name, module in model._modules.items()}
