@@ -29,7 +29,7 @@ from regard.attention.recurrent_config import (
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
-from regard.models.config import EncoderConfig, LMHeadConfig
+from regard.models.config import EncoderConfig, LMHeadConfig, RecurrentConfig
 from regard.positions.config import (
     AlibiConfig,
     NoPositionsConfig,
@@ -79,7 +79,8 @@ MODELS: list[dict[str, Any]] = [
 DECODERS = [
     name
     for name, config in FAMILIES.items()
-    if not isinstance(config, EncoderConfig) and not getattr(config, "bidirectional", False)
+    if not isinstance(config, EncoderConfig)
+    and not (isinstance(config, RecurrentConfig) and config.bidirectional)
 ]
 
 
@@ -103,7 +104,7 @@ def logits_of_steps(model: Any, prompts: Tensor) -> list[Tensor]:
     return logits
 
 
-@pytest.mark.parametrize("settings", MODELS, ids=lambda settings: str(list(settings.values())[0]))
+@pytest.mark.parametrize("settings", MODELS, ids=lambda given: str(next(iter(given.values()))))
 def test_a_prepared_model_gives_the_numbers_of_the_model_itself(settings: dict[str, Any]) -> None:
     """Bit by bit; and what is decoded, batched, padded or by beams, is what the forward gives."""
     model, prompts = tiny_model(**settings), torch.tensor([[1, 2, 3], [4, 5, 6]])

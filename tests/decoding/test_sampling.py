@@ -147,9 +147,7 @@ def test_nothing_is_generated_from_bad_numbers(
 
     sampling = Sampling(temperature=temperature)
     with pytest.raises(NonFiniteError, match="NaN or infinite"):
-        generate_ids(
-            Damaged(), [[0], [0]], max_new_tokens=4, stop_ids=stop_ids, sampling=sampling
-        )
+        generate_ids(Damaged(), [[0], [0]], max_new_tokens=4, stop_ids=stop_ids, sampling=sampling)
 
 
 @pytest.mark.parametrize("temperature", [1e-8, 1e-300, 5e-324])

@@ -17,13 +17,13 @@ from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.types import (
     AnyBias,
-    Bias,
     Keys,
     Outputs,
     Queries,
-    RelativeVectors,
     Values,
     Weights,
+    adds_numbers,
+    adds_vectors,
 )
 from regard.errors import UnsupportedError
 
@@ -164,9 +164,7 @@ class KeyValueCache(RowState):
         shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
         if attention_mask is not None:
             shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
-        grown = KeyValueCache(
-            self.keys, self.values, behind, shortest, longest, self.window_size
-        )
+        grown = KeyValueCache(self.keys, self.values, behind, shortest, longest, self.window_size)
         if not torch.compiler.is_compiling():
             grown = grown if attention_mask is None else grown._tightened()
             if grown.longest > bin_slot:
@@ -369,7 +367,8 @@ class Attention(nn.Module, ABC):
         `attention_mask` is True for real new tokens, which come first in their row; the output of
         the others is undefined. The given state is used up: continue with the returned one.
         """
-        self.require_support("decoding")
+        if not self.supports.decoding:
+            raise self.unsupported("decoding")
         self._validate(query, key, None, bias)
         self._validate_gates(gates, key, value)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
@@ -434,15 +433,17 @@ class Attention(nn.Module, ABC):
             self.require_support("cross")
 
     def _validate_bias(self, bias: AnyBias) -> None:
-        if isinstance(bias, RelativeVectors):
+        if adds_vectors(bias):
             self.require_support("vectors")
             return
         self.require_support("bias")
-        if not isinstance(bias, Bias):
+        if not adds_numbers(bias):
             raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
 
     def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
+        if not self.gates and not gates:
+            return
         declared = [gate.name for gate in self.gates]
         if gates.keys() != set(declared):
             raise ValueError(

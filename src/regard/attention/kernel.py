@@ -320,9 +320,9 @@ class KernelAttention(Attention):
         elif not bool(right.all()):
             other = "" if self.features.positive else ", or features that are always positive"
             raise NormalizerError(
-                f"the weights of {int((~right).sum())} of {right.numel()} queries add up to zero or "
-                f"less with {type(self.features).__name__} features; take smaller queries and keys"
-                f"{other}"
+                f"the weights of {int((~right).sum())} of {right.numel()} queries add up to zero "
+                f"or less with {type(self.features).__name__} features; take smaller queries and "
+                f"keys{other}"
             )
 
 

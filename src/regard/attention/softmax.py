@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -24,15 +25,16 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.types import (
     AnyBias,
+    Bias,
     DenseBias,
     KeyPositions,
     Keys,
     Outputs,
     Queries,
     QueryPositions,
-    RelativeVectors,
     Values,
     Weights,
+    adds_vectors,
 )
 
 ALL_MASKS = frozenset(
@@ -50,13 +52,14 @@ class PositionedBias:
 
     def scores(self, query: Queries) -> Tensor:
         """Return the term added to the scores of the (scaled) queries."""
-        if isinstance(self.bias, RelativeVectors):
+        if adds_vectors(self.bias):
             return self.bias.scores(query, self.query_positions, self.key_positions)
-        return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
+        numbers = cast(Bias, self.bias).dense(self.query_positions, self.key_positions)
+        return numbers.to(query.dtype)
 
     def gather(self, weights: Weights) -> Tensor | float:
         """Return the term added to the output."""
-        if isinstance(self.bias, RelativeVectors):
+        if adds_vectors(self.bias):
             return self.bias.gather(weights, self.query_positions, self.key_positions)
         return 0.0
 
@@ -227,7 +230,7 @@ class Softmax(ScoreAttention):
         allowed: Tensor | None,
         added: PositionedBias | None,
     ) -> Tensor:
-        vectors = added is not None and isinstance(added.bias, RelativeVectors)
+        vectors = added is not None and adds_vectors(added.bias)
         if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
             return super()._attend(query, key, value, allowed, added)
         add = None if added is None else added.scores(query)
