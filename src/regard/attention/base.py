@@ -187,7 +187,7 @@ class KeyValueCache(RowState):
         self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
         self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
-    def _tightened(self) -> "KeyValueCache":
+    def _tightened(self) -> Self:
         """Return the state with the least and the most of its lengths, not bounds of them."""
         if torch.compiler.is_compiling():
             return self

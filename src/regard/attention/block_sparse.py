@@ -18,7 +18,7 @@ from regard.attention.base import KeyValueCache, State, StateShape, Support
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax, masked
-from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_vectors
+from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
 
 
 class BlockSparse(Softmax):
@@ -69,7 +69,7 @@ class BlockSparse(Softmax):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        assert not adds_vectors(bias)
+        assert bias is None or adds_numbers(bias)
         (heads, n), device, mask = query.shape[1:3], query.device, _self_aligned(mask)
         causal = mask.alignment is not None
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
@@ -92,7 +92,7 @@ class BlockSparse(Softmax):
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        assert not adds_vectors(bias)
+        assert bias is None or adds_numbers(bias)
         if query.shape[2] != 1:
             return super()._attend_cache(query, cache, before, bias)
         positions = before.positions(1)

@@ -265,11 +265,12 @@ class KernelAttention(Attention):
         with torch.autocast(query.device.type, enabled=False):
             features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
             of_query, of_key = features.split_with_sizes(sizes, 1)
-            scale = scale[:, sizes[0] :, 0]
-            maximum = torch.maximum(state.maximum, scale)
-            old, new = torch.stack([state.maximum, scale]).sub_(maximum).exp_()[..., None, None]
-            added = with_one(at_least_float32(value)) * new
-            sums = torch.addcmul(old * state.sums, of_key.mT, added)
+            sums, maximum = state.sums, scale[:, sizes[0] :, 0]
+            if self.features.scaled:
+                scale, maximum = maximum, torch.maximum(state.maximum, maximum)
+                old, new = ((x - maximum).exp()[..., None, None] for x in (state.maximum, scale))
+                sums, of_key = old * sums, new * of_key
+            sums = torch.addcmul(sums, of_key.mT, with_one(at_least_float32(value)))
             read = of_query.reshape(len(query), sizes[1], -1, of_query.shape[-1]) @ sums
         out = self._divide(read.reshape(*query.shape[:3], -1), None).to(query.dtype)
         return out, KernelState(sums, maximum, state.length + 1)

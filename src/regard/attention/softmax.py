@@ -342,7 +342,8 @@ def sdpa(
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
     if query.shape[2] == 1 and not query.is_cuda and add is None:
         # What is below comes to the same kernel; the choice of it takes as long as the kernel.
-        return _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
+        out: Tensor = _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
+        return out
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
     # No kernel but the slowest takes vectors whose entries lie apart.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))

@@ -7,7 +7,7 @@ look-up in three dictionaries.
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
@@ -32,9 +32,10 @@ def prepare(model: T) -> T:
     tensors = {**model._parameters, **model._buffers}
     if is_parametrized(model):
         del modules["parametrizations"]
-        tensors |= {name: getattr(model, name) for name in model.parametrizations}
+        names = cast(nn.ModuleDict, model.parametrizations)
+        tensors |= {name: getattr(model, name) for name in names}
     kind = _without_hooks(type_before_parametrizations(model))
-    view = object.__new__(kind)
+    view: T = object.__new__(kind)
     vars(view).update(vars(model) | tensors | modules, _modules=modules)
     return view
 

@@ -194,7 +194,7 @@ class Decoder(Transformer):
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
         grown = []
-        memories = states.memories or [None] * len(states.layers)
+        memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         for layer, state, memory in zip(self._layers(), states.layers, memories, strict=True):
             x, state = layer.extend(x, rope, self.bias, state, attention_mask, memory)
             grown.append(state)
