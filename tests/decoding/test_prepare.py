@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 from torch.nn.utils import parametrize
 
 from regard.attention.config import (
@@ -164,6 +165,28 @@ def test_parametrized_weights_are_computed_once() -> None:
     found = generate_ids(model, PROMPTS, max_new_tokens=NEW)
     assert found == generate_ids(twice, PROMPTS, max_new_tokens=NEW)
     assert len(calls) == 1
+
+
+def operators(settings: dict[str, Any], n_layers: int, new: int) -> int:
+    """Operators that the loop calls for so many new tokens, without those inside others."""
+    model = tiny_model(n_layers=n_layers, **settings)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        generate_ids(model, [[1, 2, 3]], max_new_tokens=new)
+    calls = [event for event in recorded.events() if event.name.startswith("aten::")]
+    return sum(not str(getattr(e.cpu_parent, "name", "")).startswith("aten::") for e in calls)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 21), ({"attention": EluConfig()}, 36), ({"attention": GatedLinearConfig()}, 36)],
+    ids=["softmax", "elu", "gated-linear"],
+)
+def test_a_layer_takes_few_operators_for_a_token(settings: dict[str, Any], most: int) -> None:
+    """Counted by what another layer and four more tokens add: time is for the benchmarks."""
+    deep, shallow = (
+        operators(settings, n_layers, 8) - operators(settings, n_layers, 4) for n_layers in (2, 1)
+    )
+    assert deep - shallow <= 4 * most
 
 
 def test_what_is_no_module_stays_as_it_is() -> None:
