@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 from torch.nn.utils import parametrize
+from torch.profiler import ProfilerActivity, profile
 
 from regard.attention.config import (
     ArgmaxConfig,

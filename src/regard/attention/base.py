@@ -5,6 +5,7 @@ Public methods validate, private ones compute.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -34,6 +35,15 @@ def at_least_float32(x: Tensor) -> Tensor:
     if x.dtype in (torch.float32, torch.float64):
         return x
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which products keep the precision of their inputs.
+
+    Where there is no autocast to leave, entering `torch.autocast` would take as long as a product.
+    """
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class State(Protocol):

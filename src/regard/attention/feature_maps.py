@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -145,7 +146,7 @@ class RandomFeatures(FeatureMap):
 
     def project(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n features"]:
         """w·x for all w."""
-        return x @ self.directions.to(x.dtype).mT
+        return F.linear(x, self.directions.to(x.dtype))
 
 
 class Fourier(RandomFeatures):

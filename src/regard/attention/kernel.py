@@ -18,7 +18,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import Attention, RowState, State, StateShape, Support, at_least_float32
+from regard.attention.base import (
+    Attention,
+    RowState,
+    State,
+    StateShape,
+    Support,
+    at_least_float32,
+    without_autocast,
+)
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
@@ -103,7 +111,7 @@ class KernelAttention(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             weights = self._matrix(query, key, mask or Mask())
             sums = torch.cat([weights.sums, weights.sums.sum(-1, keepdim=True)], -1)
         return self._divide(*_by_head(Part(sums, weights.maximum)))
@@ -133,7 +141,7 @@ class KernelAttention(Attention):
         real = attention_mask
         if real is None:
             real = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             tokens = _tokens(query, key, value, ~real, torch.zeros_like(real, dtype=torch.long))
             carry = Carry(state.sums, state.maximum, tokens.documents[:, 0])
             part, carry = self._scan(tokens, carry, torch.tril)
@@ -142,13 +150,13 @@ class KernelAttention(Attention):
         return out, KernelState(carry.sums, carry.maximum, state.length + real.sum(1))
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        with torch.autocast(key.device.type, enabled=False):
+        with without_autocast(key):
             carry = self._absorb(key, value, _hidden(key, Mask.lengths(lengths)))
         return KernelState(carry.sums, carry.maximum, lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, KernelState)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             sums, alive = self._read(query, memory.sums, memory.maximum)
         return self._divide(sums, alive).to(query.dtype)
 
@@ -179,7 +187,7 @@ class KernelAttention(Attention):
         """For each query the sum of weights times values, and whether it may look at any key."""
         mask.require_contiguous(self.name)
         hidden = _hidden(key, mask)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             if 0 < key.shape[2] <= self.chunk:
                 return self._few_sums(query, key, value, mask)
             if mask.alignment is not None:
@@ -262,7 +270,7 @@ class KernelAttention(Attention):
     ) -> tuple[Tensor, KernelState]:
         """One token: S ← S + φ(k)vᵀ, and then φ(q)·S (Katharopoulos et al., 2020, eqs 16-20)."""
         sizes = [query.shape[1], key.shape[1]]
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
             of_query, of_key = features.split_with_sizes(sizes, 1)
             sums, maximum = state.sums, scale[:, sizes[0] :, 0]

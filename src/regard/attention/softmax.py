@@ -20,6 +20,7 @@ from regard.attention.base import (
     StateShape,
     Support,
     at_least_float32,
+    without_autocast,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
@@ -92,7 +93,7 @@ class ScoreAttention(Attention):
     ) -> Tensor:
         key = at_least_float32(repeat_kv(key, query.shape[1]))
         query = at_least_float32(query)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             scores = self._scores(query, key, _positioned(bias, mask, query, key))
             return self.normalize_scores(scores, _dense(mask, query, key))
 
@@ -172,7 +173,7 @@ class ScoreAttention(Attention):
         added: PositionedBias | None,
     ) -> Tensor:
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
             weights = F.dropout(weights, self.dropout, self.training).to(value.dtype)
             out: Tensor = weights @ value
@@ -315,7 +316,7 @@ def masked(
 
 def eager(query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scale: float) -> Tensor:
     """Products and softmax one by one."""
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         scores = _products(query * scale, key)
         return (scores if add is None else scores + add).softmax(-1) @ value
 
