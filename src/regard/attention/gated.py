@@ -187,7 +187,7 @@ class RecurrentAttention(Attention):
         length = min(self.length, n)
         chunks, pairs = -(-n // max(length, 1)), 2 * length * length
         if n == 1:
-            operations = 2 * d * e * (queries + states * (3 if erases else 1))
+            operations = 2 * d * e * (queries + states * (1 + writes if erases else 1))
         else:
             by_query = pairs * writes * (d + e) + 2 * length * d * e
             by_state = 2 * length * d * e

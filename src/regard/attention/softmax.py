@@ -341,7 +341,7 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
-    if query.shape[2] == 1 and not query.is_cuda and add is None:
+    if query.shape[2] == 1 and add is None and not (query.is_cuda or query.requires_grad):
         # What is below comes to the same kernel; the choice of it takes as long as the kernel.
         out: Tensor = _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
         return out
