@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from regard.decoding import Sampling
+from regard.decoding import Sampling, generate_ids
 from regard.decoding.generate import draw
 from regard.errors import NonFiniteError, UserError
 
@@ -132,10 +132,22 @@ def test_temperature_zero_is_the_best_token_whatever_the_filters(
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_nothing_is_chosen_from_bad_numbers(temperature: float, bad: float) -> None:
-    logits = torch.tensor([[0.0, 1.0], [bad, 1.0]])
-    with pytest.raises(NonFiniteError):
-        Sampling(temperature=temperature).choose(logits, torch.tensor([0.5, 0.5]))
+@pytest.mark.parametrize("stop_ids", [(), (2,)])
+def test_nothing_is_generated_from_bad_numbers(
+    temperature: float, bad: float, stop_ids: tuple[int, ...]
+) -> None:
+    class Damaged:
+        """A model that scores the second token of its second row with a bad number."""
+
+        def init_state(self, batch: int, capacity: int) -> int:
+            return 0
+
+        def extend(self, ids: Tensor, steps: int, mask: Tensor | None = None) -> tuple[Tensor, int]:
+            return torch.tensor([[0.0, 1.0], [bad if steps == 1 else 0.0, 1.0]]), steps + 1
+
+    sampling = Sampling(temperature=temperature)
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
+        generate_ids(Damaged(), [[0], [0]], max_new_tokens=4, stop_ids=stop_ids, sampling=sampling)
 
 
 @pytest.mark.parametrize("temperature", [1e-8, 1e-300, 5e-324])

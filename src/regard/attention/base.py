@@ -5,6 +5,7 @@ Public methods validate, private ones compute.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -17,20 +18,32 @@ from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.types import (
     AnyBias,
-    Bias,
     Keys,
     Outputs,
     Queries,
-    RelativeVectors,
     Values,
     Weights,
+    adds_numbers,
+    adds_vectors,
 )
 from regard.errors import UnsupportedError
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Return a tensor in float32, or in float64 if it is."""
+    # The two in which most calls arrive come first: a conversion to the same takes time, too.
+    if x.dtype in (torch.float32, torch.float64):
+        return x
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which products keep the precision of their inputs.
+
+    Where there is no autocast to leave, entering `torch.autocast` would take as long as a product.
+    """
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class State(Protocol):
@@ -107,7 +120,8 @@ class KeyValueCache(RowState):
 
     keys: Float[Tensor, "batch kv_heads slots d"]
     values: Float[Tensor, "batch kv_heads slots e"]
-    length: Int[Tensor, " batch"]
+    behind: Int[Tensor, " batch"]
+    """Tokens by which each row is shorter than `longest`: the same after a token in every row."""
     shortest: int
     longest: int
     """Of the lengths; bounds of them in compiled code, which can't ask."""
@@ -125,13 +139,18 @@ class KeyValueCache(RowState):
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
         """Keys and values of which all rows have filled so many slots."""
-        lengths = torch.full((len(keys),), length, device=keys.device)
-        return KeyValueCache(keys, values, lengths, length, length)
+        behind = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
+        return KeyValueCache(keys, values, behind, length, length)
+
+    @property
+    def length(self) -> Int[Tensor, " batch"]:
+        """Number of tokens so far, per row."""
+        return self.longest - self.behind
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
-        length = self.length[rows]
-        shortest, longest = (self.shortest, self.longest) if self.is_even else self._span(length)
-        state = replace(self, length=length, shortest=shortest, longest=longest)
+        state = replace(self, behind=self.behind[rows])
+        if not self.is_even:
+            state = state._tightened()
         if len(rows) != len(self.length):
             keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return replace(state, keys=keys, values=values)
@@ -152,20 +171,22 @@ class KeyValueCache(RowState):
     ) -> "KeyValueCache":
         """Write new tokens into the free slots; those not kept go to the bin."""
         new, bin_slot = key.shape[2], self.keys.shape[2] - 1
-        if attention_mask is None:
-            length, span = self.length + new, (self.shortest + new, self.longest + new)
-        else:
-            length = self.length + attention_mask.sum(1)
-            span = self._span(length, new)
-        if not torch.compiler.is_compiling() and span[1] > bin_slot:
-            raise ValueError(f"the cache holds {bin_slot} tokens, not {span[1]}; make it larger")
+        shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
+        if attention_mask is not None:
+            shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
+        grown = KeyValueCache(self.keys, self.values, behind, shortest, longest, self.window_size)
+        if not torch.compiler.is_compiling():
+            grown = grown if attention_mask is None else grown._tightened()
+            if grown.longest > bin_slot:
+                raise ValueError(
+                    f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
+                )
         if attention_mask is None and self.is_even:
-            slots = slice(self.longest, self.longest + new)
-            self.keys[:, :, slots], self.values[:, :, slots] = key, value
+            self.keys.narrow(2, self.longest, new).copy_(key)
+            self.values.narrow(2, self.longest, new).copy_(value)
         else:
             self._scatter(key, value, attention_mask)
-        shortest, longest = span
-        return replace(self, length=length, shortest=shortest, longest=longest)
+        return grown
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
         """Write new tokens where each row has its own next slots."""
@@ -176,12 +197,13 @@ class KeyValueCache(RowState):
         self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
         self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
-    def _span(self, length: Tensor, new: int = 0) -> tuple[int, int]:
-        """The least and the most of new lengths."""
+    def _tightened(self) -> Self:
+        """Return the state with the least and the most of its lengths, not bounds of them."""
         if torch.compiler.is_compiling():
-            return self.shortest, self.longest + new
-        least, most = torch.aminmax(length)
-        return int(least), int(most)
+            return self
+        least, most = (int(x) for x in torch.aminmax(self.behind))
+        behind, longest = self.behind - least, self.longest - least
+        return replace(self, behind=behind, shortest=self.longest - most, longest=longest)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
         """Positions of the next tokens."""
@@ -204,7 +226,7 @@ class KeyValueCache(RowState):
     def filled(self) -> tuple[Tensor, Tensor]:
         """Keys and values without the slots that no row has filled."""
         used = min(self.longest, self.keys.shape[2] - 1)
-        return self.keys[:, :, :used], self.values[:, :, :used]
+        return self.keys.narrow(2, 0, used), self.values.narrow(2, 0, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +377,8 @@ class Attention(nn.Module, ABC):
         `attention_mask` is True for real new tokens, which come first in their row; the output of
         the others is undefined. The given state is used up: continue with the returned one.
         """
-        self.require_support("decoding")
+        if not self.supports.decoding:
+            raise self.unsupported("decoding")
         self._validate(query, key, None, bias)
         self._validate_gates(gates, key, value)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
@@ -411,20 +434,26 @@ class Attention(nn.Module, ABC):
                 f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
-        self.require_support(*sorted(mask.restrictions if mask else ()))
         if mask:
+            self.require_support(*sorted(mask.restrictions))
             mask.require_fit(query.shape[2], key.shape[2])
-        if isinstance(bias, RelativeVectors):
-            self.require_support("vectors")
-        elif bias is not None:
-            self.require_support("bias")
-            if not isinstance(bias, Bias):
-                raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
+        if bias is not None:
+            self._validate_bias(bias)
         if query.shape[2] != key.shape[2]:
             self.require_support("cross")
 
+    def _validate_bias(self, bias: AnyBias) -> None:
+        if adds_vectors(bias):
+            self.require_support("vectors")
+            return
+        self.require_support("bias")
+        if not adds_numbers(bias):
+            raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
+
     def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
+        if not self.gates and not gates:
+            return
         declared = [gate.name for gate in self.gates]
         if gates.keys() != set(declared):
             raise ValueError(

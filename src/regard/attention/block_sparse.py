@@ -18,7 +18,7 @@ from regard.attention.base import KeyValueCache, State, StateShape, Support
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax, masked
-from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, RelativeVectors, Weights
+from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
 
 
 class BlockSparse(Softmax):
@@ -69,7 +69,7 @@ class BlockSparse(Softmax):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        assert not isinstance(bias, RelativeVectors)
+        assert bias is None or adds_numbers(bias)
         (heads, n), device, mask = query.shape[1:3], query.device, _self_aligned(mask)
         causal = mask.alignment is not None
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
@@ -90,11 +90,12 @@ class BlockSparse(Softmax):
         return super()._init_state(shape)
 
     def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        assert not isinstance(bias, RelativeVectors)
+        assert bias is None or adds_numbers(bias)
         if query.shape[2] != 1:
-            return super()._attend_cache(query, cache, positions, bias)
+            return super()._attend_cache(query, cache, before, bias)
+        positions = before.positions(1)
         # The blocks that the new token of each row looks at, gathered.
         heads, slots = query.shape[1], cache.keys.shape[2] - 1
         table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,6 +25,8 @@ class FeatureMap(nn.Module, ABC):
 
     positive: ClassVar[bool]
     """Whether φ(q)·φ(k) > 0 always, so that no sum of weights can be zero or negative."""
+    scaled: ClassVar[bool] = True
+    """Whether a scale may differ from zero."""
 
     @abstractmethod
     def forward(self, x: Vectors) -> Features:
@@ -60,6 +63,7 @@ class Elu(FeatureMap):
     """elu(x) + 1 (Katharopoulos et al., 2020, eq. 7)."""
 
     positive = True
+    scaled = False
 
     def reference(self, query: Tensor, key: Tensor) -> Tensor:
         """φ(x) = x + 1 for x > 0, else e^x."""
@@ -68,7 +72,7 @@ class Elu(FeatureMap):
 
     def forward(self, x: Vectors) -> Features:
         # F.elu(x) + 1 would be 0 below -17, where e^x is lost beside 1.
-        return torch.where(x > 0, x + 1, x.clamp(max=0).exp()), x.new_zeros(x.shape[:-1])
+        return x.clamp(max=0).exp() + x.relu(), x.new_zeros(x.shape[:-1])
 
     def size(self, d: int) -> int:
         return d
@@ -78,6 +82,7 @@ class Polynomial(FeatureMap):
     """All products of p coordinates: φ(q)·φ(k) = (q·k)^p."""
 
     positive = False
+    scaled = False
 
     def __init__(self, *, degree: int = 2) -> None:
         """`degree` is p. Of odd degree, φ(q)·φ(k) may be negative; of even degree, zero."""
@@ -141,7 +146,7 @@ class RandomFeatures(FeatureMap):
 
     def project(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n features"]:
         """w·x for all w."""
-        return x @ self.directions.to(x.dtype).mT
+        return F.linear(x, self.directions.to(x.dtype))
 
 
 class Fourier(RandomFeatures):
@@ -151,6 +156,7 @@ class Fourier(RandomFeatures):
     """
 
     positive = False
+    scaled = False
 
     def __init__(
         self,
@@ -267,8 +273,9 @@ def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """e^(exponents − ‖x‖²/2)/√m in two factors, the values at most 1/√m."""
     log_factor = x.square().sum(-1) / 2
     largest = exponents.detach().amax(-1)
-    # The factor is in the scale; here it has its gradient, and no size to lose digits by.
-    gradient_alone = log_factor - log_factor.detach()
     m: int = exponents.shape[-1]
-    taken_off = largest + gradient_alone + math.log(m) / 2
+    taken_off = largest + math.log(m) / 2
+    if log_factor.requires_grad:
+        # The factor is in the scale; here it has its gradient, and no size to lose digits by.
+        taken_off = taken_off + (log_factor - log_factor.detach())
     return (exponents - taken_off[..., None]).exp(), largest - log_factor.detach()

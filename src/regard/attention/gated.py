@@ -29,6 +29,7 @@ from regard.attention.base import (
     StateShape,
     Support,
     at_least_float32,
+    without_autocast,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
@@ -152,7 +153,7 @@ class RecurrentAttention(Attention):
                 f"{self.name} attention: {query.shape[1]} query heads, {key_heads} key heads and "
                 f"{states} value heads don't fit; each number must divide the larger ones"
             )
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             query, key, value = map(at_least_float32, (query, key, value))
             if query.shape[1] < states:
                 query = query.repeat_interleave(states // query.shape[1], 1)
@@ -186,7 +187,7 @@ class RecurrentAttention(Attention):
         length = min(self.length, n)
         chunks, pairs = -(-n // max(length, 1)), 2 * length * length
         if n == 1:
-            operations = 2 * d * e * (queries + states * (3 if erases else 1))
+            operations = 2 * d * e * (queries + states * (1 + writes if erases else 1))
         else:
             by_query = pairs * writes * (d + e) + 2 * length * d * e
             by_state = 2 * length * d * e

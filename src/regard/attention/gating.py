@@ -64,7 +64,7 @@ class Gating(nn.Module):
         if self.activated:
             query, key, value = F.silu(query), F.silu(key), F.silu(value)
         if self.qk_norm:
-            query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+            query, key = _unit(query), _unit(key)
         return query, key, value, self.gates(x)
 
     def gates(self, x: Input) -> dict[str, Tensor]:
@@ -76,7 +76,8 @@ class Gating(nn.Module):
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
-        normalized: Tensor = self.out_norm(at_least_float32(out)).to(out.dtype)
+        normalized: Tensor = self.out_norm(at_least_float32(out))
+        normalized = normalized if normalized.dtype == out.dtype else normalized.to(out.dtype)
         if self.out_gate is None:
             return normalized
         gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
@@ -98,7 +99,15 @@ def _into(gate: Gate, x: Tensor) -> Tensor:
     """Squash numbers into the range of a gate."""
     if gate.low == -math.inf:
         return gate.high + F.logsigmoid(x)
+    if (gate.low, gate.high) == (0.0, 1.0):
+        return torch.sigmoid(x)
     return gate.low + (gate.high - gate.low) * torch.sigmoid(x)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors of length 1, as `F.normalize` makes them in twice the time."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / length.clamp_min(1e-12)
 
 
 def low_rank(d_model: int, rank: int, width: int, *, bias: bool = True) -> nn.Sequential:
@@ -189,8 +198,9 @@ class DeltaGating(Gating):
             if gate.name == "log_decay":
                 made[gate.name] = self.steps.decay(self._by_head(gate, self.steps(x)))
             else:
-                strength = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
-                made[gate.name] = (1.0 if gate.name == "write" else self.largest) * strength
+                made[gate.name] = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
+                if gate.name != "write" and self.largest != 1.0:
+                    made[gate.name] = self.largest * made[gate.name]
         return made
 
 
@@ -214,7 +224,7 @@ class RWKV7Gating(Gating):
         by_channel = self.declared[0]
         erase = torch.sigmoid(self._by_head(by_channel, self.erase(x)))
         log_decay = -math.exp(-0.5) * torch.sigmoid(self._by_head(by_channel, self.decay(x)))
-        removal_key = F.normalize(at_least_float32(key) * self.removal, dim=-1)
+        removal_key = _unit(at_least_float32(key) * self.removal)
         key = key * (1 + (erase - 1) * self.replacement).to(key.dtype)
         gates = {"log_decay": log_decay, "removal_key": removal_key, "erase": erase}
         return query, key, value, gates

@@ -18,7 +18,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import Attention, RowState, State, StateShape, Support, at_least_float32
+from regard.attention.base import (
+    Attention,
+    RowState,
+    State,
+    StateShape,
+    Support,
+    at_least_float32,
+    without_autocast,
+)
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
 from regard.attention.mask import Mask
@@ -27,7 +35,6 @@ from regard.attention.prefix_sums import (
     Part,
     Tokens,
     accumulate,
-    finite,
     key_sums,
     last,
     merge,
@@ -104,7 +111,7 @@ class KernelAttention(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             weights = self._matrix(query, key, mask or Mask())
             sums = torch.cat([weights.sums, weights.sums.sum(-1, keepdim=True)], -1)
         return self._divide(*_by_head(Part(sums, weights.maximum)))
@@ -129,28 +136,27 @@ class KernelAttention(Attention):
         assert isinstance(state, KernelState)
         if not key.shape[2]:
             return query.new_zeros(*query.shape[:3], value.shape[-1]), state
+        if key.shape[2] == 1 and attention_mask is None:
+            return self._step(query, key, value, state)
         real = attention_mask
         if real is None:
             real = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             tokens = _tokens(query, key, value, ~real, torch.zeros_like(real, dtype=torch.long))
-            if key.shape[2] == 1:
-                part, carry = self._step(tokens, state)
-            else:
-                carry = Carry(state.sums, state.maximum, tokens.documents[:, 0])
-                part, carry = self._scan(tokens, carry, torch.tril)
+            carry = Carry(state.sums, state.maximum, tokens.documents[:, 0])
+            part, carry = self._scan(tokens, carry, torch.tril)
             sums, alive = _by_head(part)
             out = self._divide(sums, alive & real[:, None]).to(query.dtype)
         return out, KernelState(carry.sums, carry.maximum, state.length + real.sum(1))
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        with torch.autocast(key.device.type, enabled=False):
+        with without_autocast(key):
             carry = self._absorb(key, value, _hidden(key, Mask.lengths(lengths)))
         return KernelState(carry.sums, carry.maximum, lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, KernelState)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             sums, alive = self._read(query, memory.sums, memory.maximum)
         return self._divide(sums, alive).to(query.dtype)
 
@@ -181,7 +187,7 @@ class KernelAttention(Attention):
         """For each query the sum of weights times values, and whether it may look at any key."""
         mask.require_contiguous(self.name)
         hidden = _hidden(key, mask)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             if 0 < key.shape[2] <= self.chunk:
                 return self._few_sums(query, key, value, mask)
             if mask.alignment is not None:
@@ -259,16 +265,23 @@ class KernelAttention(Attention):
         sums, maxima = (torch.cat(each, 3)[:, :, :, :n] for each in zip(*parts, strict=True))
         return Part(sums, maxima), carry
 
-    def _step(self, tokens: Tokens, state: KernelState) -> tuple[Part, Carry]:
+    def _step(
+        self, query: Tensor, key: Tensor, value: Tensor, state: KernelState
+    ) -> tuple[Tensor, KernelState]:
         """One token: S ← S + φ(k)vᵀ, and then φ(q)·S (Katharopoulos et al., 2020, eqs 16-20)."""
-        query, _ = self.features(tokens.query)
-        key, scale = self.features(tokens.key)
-        scale = scale[..., 0].masked_fill(tokens.hidden, float("-inf"))
-        maximum = torch.maximum(state.maximum, scale)
-        old, new = ((x - finite(maximum)).exp()[..., None, None] for x in (state.maximum, scale))
-        sums = old * state.sums + key.mT @ (new * with_one(tokens.value))
-        part = Part(query @ sums[:, :, None], maximum[:, :, None, None, None])
-        return part, Carry(sums, maximum, tokens.documents[:, 0])
+        sizes = [query.shape[1], key.shape[1]]
+        with without_autocast(query):
+            features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
+            of_query, of_key = features.split_with_sizes(sizes, 1)
+            sums, maximum = state.sums, scale[:, sizes[0] :, 0]
+            if self.features.scaled:
+                scale, maximum = maximum, torch.maximum(state.maximum, maximum)
+                old, new = ((x - maximum).exp()[..., None, None] for x in (state.maximum, scale))
+                sums, of_key = old * sums, new * of_key
+            sums = torch.addcmul(sums, of_key.mT, with_one(at_least_float32(value)))
+            read = of_query.reshape(len(query), sizes[1], -1, of_query.shape[-1]) @ sums
+        out = self._divide(read.reshape(*query.shape[:3], -1), None).to(query.dtype)
+        return out, KernelState(sums, maximum, state.length + 1)
 
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
         """The sum over all keys."""
@@ -297,22 +310,29 @@ class KernelAttention(Attention):
             read.append(features @ sums[:, :, None])
         return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
 
-    def _divide(self, sums: Tensor, alive: Tensor) -> Tensor:
-        """Numerators by normalizers, zero where a query may look at no key."""
-        total = sums[..., -1]
+    def _divide(self, sums: Tensor, alive: Tensor | None) -> Tensor:
+        """Numerators by normalizers, zero where a query may look at no key; None: all look."""
+        numerator, total = sums.split_with_sizes([sums.shape[-1] - 1, 1], -1)
         # A subnormal sum has lost its digits, and is no better than zero.
-        wrong = alive & ~(total >= torch.finfo(total.dtype).tiny)
+        right = total >= torch.finfo(total.dtype).tiny
+        if alive is not None:
+            alive = alive[..., None]
+            right, total = right | ~alive, total.masked_fill(~alive, 1.0)
+        self._require_right(right)
+        divided = numerator / total
+        return divided if alive is None else divided.masked_fill(~alive, 0.0)
+
+    def _require_right(self, right: Tensor) -> None:
+        """Raise unless all sums of weights are positive; compiled code counts the others."""
         if torch.compiler.is_compiling():
-            self.nonpositive += wrong.sum()
-        elif bool(wrong.any()):
+            self.nonpositive += (~right).sum()
+        elif not bool(right.all()):
             other = "" if self.features.positive else ", or features that are always positive"
             raise NormalizerError(
-                f"the weights of {int(wrong.sum())} of {wrong.numel()} queries add up to zero or "
-                f"less with {type(self.features).__name__} features; take smaller queries and keys"
-                f"{other}"
+                f"the weights of {int((~right).sum())} of {right.numel()} queries add up to zero "
+                f"or less with {type(self.features).__name__} features; take smaller queries and "
+                f"keys{other}"
             )
-        total = total.masked_fill(~alive, 1.0)[..., None]
-        return (sums[..., :-1] / total).masked_fill(~alive[..., None], 0.0)
 
 
 def _segment(x: Tensor) -> int:

@@ -70,10 +70,13 @@ class Update(NamedTuple):
     ) -> tuple[Float[Tensor, "b g r 1 e"], Float[Tensor, "b g d e"]]:
         """One token: the recurrence as it stands."""
         key, value, log_decay, read, erased = self
-        new = log_decay.mT.exp() * state + key.mT @ value
-        if read is not None:
-            new = new - (key if erased is None else erased).mT @ (read @ state)
-        return query @ new[:, :, None], new
+        removed = None if read is None else read @ state
+        if removed is not None and erased is None:  # written and erased at one key
+            value, removed = value - removed, None
+        new = torch.addcmul(log_decay.mT.exp() * state, key.mT, value)
+        if removed is not None and erased is not None:
+            new = torch.addcmul(new, erased.mT, removed, value=-1)
+        return (query.squeeze(3) @ new).unsqueeze(3), new
 
 
 def scan(

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -19,20 +20,22 @@ from regard.attention.base import (
     StateShape,
     Support,
     at_least_float32,
+    without_autocast,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.types import (
     AnyBias,
+    Bias,
     DenseBias,
     KeyPositions,
     Keys,
     Outputs,
     Queries,
     QueryPositions,
-    RelativeVectors,
     Values,
     Weights,
+    adds_vectors,
 )
 
 ALL_MASKS = frozenset(
@@ -50,13 +53,14 @@ class PositionedBias:
 
     def scores(self, query: Queries) -> Tensor:
         """Return the term added to the scores of the (scaled) queries."""
-        if isinstance(self.bias, RelativeVectors):
+        if adds_vectors(self.bias):
             return self.bias.scores(query, self.query_positions, self.key_positions)
-        return self.bias.dense(self.query_positions, self.key_positions).to(query.dtype)
+        numbers = cast(Bias, self.bias).dense(self.query_positions, self.key_positions)
+        return numbers.to(query.dtype)
 
     def gather(self, weights: Weights) -> Tensor | float:
         """Return the term added to the output."""
-        if isinstance(self.bias, RelativeVectors):
+        if adds_vectors(self.bias):
             return self.bias.gather(weights, self.query_positions, self.key_positions)
         return 0.0
 
@@ -89,7 +93,7 @@ class ScoreAttention(Attention):
     ) -> Tensor:
         key = at_least_float32(repeat_kv(key, query.shape[1]))
         query = at_least_float32(query)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             scores = self._scores(query, key, _positioned(bias, mask, query, key))
             return self.normalize_scores(scores, _dense(mask, query, key))
 
@@ -106,20 +110,25 @@ class ScoreAttention(Attention):
         bias: AnyBias | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
-        positions, fresh = state.positions(key.shape[2]), state.is_empty
-        state = state.append(key, value, attention_mask)
-        if fresh:
+        before, state = state, state.append(key, value, attention_mask)
+        if before.is_empty:
             mask = Mask(alignment="start", window_size=state.window_size)
             return self._forward(query, key, value, mask, bias), state
-        return self._attend_cache(query, state, positions, bias), state
+        return self._attend_cache(query, state, before, bias), state
 
     def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, positions: Tensor, bias: AnyBias | None
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        """Attention of new tokens, at their positions, to the cache with them."""
-        keys, values = (x.to(query.dtype) for x in cache.filled())
-        slots, window = torch.arange(keys.shape[2], device=keys.device), cache.window_size
+        """Attention of new tokens to the cache with them; `before` is the cache without."""
+        keys, values = cache.filled()
+        if keys.dtype != query.dtype:
+            keys, values = keys.to(query.dtype), values.to(query.dtype)
+        window = cache.window_size
         sees_all = query.shape[2] == 1 and cache.is_even and window is None
+        if sees_all and bias is None:
+            return self._attend(query, keys, values, None, None)
+        positions = before.positions(query.shape[2])
+        slots = torch.arange(keys.shape[2], device=keys.device)
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
         if window is not None and seen is not None:
             seen = seen & (slots >= positions[:, :, None] - window)[:, None]
@@ -164,7 +173,7 @@ class ScoreAttention(Attention):
         added: PositionedBias | None,
     ) -> Tensor:
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
             weights = F.dropout(weights, self.dropout, self.training).to(value.dtype)
             out: Tensor = weights @ value
@@ -222,7 +231,7 @@ class Softmax(ScoreAttention):
         allowed: Tensor | None,
         added: PositionedBias | None,
     ) -> Tensor:
-        vectors = added is not None and isinstance(added.bias, RelativeVectors)
+        vectors = added is not None and adds_vectors(added.bias)
         if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
             return super()._attend(query, key, value, allowed, added)
         add = None if added is None else added.scores(query)
@@ -307,11 +316,12 @@ def masked(
 
 def eager(query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scale: float) -> Tensor:
     """Products and softmax one by one."""
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         scores = _products(query * scale, key)
         return (scores if add is None else scores + add).softmax(-1) @ value
 
 
+_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _GPU_BACKENDS = [
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -331,6 +341,10 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    if query.shape[2] == 1 and add is None and not (query.is_cuda or query.requires_grad):
+        # What is below comes to the same kernel; the choice of it takes as long as the kernel.
+        out: Tensor = _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
+        return out
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
     # No kernel but the slowest takes vectors whose entries lie apart.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.generate import DAMAGED, Generator, encode_prompts, prefill
+from regard.decoding.prepare import prepare
 from regard.errors import NonFiniteError, UserError
 from regard.runs.run import Precision, Run
 
@@ -158,6 +159,7 @@ def search_ids(
     rules = _Rules(beams, max_new_tokens, stop_ids, length_penalty, early_stopping)
     if not 1 <= n_best <= beams:
         raise UserError(f"can't return {n_best} of {beams} beams; choose 1 to {beams}")
+    model = prepare(model)
     logits, states = prefill(model, prompts, max_new_tokens, device)
     rows, device = len(prompts), logits.device
     place = torch.arange(rows * beams, device=device)

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data.batch import lengths_of, pad_rows
+from regard.decoding.prepare import prepare
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Precision, Run
@@ -148,13 +149,7 @@ class Sampling:
     def choose(
         self, logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
     ) -> Int[Tensor, " rows"]:
-        """The next token of each row.
-
-        Raises:
-            NonFiniteError: a logit is NaN or infinite.
-        """
-        if not logits.amax(-1).isfinite().all():
-            raise NonFiniteError(DAMAGED)
+        """The next token of each row; any token where a logit is NaN or infinite."""
         if self.temperature == 0:
             return logits.argmax(-1)
         return draw(self.probabilities(logits), uniforms)
@@ -187,7 +182,7 @@ def draw(
     """Tokens by the inverse of the distribution function; never one of probability zero."""
     total = probabilities.cumsum(-1)
     point = uniforms.to(total)[:, None] * total[:, -1:]
-    return torch.searchsorted(total, point, right=True).squeeze(-1)
+    return torch.searchsorted(total, point, right=True).squeeze(-1).clamp(max=total.shape[-1] - 1)
 
 
 def _keep(probabilities: Tensor, kept: Bool[Tensor, "rows vocabulary"]) -> Tensor:
@@ -233,8 +228,12 @@ def generate_ids(
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
 ) -> list[Generated]:
-    """Continue all prompts together; they may differ in length, and none may be empty."""
-    steps = stream(
+    """Continue all prompts together; they may differ in length, and none may be empty.
+
+    Raises:
+        NonFiniteError: a logit is NaN or infinite.
+    """
+    steps = _steps(
         model,
         prompts,
         max_new_tokens=max_new_tokens,
@@ -251,8 +250,7 @@ def generate_ids(
     ]
 
 
-@torch.inference_mode()
-def stream(
+def _steps(
     model: Generator,
     prompts: Sequence[Sequence[int]],
     *,
@@ -264,18 +262,37 @@ def stream(
     """Each row's next token and its log-probability, until all rows have reached a stop id.
 
     A finished row is still extended until then.
+
+    Raises:
+        NonFiniteError: a logit is NaN or infinite; at the next stop id that is looked for, or
+            after the last token.
     """
+    model = prepare(model)
     logits, states = prefill(model, prompts, max_new_tokens, device)
-    uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device)
-    done = torch.zeros(len(prompts), dtype=torch.bool, device=logits.device)
+    uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device).unbind(1)
     stops = torch.tensor(stop_ids, dtype=torch.long, device=logits.device)
-    for step in range(max_new_tokens):
-        token = sampling.choose(logits, uniforms[:, step])
-        yield token, logits.float().log_softmax(-1).gather(-1, token[:, None]).squeeze(-1)
-        done |= torch.isin(token, stops)
-        if step + 1 == max_new_tokens or (stop_ids and bool(done.all())):
-            return
-        logits, states = model.extend(token[:, None], states)
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=logits.device)
+    total = torch.zeros(len(prompts), 1, device=logits.device)  # not finite from a damaged one on
+    for step, numbers in enumerate(uniforms, 1):
+        token = sampling.choose(logits, numbers)
+        column = token.unsqueeze(1)
+        score = logits.float().log_softmax(-1).gather(-1, column)
+        yield token, score.squeeze(1)
+        total += score
+        if stop_ids:
+            done |= torch.isin(token, stops)
+        if stop_ids or step == max_new_tokens:
+            # Asked together: a GPU stops for each question.
+            ended, damaged = torch.stack([done.all(), ~total.isfinite().all()]).tolist()
+            if damaged:
+                raise NonFiniteError(DAMAGED)
+            if ended or step == max_new_tokens:
+                return
+        logits, states = model.extend(column, states)
+
+
+stream = torch.inference_mode()(_steps)
+"""`_steps` for those who ask for one step at a time, each in inference mode."""
 
 
 def prefill(

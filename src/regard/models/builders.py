@@ -387,7 +387,7 @@ def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabular
 def last_real(hidden: Hidden, attention_mask: TokenMask | None) -> Float[Tensor, "b d"]:
     """The hidden state of each row's last token that is kept."""
     if attention_mask is None:
-        return hidden[:, -1]
+        return hidden.select(1, -1)
     rows = torch.arange(len(hidden), device=hidden.device)
     return hidden[rows, attention_mask.sum(1) - 1]
 

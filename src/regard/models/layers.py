@@ -128,14 +128,13 @@ class SelfAttention(nn.Module):
         self, x: Tensor, projected: Tensor, rope: Rope | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Queries, keys, values and gates of the mechanism."""
-        heads = _heads(projected, self.d_head)
-        query_key, value = heads.split([self.n_heads + self.kv_heads, self.kv_heads], dim=1)
+        heads, sizes = _heads(projected, self.d_head), [self.n_heads, self.kv_heads, self.kv_heads]
+        query, key, value = heads.split_with_sizes(sizes, 1)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
-            query_key = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
+            query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
-            query_key = rotate(query_key, rope)
-        query, key = query_key.split([self.n_heads, self.kv_heads], dim=1)
+            both = torch.cat([query, key], 1) if self.q_norm else heads[:, : -self.kv_heads]
+            query, key = rotate(both, rope).split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
@@ -387,7 +386,7 @@ class Layer(CheckpointedModule):
 
     def _add(self, norm: nn.Module, x: Tensor, branch: Tensor) -> Tensor:
         """The stream with what a branch adds to it."""
-        summed: Tensor = x + self.dropout(branch)
+        summed: Tensor = x + (self.dropout(branch) if self.training else branch)
         return summed if self.norm_first else norm(summed)
 
 
@@ -403,8 +402,7 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
 
 
 def _heads(x: Tensor, d_head: int) -> Float[Tensor, "b heads n d_head"]:
-    heads: Tensor = x.unflatten(-1, (-1, d_head)).transpose(1, 2)
-    return heads
+    return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)
 
 
 def _join(heads: Float[Tensor, "b heads n d_head"], project: nn.Module) -> Hidden:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.attention.base import RowState
+from regard.attention.base import RowState, without_autocast
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
@@ -157,7 +157,7 @@ class Recurrence(nn.Module):
         Without `lengths`, all tokens are real.
         """
         lasts: list[Tensor] = []
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             for layer, state in zip(self.layers, states.to(x.dtype), strict=True):
                 x, last = layer(self.dropout(x) if lasts else x, state, lengths)
                 lasts.append(last)

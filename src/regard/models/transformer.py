@@ -108,7 +108,8 @@ class Transformer(nn.Module):
         if added is not None:
             x = x + added
         rope = None if self.rotary is None else self.rotary(positions, x.dtype)
-        return self.dropout(x if self.norm_first else self.norm(x)), rope
+        x = x if self.norm_first else self.norm(x)
+        return self.dropout(x) if self.training else x, rope
 
     def _finish(self, x: Tensor) -> Tensor:
         finished: Tensor = self.norm(x) if self.norm_first else x
@@ -186,16 +187,16 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token stands beyond the context length, where it has no position.
         """
-        positions = states.length[:, None] + torch.arange(
-            input_ids.shape[1], device=input_ids.device
-        )
+        positions = states.length.unsqueeze(1)
+        if input_ids.shape[1] != 1:
+            positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
         grown = []
-        for i, layer in enumerate(self._layers()):
-            memory = None if states.memories is None else states.memories[i]
-            x, state = layer.extend(x, rope, self.bias, states.layers[i], attention_mask, memory)
+        memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
+        for layer, state, memory in zip(self._layers(), states.layers, memories, strict=True):
+            x, state = layer.extend(x, rope, self.bias, state, attention_mask, memory)
             grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories)
 

@@ -1,6 +1,7 @@
 """Positions of the input: a vector per position, added to the embedding or concatenated."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ class Learned(nn.Module):
 
     def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
         """The vectors of the given positions, each below `length`."""
-        return self.vectors[positions + self.offset if self.offset else positions]
+        return F.embedding(positions + self.offset if self.offset else positions, self.vectors)
 
 
 class _Fixed(nn.Module):

@@ -1,0 +1,194 @@
+"""Prepared models: the same numbers as the model itself, from the same tensors."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.profiler import ProfilerActivity, profile
+
+from regard.attention.config import (
+    ArgmaxConfig,
+    AttentionConfig,
+    BigBirdConfig,
+    EluConfig,
+    FavorHyperbolicConfig,
+    FavorPositiveConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
+from regard.attention.recurrent_config import (
+    DeltaNetConfig,
+    GatedDeltaNet2Config,
+    GatedDeltaNetConfig,
+    GatedLinearConfig,
+    KimiDeltaConfig,
+    Mamba2Config,
+    RWKV7Config,
+)
+from regard.decoding import generate_ids, search_ids
+from regard.decoding.prepare import prepare
+from regard.models.builders import LanguageModel, SequenceToSequence, make_model
+from regard.models.config import EncoderConfig, LMHeadConfig, RecurrentConfig
+from regard.positions.config import (
+    AlibiConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    SinusoidalConfig,
+    T5BiasConfig,
+)
+from tiny_families import FAMILIES
+from tiny_models import tiny_model
+
+PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
+NEW = 6
+ATTENTIONS: list[AttentionConfig] = [
+    SoftmaxConfig(),
+    ArgmaxConfig(),
+    BigBirdConfig(block_size=2),
+    SlidingWindowConfig(size=3, block_size=2),
+    EluConfig(),
+    FavorPositiveConfig(),
+    FavorHyperbolicConfig(),
+    GatedLinearConfig(),
+    Mamba2Config(output_gate=True),
+    DeltaNetConfig(negative_eigenvalues=True),
+    GatedDeltaNetConfig(),
+    KimiDeltaConfig(),
+    GatedDeltaNet2Config(output_gate=True),
+    RWKV7Config(),
+]
+POSITIONS: list[PositionsConfig] = [
+    NoPositionsConfig(),
+    SinusoidalConfig(),
+    RotaryConfig(),
+    RelativeBiasConfig(),
+    ShawVectorsConfig(),
+    T5BiasConfig(),
+    AlibiConfig(),
+]
+MODELS: list[dict[str, Any]] = [
+    *({"attention": attention, "positions": RotaryConfig()} for attention in ATTENTIONS),
+    *({"positions": positions} for positions in POSITIONS),
+    {"qk_norm": True, "norm_type": "rms-norm", "activation": "silu", "gated": True},
+    {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
+]
+DECODERS = [
+    name
+    for name, config in FAMILIES.items()
+    if not isinstance(config, EncoderConfig)
+    and not (isinstance(config, RecurrentConfig) and config.bidirectional)
+]
+
+
+@torch.no_grad()
+def greedily(model: LanguageModel, prompt: list[int]) -> list[int]:
+    """Continue by the plain forward of whole rows."""
+    ids = list(prompt)
+    for _ in range(NEW):
+        ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@torch.no_grad()
+def logits_of_steps(model: Any, prompts: Tensor) -> list[Tensor]:
+    """Logits after a prompt and after each of a few tokens, by the states of a model."""
+    states, logits = model.init_state(len(prompts), prompts.shape[1] + NEW), []
+    score, states = model.extend(prompts, states)
+    for step in range(NEW):
+        logits.append(score)
+        score, states = model.extend(prompts[:, step % 2, None], states)
+    return logits
+
+
+@pytest.mark.parametrize("settings", MODELS, ids=lambda given: str(next(iter(given.values()))))
+def test_a_prepared_model_gives_the_numbers_of_the_model_itself(settings: dict[str, Any]) -> None:
+    """Bit by bit; and what is decoded, batched, padded or by beams, is what the forward gives."""
+    model, prompts = tiny_model(**settings), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    both = (logits_of_steps(m, prompts) for m in (model, prepare(model)))
+    for plain, prepared in zip(*both, strict=True):
+        assert torch.equal(plain, prepared)
+    expected = [greedily(model, prompt) for prompt in PROMPTS]
+    assert [row.ids for row in generate_ids(model, PROMPTS, max_new_tokens=NEW)] == expected
+    beams = search_ids(model, PROMPTS, beams=1, max_new_tokens=NEW)
+    assert [best.ids for (best,) in beams] == expected
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_family_decodes_the_same(family: str) -> None:
+    model = make_model(FAMILIES[family], LMHeadConfig(), 11).double().eval()
+    prompts = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    generator: Any = model
+    if isinstance(model, SequenceToSequence):
+        with torch.no_grad():
+            generator = model.condition(prompts, torch.tensor([3, 2]))
+    for plain, prepared in zip(
+        *(logits_of_steps(m, prompts) for m in (generator, prepare(generator))), strict=True
+    ):
+        assert torch.equal(plain, prepared)
+
+
+def test_tensors_are_shared_and_the_model_stays_as_it_is() -> None:
+    model = tiny_model()
+    before = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    view = prepare(model)
+    assert isinstance(view, LanguageModel)
+    assert view.head.weight is model.head.weight
+    assert type(model) is LanguageModel
+    assert {name: tensor.data_ptr() for name, tensor in model.state_dict().items()} == before
+
+
+def test_hooks_are_called() -> None:
+    model, calls = tiny_model(), []
+    model.head.register_forward_hook(lambda *_: calls.append(1))
+    generate_ids(model, PROMPTS, max_new_tokens=NEW)
+    assert len(calls) == NEW
+
+
+def test_parametrized_weights_are_computed_once() -> None:
+    calls = []
+
+    class Doubled(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            calls.append(1)
+            return 2 * weight
+
+    model, twice = tiny_model(), tiny_model()
+    with torch.no_grad():
+        twice.head.weight.mul_(2)
+    parametrize.register_parametrization(model.head, "weight", Doubled())
+    calls.clear()
+    found = generate_ids(model, PROMPTS, max_new_tokens=NEW)
+    assert found == generate_ids(twice, PROMPTS, max_new_tokens=NEW)
+    assert len(calls) == 1
+
+
+def operators(settings: dict[str, Any], n_layers: int, new: int) -> int:
+    """Operators that the loop calls for so many new tokens, without those inside others."""
+    model = tiny_model(n_layers=n_layers, **settings)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        generate_ids(model, [[1, 2, 3]], max_new_tokens=new)
+    calls = [event for event in recorded.events() if event.name.startswith("aten::")]
+    return sum(not str(getattr(e.cpu_parent, "name", "")).startswith("aten::") for e in calls)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 21), ({"attention": EluConfig()}, 36), ({"attention": GatedLinearConfig()}, 36)],
+    ids=["softmax", "elu", "gated-linear"],
+)
+def test_a_layer_takes_few_operators_for_a_token(settings: dict[str, Any], most: int) -> None:
+    """Counted by what another layer and four more tokens add: time is for the benchmarks."""
+    deep, shallow = (
+        operators(settings, n_layers, 8) - operators(settings, n_layers, 4) for n_layers in (2, 1)
+    )
+    assert deep - shallow <= 4 * most
+
+
+def test_what_is_no_module_stays_as_it_is() -> None:
+    model = object()
+    assert prepare(model) is model
