@@ -19,6 +19,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -170,7 +171,9 @@ def our_step(
     optimizers, parts = make_optimizers(model, config), best_parts(batch, environment)
 
     def step() -> None:
-        loss = accumulate_gradients(model, batch, environment, parts=parts, body=body)
+        loss = accumulate_gradients(
+            partial(model.loss, body=body), batch.split(parts), batch.n_targets, environment
+        )
         clip_gradients(model, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()

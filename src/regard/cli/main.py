@@ -1,6 +1,7 @@
 """The command `regard`."""
 
 import errno
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -113,10 +114,19 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
     except RegardError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code) if _may_report() else error.exit_code
     except OSError as error:
         return _fail(*_explain(error))
     return 0
+
+
+def _may_report() -> bool:
+    """Whether this process should print its failure; of those that torchrun started, one does."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return True
+    from regard.training.processes import join_processes
+
+    return join_processes().may_report()
 
 
 def _usage_message(error: click.UsageError) -> str:
