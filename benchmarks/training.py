@@ -44,7 +44,7 @@ from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Precision
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.state import clip_gradients, make_optimizers
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"

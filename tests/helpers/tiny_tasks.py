@@ -12,7 +12,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
-from regard.training.loop import ExecutionOptions, accumulate_gradients
+from regard.training.loop import ExecutionOptions
+from regard.training.losses import accumulate_gradients
 from regard.training.plan_task import plan_task
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)

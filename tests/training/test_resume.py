@@ -235,7 +235,7 @@ def test_bad_numbers_stop_before_they_do_harm(
 ) -> None:
     made = plan(corpus, tmp_path / "run")
     before: dict[str, torch.Tensor] = {}
-    original = loop.accumulate_gradients
+    original = losses.accumulate_gradients
 
     def poisoned(*args: Any, **kwargs: Any) -> float:
         loss = original(*args, **kwargs)

@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan_task import plan_task
 
 TIMED_STEPS = 3

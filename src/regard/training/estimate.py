@@ -7,7 +7,7 @@ import torch
 
 from regard.runs.memory import peak_memory_mb
 from regard.runs.run import ExecutionEnvironment
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan import Plan
 from regard.training.state import make_optimizers
 

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
@@ -12,18 +12,19 @@ from types import FrameType
 
 import msgspec
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import KernelAttention
 from regard.data.batch import Batch, Sampler
 from regard.dropout import dropouts, release_rows, set_row_keys
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
-from regard.models.builders import Model
+from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
 from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.processes import Processes, is_lost, join_processes
+from regard.training.losses import accumulate_gradients, best_parts, sum_losses
+from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind, Replica, make_replica
 from regard.training.state import (
     KEPT,
@@ -39,13 +40,7 @@ from regard.training.state import (
     set_rate,
 )
 
-CPU_TOKENS = 2048
-"""What a CPU is best given at a time.
-
-Activations of more leave its cache, and are so large that the C library asks the system anew for
-each of them; of fewer, the products slow down (benchmarks/training.py).
-"""
-
+Publishing = Callable[[], AbstractContextManager[None]]
 
 CheckpointReport = Callable[[Record], Record]
 """Returns more values for the record of a checkpoint, given those of its validation."""
@@ -75,8 +70,11 @@ class ExecutionOptions:
     """Newest checkpoints that stay on disk."""
     tensorboard: bool = True
     """Whether events are written for TensorBoard, where it is installed."""
-    publishing: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered before every write to the run's folder; may raise, so that nothing is written."""
+    publishing: Publishing | None = None
+    """Entered before every write to the run's folder; may raise, so that nothing is written.
+
+    Default: a claim to the folder, until another process trains there.
+    """
 
     @staticmethod
     def choose(
@@ -117,6 +115,10 @@ def train(
     """
     processes, environment = join_processes(), options.environment
     _check(config, options, processes)
+    publishing: Publishing = nullcontext
+    if processes.is_first:
+        publishing = options.publishing or Claim.take(run.path / "checkpoints").publishing
+    processes.sum()  # earlier attempts write nothing from here on, so all find the same checkpoint
     run.model.to(environment.device, torch.float64 if environment.is_double else None)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
@@ -129,7 +131,7 @@ def train(
         progress = checkpoint.progress
     loggers: list[Logger] = []
     if processes.is_first:
-        with options.publishing():
+        with publishing():
             if checkpoint is not None:
                 _resume(run, checkpoint, _describe(options, processes), sampler.steps)
             loggers = make_loggers(
@@ -141,11 +143,16 @@ def train(
                 tensorboard=options.tensorboard,
             )
     trainer = _Trainer(
-        run, replica, optimizers, validation, config, options, loggers, at_checkpoint
+        run, replica, optimizers, validation, config, options, publishing, loggers, at_checkpoint
     )
     replica.model.train()
     try:
-        with _deferred_interrupt() as interrupt, _explained(run, options, processes):
+        going_on = f"repeat the command with --resume ({run.path})"
+        with (
+            _deferred_interrupt() as interrupt,
+            processes.termination_explained(going_on),
+            _compiler_errors_explained(options),
+        ):
             while progress.step < sampler.steps and not _stops_early(progress, config):
                 progress, stops = trainer.step(progress, sampler, interrupt)
                 if stops and progress.step < sampler.steps:
@@ -167,13 +174,10 @@ def train(
 
 
 @contextmanager
-def _explained(run: Run, options: ExecutionOptions, processes: Processes) -> Iterator[None]:
-    """Turn the errors of a lost connection and of a compiler into one line."""
+def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if processes.size > 1 and is_lost(error):
-            raise processes.lost(f"repeat the command with --resume ({run.path})") from error
         if options.compile and type(error).__module__.startswith("torch._"):
             reason = str(error).strip().splitlines()[0]
             raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
@@ -203,6 +207,7 @@ class _Trainer:
     validation: Sequence[Batch]
     config: TrainingConfig
     options: ExecutionOptions
+    publishing: Publishing
     loggers: Sequence[Logger]
     at_checkpoint: CheckpointReport
 
@@ -287,7 +292,7 @@ class _Trainer:
         if not self.processes.is_first:
             return
         environment, kept = _describe(self.options, self.processes), self.options.kept_checkpoints
-        with self.options.publishing():
+        with self.publishing():
             save_checkpoint(run, states, progress, environment, kept=kept)
             best = progress.best_step == progress.step or not self.validation
             if best or not (run.path / "model.safetensors").exists():
@@ -325,7 +330,7 @@ class _Trainer:
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
         if self.loggers:
-            with self.options.publishing():
+            with self.publishing():
                 for logger in self.loggers:
                     logger.log(record)
         return msgspec.structs.replace(progress, losses=())
@@ -383,50 +388,6 @@ def _deferred_interrupt() -> Iterator[_Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def best_parts(
-    batch: Batch, environment: ExecutionEnvironment, at_least: int = 1, processes: int = 1
-) -> int:
-    """Return the number of parts in which each process is fastest through its share of a batch."""
-    if environment.device.type != "cpu":
-        return at_least
-    return max(at_least, round(batch.positions / processes / CPU_TOKENS))
-
-
-def accumulate_gradients(
-    loss: Callable[[Batch], Tensor],
-    parts: Iterable[Batch],
-    n_targets: int,
-    environment: ExecutionEnvironment,
-) -> float:
-    """Add up the gradients of a loss that is summed over targets, divided by their number.
-
-    Returns:
-        That mean loss, in nats.
-    """
-    total = 0.0
-    for part in parts:
-        with environment.autocast():
-            mean = loss(part.to(environment.device)) / n_targets
-        mean.backward()
-        total += mean.item()
-    return total
-
-
-def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
-    """Return the mean loss per target in evaluation mode, in nats."""
-    return sum_losses(model, batches, environment) / sum(batch.n_targets for batch in batches)
-
-
-@torch.no_grad()
-def sum_losses(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
-    """Return the loss in evaluation mode, summed over the targets, in nats."""
-    model.eval()
-    with environment.autocast():
-        losses = [model.loss(batch.to(environment.device)).item() for batch in batches]
-    model.train()
-    return sum(losses)
 
 
 def check_normalizers(model: nn.Module, step: int) -> None:

@@ -40,13 +40,8 @@ from regard.tasks.registry import TEXT_TASKS
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
-from regard.training.loop import (
-    CheckpointReport,
-    ExecutionOptions,
-    mean_loss,
-    no_report,
-    train,
-)
+from regard.training.loop import CheckpointReport, ExecutionOptions, no_report, train
+from regard.training.losses import mean_loss
 from regard.training.objectives import objective_datasets, text_datasets
 from regard.training.processes import is_restart, join_processes
 from regard.training.resume_checks import check_resumable, require_free

@@ -5,13 +5,17 @@ who writes, the sum of the losses, and when to stop.
 """
 
 import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -118,11 +122,36 @@ class Processes:
         """Whether this process is the first to report a failure."""
         return self.store is None or int(self.store.add("regard/reported", 1)) == 1
 
-    def lost(self, where: str) -> LostProcessError:
-        """Return the error of a training that lost a process; `where` says how to go on."""
+    def lost(self, next_step: str) -> LostProcessError:
+        """Return the error of a training that lost a process; `next_step` says how to go on."""
         gone = self._gone()
-        names = f"process {', '.join(gone)}" if gone else "another process"
-        return LostProcessError(f"{names} ended, so this training stopped; {where}")
+        reason = f"process {', '.join(gone)} ended" if gone else "the processes were terminated"
+        return LostProcessError(f"{reason}, so this training stopped; {next_step}")
+
+    @contextmanager
+    def termination_explained(self, next_step: str) -> Iterator[None]:
+        """Raise `LostProcessError` when torchrun terminates this process, or a connection breaks.
+
+        torchrun does so when another process has ended. It kills what still runs 30 seconds later.
+        """
+        if self.size == 1 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            raise self.lost(next_step)
+
+        before = signal.signal(signal.SIGTERM, stop)
+        try:
+            yield
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the line is on its way
+            raise self.lost(next_step) from error
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     def _gone(self) -> list[str]:
         """Return the processes of this machine that have ended, if any ends within a while."""
@@ -191,7 +220,5 @@ def is_restart() -> bool:
 
 def is_lost(error: Exception) -> bool:
     """Whether an error comes from the connection to another process."""
-    text = str(error)
-    return isinstance(error, dist.DistError) or any(
-        word in text for word in ("gloo", "Connection closed", "Connection reset", "NCCL")
-    )
+    named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)

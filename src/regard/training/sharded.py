@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.data.batch import Batch
 from regard.models.builders import Model, saved_tensors
+from regard.models.layers import Layer
 from regard.training.processes import Processes
 from regard.training.replica import Loss, Replica, gathered, share
 
@@ -25,8 +26,8 @@ class FullySharded(Replica):
         self._parallel = Loss(self.model, self.body, processes)
         device = next(model.parameters()).device
         mesh = init_device_mesh(device.type, (processes.size,))
-        for module in _layers(self.model):
-            fully_shard(module, mesh=mesh)
+        for layer in _layers(self.model):
+            fully_shard(layer, mesh=mesh)
         fully_shard(self._parallel, mesh=mesh)
         for module in self._parallel.modules():
             if isinstance(module, FSDPModule):
@@ -58,12 +59,10 @@ class FullySharded(Replica):
         )
 
 
-def _layers(model: Model) -> list[nn.Module]:
-    """The modules to gather one at a time: layers, but for those with a part that is used alone."""
-    return [
-        layer
-        for module in model.modules()
-        if isinstance(module, nn.ModuleList)
-        for layer in module
-        if any(True for _ in layer.parameters()) and not hasattr(layer, "cross_attention")
-    ]
+def _layers(model: Model) -> list[Layer]:
+    """The layers to gather one at a time; all else is gathered for the whole forward pass.
+
+    So are layers that look at a source, which is read by a part of them alone.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    return [layer for layer in layers if not hasattr(layer, "cross_attention")]
