@@ -56,6 +56,8 @@ RUNS: dict[str, list[str]] = {
     "noisy-recall": ["train", "noisy-recall"],
     "fuzzy-recall": ["train", "fuzzy-recall"],
     "memorization": ["train", "memorization"],
+    "compression": ["train", "compression"],
+    "world": ["train", "world", "task.training=40", "task.test=20", "task.people=200"],
 }
 """A command for each recipe, on data that are made in a moment."""
 

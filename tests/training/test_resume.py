@@ -18,7 +18,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, state
+from regard.training import loop, losses, state
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
