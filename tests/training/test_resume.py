@@ -267,7 +267,7 @@ def test_a_bad_validation_loss_leaves_the_last_checkpoint_alone(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([1.0, float("nan")])
-    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
     with pytest.raises(NonFiniteError, match="step 6: validation"):
         plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
@@ -314,7 +314,7 @@ def test_early_stopping_waits_for_patience_and_keeps_the_best(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.6, 1.0])
-    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
     recipe = override(
         RECIPES["demo"],
         [*TINY, "pretraining.steps=50", "pretraining.checkpoint_every=1", "pretraining.patience=2"],

@@ -272,7 +272,7 @@ class _Trainer:
             progress = self._log(record, progress, sampler.steps)
         if checkpoint_due:
             self.save(progress)  # last, for resuming cuts the metrics back to it
-        return progress, interrupted > 0
+        return progress, interrupted > 0 or (self.processes.size == 1 and interrupt.wanted)
 
     def _parts(self, batch: Batch, step: int) -> Iterator[Batch]:
         """Yield this process's share of a batch in parts, each with its own dropout."""
