@@ -46,7 +46,7 @@ class Claim:
             newest = newest_claim(self.folder)
             if newest != self.number:
                 raise StaleClaimError(
-                    f"{self.folder}: attempt {self.number} is stale: attempt {newest} trains here now"
+                    f"{self.folder}: attempt {self.number} is stale, {newest} trains here"
                 )
             yield
 

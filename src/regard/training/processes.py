@@ -4,6 +4,7 @@ Each process plans the same training and knows each global batch, so little is l
 who writes, the sum of the losses, and when to stop.
 """
 
+import atexit
 import os
 import signal
 import socket
@@ -65,7 +66,7 @@ class Processes:
         summed: list[float] = total.tolist()
         return summed
 
-    def alone(self, work: Callable[[], None]) -> None:
+    def alone(self, work: Callable[[], object]) -> None:
         """Do work in the first process while the others wait.
 
         Raises:
@@ -204,6 +205,7 @@ def _connect() -> Processes:
         raise RegardError(
             f"the other processes can't be reached ({reason}); start all of them by torchrun"
         ) from None
+    atexit.register(dist.destroy_process_group)
     store.set(f"regard/process/{rank}", f"{socket.gethostname()} {os.getpid()}")
     return Processes(rank, size, store)
 
