@@ -278,8 +278,8 @@ def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tens
     return {
         f"{number}.{parameter}.{key}": gathered(value)
         for number, optimizer in enumerate(optimizers)
-        for parameter, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
+        for parameter, values in sorted(optimizer.state_dict()["state"].items())
+        for key, value in sorted(values.items())  # the same order in all processes
     }
 
 
