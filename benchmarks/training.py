@@ -19,6 +19,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Precision
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.state import clip_gradients, make_optimizers
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
@@ -170,7 +171,9 @@ def our_step(
     optimizers, parts = make_optimizers(model, config), best_parts(batch, environment)
 
     def step() -> None:
-        loss = accumulate_gradients(model, batch, environment, parts=parts, body=body)
+        loss = accumulate_gradients(
+            partial(model.loss, body=body), batch.split(parts), batch.n_targets, environment
+        )
         clip_gradients(model, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()

@@ -24,7 +24,7 @@ from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
 from regard.huggingface.folder import choose_tokenizer, load_start
 from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.run import ExecutionEnvironment, Precision, Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run, TrainingPrecision
 from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
@@ -104,7 +104,7 @@ def pretrain(
     mix: str | None = None,
     resume: bool = False,
     device: str = "auto",
-    precision: Precision = "auto",
+    precision: TrainingPrecision = "auto",
 ) -> Run:
     """Train a model on text, with questions mixed in, or on packed corpora.
 
@@ -128,7 +128,7 @@ def finetune(
     settings: Sequence[str] = (),
     resume: bool = False,
     device: str = "auto",
-    precision: Precision = "auto",
+    precision: TrainingPrecision = "auto",
 ) -> Run:
     """Train a pretrained model on questions. `run` isn't changed, and its recipe is the default."""
     plan = plan_finetuning(run, questions, out, recipe, settings)
@@ -149,7 +149,7 @@ def train(
     mix: str | None = None,
     resume: bool = False,
     device: str = "auto",
-    precision: Precision = "auto",
+    precision: TrainingPrecision = "auto",
 ) -> Run:
     """Train a model on "questions", on "text", or for a task of `regard tasks`.
 

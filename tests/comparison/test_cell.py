@@ -11,7 +11,7 @@ from msgspec import structs
 
 from regard.comparison import cell as cells
 from regard.comparison.cell import run_cell, state_bytes
-from regard.comparison.claims import Claim, StaleClaimError, give_up
+from regard.comparison.claims import give_up
 from regard.comparison.folder import (
     Outcome,
     create_cell,
@@ -24,6 +24,7 @@ from regard.comparison.plan import plan_comparison
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
+from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run
 from regard.training.state import newest_checkpoint

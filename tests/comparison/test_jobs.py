@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from regard.comparison import jobs
-from regard.comparison.claims import Claim, give_up
+from regard.comparison.claims import give_up, publish
 from regard.comparison.folder import Outcome, read_outcome
 from regard.comparison.jobs import run_in_jobs
+from regard.runs.claim import Claim
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ class FakeCluster:
         if self.deaths.get(cell.name, 0):
             self.deaths[cell.name] -= 1
         else:
-            claim.publish(Outcome(state="finished", attempt=claim.number))
+            publish(claim, Outcome(state="finished", attempt=claim.number))
 
 
 def make_cells(folder: Path, *names: str) -> list[Path]:

@@ -6,11 +6,14 @@ from pathlib import Path
 import torch
 
 from regard.config import override
+from regard.data.batch import Batch
+from regard.models.builders import Model
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import ExecutionEnvironment, Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
+from regard.training.losses import accumulate_gradients
 from regard.training.plan_task import plan_task
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
@@ -106,6 +109,11 @@ _SHORT = (
     "training.batch=4",
     "training.checkpoint_every=2",
 )
+
+
+def add_gradients(model: Model, batch: Batch, parts: int = 1) -> float:
+    """Add the gradients of a batch's mean loss, taken in parts, and return that loss."""
+    return accumulate_gradients(model.loss, batch.split(parts), batch.n_targets, CPU)
 
 
 def task_settings(task: str, family: str) -> tuple[str, ...]:

@@ -100,7 +100,8 @@ def test_more_than_the_block_is_refused() -> None:
 def test_dropout_is_on_embeddings_and_hidden_layer_in_training_alone() -> None:
     wet, dry, ids = tiny(3, dropout=0.5), tiny(3), torch.tensor([[1, 2, 3, 4]])
     widths: list[int] = []
-    wet.dropout.register_forward_hook(lambda _, __, out: widths.append(out.shape[-1]))
+    for dropout in (wet.dropout_embedding, wet.dropout_hidden):
+        dropout.register_forward_hook(lambda _, __, out: widths.append(out.shape[-1]))
     # Exact: the same operations on the same shapes.
     assert torch.equal(wet(ids), dry(ids))
     assert widths == [4, 5]

@@ -186,7 +186,7 @@ def test_attention_weights_have_their_own_dropout() -> None:
     own = SelfAttention(layer_config(dropout=0.5, attention_dropout=0.1), 0)
     same = SelfAttention(layer_config(dropout=0.5), 0)
     dropouts: list[Any] = [layer.attention.dropout for layer in (own, same)]
-    assert dropouts == [0.1, 0.5]
+    assert [dropout.p for dropout in dropouts] == [0.1, 0.5]
 
 
 def test_an_encoder_has_a_window_on_both_sides() -> None:

@@ -111,9 +111,10 @@ def test_autocast_does_not_reach_the_states(cell: str) -> None:
 def test_dropout_is_between_layers_and_nowhere_else() -> None:
     recurrence = sharp(Recurrence(tiny_config(n_layers=3, dropout=0.5)))
     calls: list[float] = []
-    recurrence.dropout.register_forward_hook(lambda module, *_: calls.append(module.p))
+    for dropout in recurrence.dropouts:
+        dropout.register_forward_hook(lambda module, *_: calls.append(module.p))
     recurrence(normal(1, 2, D), recurrence.init_state(1))
-    assert calls == [0.5, 0.5]
+    assert calls == [0.0, 0.5, 0.5]
 
 
 # Without tanh

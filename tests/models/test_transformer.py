@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.attention import Softmax, reference
+from regard.attention import reference
+from regard.dropout import Dropout
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.positions.config import LearnedConfig, NoPositionsConfig, RotaryConfig
@@ -208,15 +209,14 @@ def test_dropout_is_everywhere_in_training() -> None:
     model, ids = tiny_model(dropout=0.5).train(), torch.tensor([[1, 2, 3, 4]])
     calls: list[str] = []
     for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, Dropout):
             assert module.p == 0.5
             module.register_forward_hook(lambda *_, name=name: calls.append(name))
-        if isinstance(module, Softmax):
-            assert module.dropout == 0.5
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert not torch.allclose(model(ids), model(ids))
-    layers = [f"body.layers.{i}.dropout" for i in (0, 0, 1, 1)]
+    places = ("self_attention.attention.dropout", "dropout_attention", "dropout_feed_forward")
+    layers = [f"body.layers.{i}.{place}" for i in (0, 1) for place in places]
     assert calls == ["body.dropout", *layers] * 2
 
 

@@ -18,13 +18,12 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import state
 from regard.training.adaptation import release
-from regard.training.loop import accumulate_gradients
 from regard.training.plan import Plan, plan_training
 from regard.training.plan_task import plan_task
 from regard.training.state import make_optimizers
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
-from tiny_tasks import CPU, SETTINGS, sharp_run, task_recipe
+from tiny_tasks import SETTINGS, add_gradients, sharp_run, task_recipe
 
 NOWHERE = Path("nowhere")
 SHORT = ["training.steps=3", "training.batch=4", "training.checkpoint_every=1", "training.lr=0.1"]
@@ -203,7 +202,7 @@ def test_gradient_checkpointing_changes_no_gradient(
         recomputed = 0
         with torch.random.fork_rng():
             torch.manual_seed(3)
-            losses.append(accumulate_gradients(made.run.model, made.sampler.batch(0), CPU, parts=2))
+            losses.append(add_gradients(made.run.model, made.sampler.batch(0), 2))
         calls.append(recomputed)
         gradients.append({name: p.grad for name, p in made.run.model.named_parameters()})
     assert calls[1] == 2 * calls[0] > 0
@@ -251,9 +250,7 @@ def test_bfloat16_weights_fit_all_positions(positions: str) -> None:
     settings = ["training.param_dtype=bfloat16", f"model.positions.kind={positions}"]
     made = plan_task(NOWHERE, task_recipe("casing", "decoder", *settings))
     plain = plan_task(NOWHERE, task_recipe("casing", "decoder", settings[1]))
-    found, expected = (
-        accumulate_gradients(one.run.model, one.sampler.batch(0), CPU) for one in (made, plain)
-    )
+    found, expected = (add_gradients(one.run.model, one.sampler.batch(0)) for one in (made, plain))
     assert found == pytest.approx(expected, rel=0.01)
 
 

@@ -14,9 +14,11 @@ from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.run import ExecutionEnvironment
-from regard.training.loop import accumulate_gradients, check_normalizers, mean_loss
+from regard.training.loop import check_normalizers
+from regard.training.losses import mean_loss
 from regard.training.state import clip_gradients
 from tiny_models import tiny_model
+from tiny_tasks import add_gradients
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
@@ -39,8 +41,8 @@ def examples(lengths: list[int]) -> Batch:
 @given(st.lists(st.integers(3, 16), min_size=2, max_size=6), st.integers(2, 6))
 def test_accumulation_equals_one_big_batch(lengths: list[int], parts: int) -> None:
     batch, whole, split = examples(lengths), make_model(), make_model()
-    loss = accumulate_gradients(whole, batch, ENVIRONMENT)
-    loss_in_parts = accumulate_gradients(split, batch, ENVIRONMENT, parts=parts)
+    loss = add_gradients(whole, batch)
+    loss_in_parts = add_gradients(split, batch, parts)
     assert loss_in_parts == pytest.approx(loss, rel=1e-6)  # summed in float32
     for one, other in zip(whole.parameters(), split.parameters(), strict=True):
         assert one.grad is not None
@@ -64,9 +66,7 @@ def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
         if batch.labels[r, t] != IGNORE
     ]
     # The loss itself is taken in float32, whatever the model's precision.
-    assert accumulate_gradients(model, batch, ENVIRONMENT) == pytest.approx(
-        sum(losses) / len(losses), rel=1e-6
-    )
+    assert add_gradients(model, batch) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
     assert mean_loss(model, [batch], ENVIRONMENT) == pytest.approx(
         sum(losses) / len(losses), rel=1e-6
     )
@@ -84,7 +84,7 @@ def test_what_stands_in_the_padding_does_not_matter() -> None:
 
 def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
     batch, model = examples([16, 9]), make_model()
-    loss = accumulate_gradients(model, batch, ENVIRONMENT)
+    loss = add_gradients(model, batch)
     gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     norm = float(torch.stack([g.square().sum() for g in gradients]).sum().sqrt())
     assert clip_gradients(model, norm / 10, loss, 1) == pytest.approx(norm)

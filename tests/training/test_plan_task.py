@@ -22,7 +22,7 @@ from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
 from regard.training import loop, state
 from regard.training import plan_task as plan_task_module
-from regard.training.loop import mean_loss
+from regard.training.losses import mean_loss
 from regard.training.plan import (
     Plan,
     plan_finetuning,

@@ -18,7 +18,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, state
+from regard.training import loop, losses, state
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
@@ -235,7 +235,7 @@ def test_bad_numbers_stop_before_they_do_harm(
 ) -> None:
     made = plan(corpus, tmp_path / "run")
     before: dict[str, torch.Tensor] = {}
-    original = loop.accumulate_gradients
+    original = losses.accumulate_gradients
 
     def poisoned(*args: Any, **kwargs: Any) -> float:
         loss = original(*args, **kwargs)
@@ -267,10 +267,10 @@ def test_a_bad_validation_loss_leaves_the_last_checkpoint_alone(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([1.0, float("nan")])
-    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
     with pytest.raises(NonFiniteError, match="step 6: validation"):
         plan(corpus, tmp_path / "run").execute(SETTINGS)
-    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["3"]
 
 
 def test_another_text_is_not_resumed(corpus: list[Document], tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_early_stopping_waits_for_patience_and_keeps_the_best(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.6, 1.0])
-    monkeypatch.setattr(loop, "mean_loss", lambda *_: next(losses))
+    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
     recipe = override(
         RECIPES["demo"],
         [*TINY, "pretraining.steps=50", "pretraining.checkpoint_every=1", "pretraining.patience=2"],

@@ -37,6 +37,7 @@ from regard.attention.types import (
     Weights,
     adds_vectors,
 )
+from regard.dropout import Dropout
 
 ALL_MASKS = frozenset(
     {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}
@@ -70,13 +71,11 @@ class ScoreAttention(Attention):
 
     supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
 
-    dropout: float = 0.0
-    """The probability that a weight is set to zero in training."""
-
     def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
         """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
         super().__init__()
         self.scaled, self.divisor = scaled, divisor
+        self.dropout = Dropout(0.0)
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -175,7 +174,7 @@ class ScoreAttention(Attention):
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         with without_autocast(query):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
-            weights = F.dropout(weights, self.dropout, self.training).to(value.dtype)
+            weights = self.dropout(weights).to(value.dtype)
             out: Tensor = weights @ value
             return out if added is None else out + added.gather(weights)
 
@@ -198,7 +197,7 @@ class Softmax(ScoreAttention):
     def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
         super().__init__(scaled=scaled, divisor=divisor)
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
@@ -209,7 +208,7 @@ class Softmax(ScoreAttention):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout > 0
+        scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout.p > 0
         if query.is_cuda and not dropping and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
         if mask and bias is None and not dropping and _is_plain_causal(mask, query, key):
@@ -232,7 +231,7 @@ class Softmax(ScoreAttention):
         added: PositionedBias | None,
     ) -> Tensor:
         vectors = added is not None and adds_vectors(added.bias)
-        if vectors or (self.training and self.dropout > 0):  # the fused kernel has neither
+        if vectors or (self.training and self.dropout.p > 0):  # the fused kernel has neither
             return super()._attend(query, key, value, allowed, added)
         add = None if added is None else added.scores(query)
         return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))

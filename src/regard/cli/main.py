@@ -1,6 +1,7 @@
 """The command `regard`."""
 
 import errno
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -93,6 +94,8 @@ def regard() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 on success, 2 on a user's mistake, 1 on any other failure."""
     warnings.showwarning = _show_warning
+    if _is_one_of_many():  # torch's own lines would come from each process
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal may lack ⁇ and ·
             stream.reconfigure(errors="replace")
@@ -113,10 +116,23 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
     except RegardError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code) if _may_report() else error.exit_code
     except OSError as error:
         return _fail(*_explain(error))
     return 0
+
+
+def _may_report() -> bool:
+    """Whether this process should print its failure; of those that torchrun started, one does."""
+    if not _is_one_of_many():
+        return True
+    from regard.training.processes import join_processes
+
+    return join_processes().may_report()
+
+
+def _is_one_of_many() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _usage_message(error: click.UsageError) -> str:
@@ -151,4 +167,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def _show_warning(message: Warning | str, *_args: Any, **_kwargs: Any) -> None:
+    if os.environ.get("RANK", "0") != "0":
+        return
     print(f"regard: warning: {message}", file=sys.stderr)

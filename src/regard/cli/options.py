@@ -63,13 +63,15 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def environment_options(*, precision: str) -> Callable[[F], F]:
+def environment_options(
+    *, precision: str, precisions: tuple[str, ...] = ("auto", "float32", "bfloat16")
+) -> Callable[[F], F]:
     """Add --device, --precision and --threads, with a default precision."""
     return together(
         click.option("--device", default="auto", help="Device: auto, cpu, cuda, …"),
         click.option(
             "--precision",
-            type=Choice(["auto", "float32", "bfloat16"]),
+            type=Choice(precisions),
             default=precision,
             help="Precision of matrix products; auto: bfloat16 if the hardware supports it.",
         ),
@@ -77,7 +79,10 @@ def environment_options(*, precision: str) -> Callable[[F], F]:
     )
 
 
-EXECUTION = together(COMPILE, environment_options(precision="auto"))
+EXECUTION = together(
+    COMPILE,
+    environment_options(precision="auto", precisions=("auto", "float32", "bfloat16", "float64")),
+)
 """The arguments of `ExecutionOptions.choose`."""
 
 

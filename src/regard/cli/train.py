@@ -36,6 +36,12 @@ TRAINING = options.together(
     options.JSON,
     options.SEED,
     options.EXECUTION,
+    click.option(
+        "--parallel",
+        type=options.Choice(["ddp", "fsdp"]),
+        default="ddp",
+        help="How processes of torchrun hold the model: each the whole, or a part of each weight.",
+    ),
 )
 
 
@@ -288,7 +294,12 @@ def _execute(
     A dry run that is `timed` takes a few steps.
     """
     from regard.training.loop import ExecutionOptions
+    from regard.training.processes import join_processes
 
+    if not join_processes().is_first:
+        if not dry_run:
+            plan.execute(ExecutionOptions.choose(**execution), resume=resume)
+        return False
     facts = plan.describe()
     _print_facts(facts)
     if dry_run:

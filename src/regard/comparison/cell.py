@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.comparison.claims import Claim, StaleClaimError
+from regard.comparison.claims import publish
 from regard.comparison.folder import Costs, Outcome, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
 from regard.errors import NonFiniteError, UserError
@@ -16,6 +16,7 @@ from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, scor
 from regard.files import read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.config import HeadConfig
+from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import ExecutionEnvironment, Run
@@ -106,7 +107,7 @@ def run_cell(path: Path) -> None:
     except Exception as error:
         step, reason = _steps_done(path), f"{type(error).__name__}: {' '.join(str(error).split())}"
         outcome = Outcome(state="failed", attempt=claim.number, step=step, reason=reason)
-    claim.publish(outcome)
+    publish(claim, outcome)
 
 
 def _train_and_score(path: Path, claim: Claim) -> Outcome:

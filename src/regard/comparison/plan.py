@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan_task import plan_task
 
 TIMED_STEPS = 3
@@ -189,7 +189,8 @@ def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, 
         if step == 1:
             started = time.perf_counter()
         batch = plan.sampler.batch(step % plan.sampler.steps)
-        accumulate_gradients(model, batch, environment, parts=best_parts(batch, environment))
+        parts = batch.split(best_parts(batch, environment))
+        accumulate_gradients(model.loss, parts, batch.n_targets, environment)
     seconds = (time.perf_counter() - started) / TIMED_STEPS * plan.sampler.steps
     operations = count_operations(plan, environment)
     return plan.run.n_parameters, operations, state_bytes(plan.run), seconds

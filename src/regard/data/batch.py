@@ -5,7 +5,7 @@ processes that share the seed see the same global batches.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -51,6 +51,14 @@ class Batch:
     """One per row, or one per position of `input_ids`; IGNORE where there is no loss."""
     in_batch_negatives: bool = False
     """Whether rows are each other's negatives, and so stay together."""
+    rows: Int[Tensor, " rows"] | None = None
+    """The number of each row in the batch of a step, if these are some of its rows."""
+
+    @property
+    def row_numbers(self) -> Int[Tensor, " rows"]:
+        """The number of each row in the batch of a step."""
+        first = next(iter(self.inputs.values())).lengths
+        return torch.arange(len(first)) if self.rows is None else self.rows
 
     @property
     def input_ids(self) -> Int[Tensor, "rows n"]:
@@ -75,7 +83,24 @@ class Batch:
         labels = torch.arange(len(rows)) if self.in_batch_negatives else self.labels[rows]
         if labels.ndim == 2:
             labels = labels[:, : inputs["input_ids"].ids.shape[1]]
-        return Batch(inputs, labels, self.in_batch_negatives)
+        return Batch(inputs, labels, self.in_batch_negatives, self.row_numbers[rows])
+
+    def every(self, first: int, step: int) -> "Batch":
+        """Select every `step`-th row; all labels stay. The last rows repeat where some lack one.
+
+        Padding stays as well, so that the rows of all processes can be put together.
+        """
+        n = len(self.row_numbers)
+        rows = torch.arange(first, first + -(-n // step) * step, step).clamp(max=n - 1)
+        inputs = {
+            name: PaddedIds(field.ids[rows], field.lengths[rows], field.pad)
+            for name, field in self.inputs.items()
+        }
+        return Batch(inputs, self.labels, self.in_batch_negatives, self.row_numbers[rows])
+
+    def without_loss(self) -> "Batch":
+        """Return these rows without any target."""
+        return replace(self, labels=torch.full_like(self.labels, IGNORE))
 
     def split(self, parts: int) -> list["Batch"]:
         """Split the rows, by length, into `parts` batches of nearly equal size."""
@@ -87,7 +112,7 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """Move to a device."""
         inputs = {name: field.to(device) for name, field in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device), self.in_batch_negatives)
+        return replace(self, inputs=inputs, labels=self.labels.to(device))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -237,17 +237,32 @@ class Embedder(nn.Module):
 
         A document that answers two questions of the batch is no wrong answer to either.
         """
-        body = self.body if body is None else body
         documents = batch.inputs["documents"].ids
-        question_vectors, document_vectors = (
+        return self.contrast(*self.vectors(batch, body), documents, batch.labels)
+
+    def vectors(
+        self, batch: Batch, body: CompiledBody | None = None
+    ) -> tuple[Float[Tensor, "b width"], Float[Tensor, "b width"]]:
+        """Return the vectors of questions and documents."""
+        body = self.body if body is None else body
+        questions, documents = (
             self.head(body(field.ids, field.lengths), field.lengths)
             for field in (batch.inputs["questions"], batch.inputs["documents"])
         )
-        same = (documents[:, None] == documents[None]).all(-1)
+        return questions, documents
+
+    def contrast(
+        self,
+        questions: Float[Tensor, "b width"],
+        documents: Float[Tensor, "b width"],
+        document_ids: TokenIds,
+        labels: Int[Tensor, " b"],
+    ) -> Tensor:
+        """Return the loss of vectors, whose documents are compared by their ids."""
+        same = (document_ids[:, None] == document_ids[None]).all(-1)
         others = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
-        scores = question_vectors @ document_vectors.mT / self.head.temperature
-        scores = scores.masked_fill(others, float("-inf"))
-        return _cross_entropy(scores, batch.labels)
+        scores = questions @ documents.mT / self.head.temperature
+        return _cross_entropy(scores.masked_fill(others, float("-inf")), labels)
 
 
 class Reconstructor(nn.Module):

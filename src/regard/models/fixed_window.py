@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.attention.base import RowState
+from regard.dropout import Dropout
 from regard.models.config import FixedWindowConfig
 from regard.models.recurrent import require_fit
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
@@ -38,7 +39,8 @@ class FixedWindowDecoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, config.d_model)
         self.hidden = nn.Linear(config.size * config.d_model, config.d_hidden)
         self.o_proj = nn.Linear(config.d_hidden, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout_embedding = Dropout(config.dropout)
+        self.dropout_hidden = Dropout(config.dropout)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
         """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
@@ -71,8 +73,9 @@ class FixedWindowDecoder(nn.Module):
         `attention_mask` is True for real new tokens, which come first in their row.
         """
         seen = torch.cat([states.input_ids, input_ids], 1)
-        windows = self.dropout(self.embedding(seen)).unfold(1, self.size, 1).transpose(2, 3)
-        hidden = self.dropout(self.hidden(windows.flatten(2)).tanh())
+        embedded = self.dropout_embedding(self.embedding(seen))
+        windows = embedded.unfold(1, self.size, 1).transpose(2, 3)
+        hidden = self.dropout_hidden(self.hidden(windows.flatten(2)).tanh())
         new = (
             torch.full_like(states.length, input_ids.shape[1])
             if attention_mask is None

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.dropout import Dropout
 from regard.models.config import Pool
 from regard.models.shapes import Hidden, Lengths
 from regard.positions.absolute import Sinusoidal
@@ -41,7 +42,7 @@ class ClassificationHead(nn.Module):
         super().__init__()
         self.pool = pool
         self.layer = nn.Linear(d, d)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scores = nn.Linear(d, labels)
 
     def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b labels"]:

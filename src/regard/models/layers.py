@@ -18,6 +18,7 @@ from regard.attention.base import RowState
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated, Gating
 from regard.attention.norm import RMSNorm
+from regard.dropout import Dropout
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
@@ -333,14 +334,16 @@ class Layer(CheckpointedModule):
         super().__init__()
         self.norm_first, self.parallel = config.norm == "pre", config.parallel_residual
         self.norm_attention = make_norm(config)
+        self.dropout_attention = Dropout(config.dropout)
         kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
             self.norm_cross = make_norm(config)
+            self.dropout_cross = Dropout(config.dropout)
             self.cross_attention = CrossAttention(config, layer, d_source)
         self.norm_feed_forward = make_norm(config)
+        self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
@@ -371,13 +374,13 @@ class Layer(CheckpointedModule):
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """The stream after self-attention and all that follows it."""
-        before, x = x, self._add(self.norm_attention, x, attended)
+        before, x = x, self._add(self.norm_attention, x, self.dropout_attention(attended))
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
-            x = self._add(self.norm_cross, x, read)
+            x = self._add(self.norm_cross, x, self.dropout_cross(read))
         source = before if self.parallel else x
         fed = self.feed_forward(self._before(self.norm_feed_forward, source))
-        return self._add(self.norm_feed_forward, x, fed)
+        return self._add(self.norm_feed_forward, x, self.dropout_feed_forward(fed))
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
         """Return the input of a branch."""
@@ -386,7 +389,7 @@ class Layer(CheckpointedModule):
 
     def _add(self, norm: nn.Module, x: Tensor, branch: Tensor) -> Tensor:
         """The stream with what a branch adds to it."""
-        summed: Tensor = x + (self.dropout(branch) if self.training else branch)
+        summed: Tensor = x + branch
         return summed if self.norm_first else norm(summed)
 
 

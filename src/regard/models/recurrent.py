@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.base import RowState, without_autocast
+from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
@@ -139,7 +140,8 @@ class Recurrence(nn.Module):
         self.parts = 2 if config.cell == "lstm" else 1
         widths = [config.d_model] + [self.d_out] * (config.n_layers - 1)
         self.layers = nn.ModuleList(_make_layer(config, width) for width in widths)
-        self.dropout = nn.Dropout(config.dropout)
+        rates = [0.0] + [config.dropout] * (config.n_layers - 1)
+        self.dropouts = nn.ModuleList(map(Dropout, rates))
 
     def init_state(self, batch: int) -> Float[Tensor, "layers parts b d_out"]:
         """The states before the first token: zero."""
@@ -158,8 +160,9 @@ class Recurrence(nn.Module):
         """
         lasts: list[Tensor] = []
         with without_autocast(x):
-            for layer, state in zip(self.layers, states.to(x.dtype), strict=True):
-                x, last = layer(self.dropout(x) if lasts else x, state, lengths)
+            states = states.to(x.dtype)
+            for layer, dropout, state in zip(self.layers, self.dropouts, states, strict=True):
+                x, last = layer(dropout(x), state, lengths)
                 lasts.append(last)
         return x, torch.stack(lasts)
 
@@ -215,7 +218,7 @@ class RecurrentDecoder(nn.Module):
             )
         self.context_length, self.width = config.context_length, config.d_model
         self.embedding = nn.Embedding(vocabulary, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.recurrence = Recurrence(config)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
@@ -259,7 +262,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.context_length = config.context_length
         self.embedding = nn.Embedding(vocabulary, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.recurrence = Recurrence(config)
         self.width = self.recurrence.d_out
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, State
 from regard.attention.base import RowState
+from regard.dropout import Dropout
 from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
@@ -83,7 +84,7 @@ class Transformer(nn.Module):
         self.absolute = _make_absolute(config)
         self.rotary = _make_rotary(config)
         self.bias = _make_bias(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
         self.norm = make_norm(config)
         if self.bias is not None:

@@ -50,18 +50,19 @@ TOKENIZER_CLASS = "RegardTokenizer"
 """The `tokenizer_class` of a run; without `import regard.hf`, transformers takes its own."""
 TRANSFORMERS_FILES = ("config.json", "generation_config.json")
 Precision = Literal["auto", "float32", "bfloat16"]
+TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
 
 
 @dataclass(frozen=True)
 class ExecutionEnvironment:
-    """A device and the precision of its matrix products; weights are always float32."""
+    """A device and the precision of its matrix products; weights are float32, or float64 too."""
 
     device: torch.device
     dtype: torch.dtype
 
     @staticmethod
     def choose(
-        device: str = "auto", precision: Precision = "float32", threads: int | None = None
+        device: str = "auto", precision: TrainingPrecision = "float32", threads: int | None = None
     ) -> "ExecutionEnvironment":
         """Return a device and precision; "auto" is a GPU, and bfloat16, where available.
 
@@ -82,12 +83,18 @@ class ExecutionEnvironment:
             raise UserError(f"--device {device}: can't be used here: {reason}") from None
         if threads is not None:
             torch.set_num_threads(threads)
-        bfloat16 = precision == "bfloat16" or (precision == "auto" and _has_bfloat16(chosen))
-        return ExecutionEnvironment(chosen, torch.bfloat16 if bfloat16 else torch.float32)
+        if precision == "auto":
+            precision = "bfloat16" if _has_bfloat16(chosen) else "float32"
+        return ExecutionEnvironment(chosen, getattr(torch, precision))
+
+    @property
+    def is_double(self) -> bool:
+        """Whether weights and products are float64."""
+        return self.dtype == torch.float64
 
     def autocast(self) -> AbstractContextManager[None]:
         """Matrix products in this environment's precision."""
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype == torch.bfloat16)
 
     def describe(self) -> dict[str, str | int]:
         """Return everything that exact repetition depends on."""

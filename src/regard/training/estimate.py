@@ -7,7 +7,7 @@ import torch
 
 from regard.runs.memory import peak_memory_mb
 from regard.runs.run import ExecutionEnvironment
-from regard.training.loop import accumulate_gradients, best_parts
+from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan import Plan
 from regard.training.state import make_optimizers
 
@@ -31,7 +31,12 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
             optimizer.step()
 
     model.train()
-    gradients = _seconds(lambda: accumulate_gradients(model, parts[-1], environment), environment)
+
+    def add_gradients() -> None:
+        last = parts[-1]
+        accumulate_gradients(model.loss, [last], last.n_targets, environment)
+
+    gradients = _seconds(add_gradients, environment)
     seconds = len(parts) * gradients + _seconds(update, environment)
     on_gpu = environment.device.type == "cuda"
     peak = torch.cuda.max_memory_allocated(environment.device) / 2**20 if on_gpu else None

@@ -11,37 +11,36 @@ from math import isfinite
 from types import FrameType
 
 import msgspec
-import numpy as np
 import torch
 from torch import nn
 
 from regard.attention import KernelAttention
 from regard.data.batch import Batch, Sampler
-from regard.errors import NonFiniteError, NormalizerError, RegardError
-from regard.models.builders import CompiledBody, Model
+from regard.dropout import dropouts, release_rows, set_row_keys
+from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
+from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import ExecutionEnvironment, Precision, Run, load_weights
+from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
 from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
+from regard.training.losses import accumulate_gradients, best_parts, sum_losses
+from regard.training.processes import Processes, join_processes
+from regard.training.replica import ParallelKind, Replica, make_replica
 from regard.training.state import (
     KEPT,
+    Checkpoint,
     Progress,
     clip_gradients,
-    load_checkpoint,
+    load_optimizers,
     make_optimizers,
     newest_checkpoint,
+    optimizer_tensors,
     rate_factor,
     save_checkpoint,
     set_rate,
 )
 
-CPU_TOKENS = 2048
-"""What a CPU is best given at a time.
-
-Activations of more leave its cache, and are so large that the C library asks the system anew for
-each of them; of fewer, the products slow down (benchmarks/training.py).
-"""
-
+Publishing = Callable[[], AbstractContextManager[None]]
 
 CheckpointReport = Callable[[Record], Record]
 """Returns more values for the record of a checkpoint, given those of its validation."""
@@ -64,20 +63,26 @@ class ExecutionOptions:
 
     environment: ExecutionEnvironment
     compile: bool = False
+    parallel: ParallelKind = "ddp"
+    """How the processes of torchrun hold the model: each the whole, or a part of each weight."""
     quiet: bool = False
     kept_checkpoints: int = KEPT
     """Newest checkpoints that stay on disk."""
     tensorboard: bool = True
     """Whether events are written for TensorBoard, where it is installed."""
-    publishing: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered before every write to the run's folder; may raise, so that nothing is written."""
+    publishing: Publishing | None = None
+    """Entered before every write to the run's folder; may raise, so that nothing is written.
+
+    Default: a claim to the folder, until another process trains there.
+    """
 
     @staticmethod
     def choose(
         device: str = "auto",
-        precision: Precision = "auto",
+        precision: TrainingPrecision = "auto",
         threads: int | None = None,
         compile: bool = False,
+        parallel: ParallelKind = "ddp",
     ) -> "ExecutionOptions":
         """Return options with the execution environment that these choose.
 
@@ -85,7 +90,7 @@ class ExecutionOptions:
             UserError: the device isn't there.
         """
         environment = ExecutionEnvironment.choose(device, precision, threads)
-        return ExecutionOptions(environment=environment, compile=compile)
+        return ExecutionOptions(environment=environment, compile=compile, parallel=parallel)
 
 
 def train(
@@ -101,50 +106,95 @@ def train(
     """Train the run's model from its newest checkpoint, or from the start if it has none.
 
     The run's folder ends up with the best weights by validation loss (the last ones where nothing
-    is held out), and so does `run.model`.
+    is held out), and so does `run.model`. Of the processes of torchrun, the first writes.
 
     Raises:
         NonFiniteError: a loss or gradient became NaN or infinite.
         InterruptedTraining: Ctrl-C; the state is saved.
+        LostProcessError: another process of the training ended.
     """
-    model, environment = run.model.to(options.environment.device), options.environment
-    optimizers = make_optimizers(model, config)
-    with options.publishing():
-        progress = _resume(run, optimizers, environment, sampler.steps)
-        loggers = make_loggers(
-            run.path,
-            title,
-            sampler.steps,
-            progress.step,
-            quiet=options.quiet,
-            tensorboard=options.tensorboard,
-        )
-    trainer = _Trainer(run, optimizers, validation, config, options, loggers, at_checkpoint)
-    body = torch.compile(model.body, dynamic=True) if options.compile else model.body
-    model.train()
+    processes, environment = join_processes(), options.environment
+    _check(config, options, processes)
+    publishing: Publishing = nullcontext
+    if processes.is_first:
+        publishing = options.publishing or Claim.take(run.path / "checkpoints").publishing
+    processes.sum()  # earlier attempts write nothing from here on, so all find the same checkpoint
+    run.model.to(environment.device, torch.float64 if environment.is_double else None)
+    checkpoint = newest_checkpoint(run.path)
+    if checkpoint is not None:
+        load_weights(checkpoint.path / "model.safetensors", run)
+    replica = make_replica(run.model, processes, options.parallel, compile=options.compile)
+    optimizers = make_optimizers(replica.model, config)
+    progress = Progress()
+    if checkpoint is not None:
+        load_optimizers(checkpoint, optimizers, replica)
+        progress = checkpoint.progress
+    loggers: list[Logger] = []
+    if processes.is_first:
+        with publishing():
+            if checkpoint is not None:
+                _resume(run, checkpoint, _describe(options, processes), sampler.steps)
+            loggers = make_loggers(
+                run.path,
+                title,
+                sampler.steps,
+                progress.step,
+                quiet=options.quiet,
+                tensorboard=options.tensorboard,
+            )
+    trainer = _Trainer(
+        run, replica, optimizers, validation, config, options, publishing, loggers, at_checkpoint
+    )
+    replica.model.train()
     try:
-        with _deferred_interrupt() as interrupt:
+        going_on = f"repeat the command with --resume ({run.path})"
+        with (
+            _deferred_interrupt() as interrupt,
+            processes.termination_explained(going_on),
+            _compiler_errors_explained(options),
+        ):
             while progress.step < sampler.steps and not _stops_early(progress, config):
-                progress = trainer.step(progress, sampler, body)
-                if interrupt.wanted and progress.step < sampler.steps:
+                progress, stops = trainer.step(progress, sampler, interrupt)
+                if stops and progress.step < sampler.steps:
                     trainer.save(progress)
                     raise InterruptedTraining(
                         f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
+            processes.sum()  # the first has written the last weights
+    finally:
+        release_rows(trainer.dropouts)
+        for logger in loggers:
+            logger.close()
+    if config.changes_model:
+        release(run.model)
+    load_weights(run.path / "model.safetensors", run)
+    run.model.eval()
+    return progress
+
+
+@contextmanager
+def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         if options.compile and type(error).__module__.startswith("torch._"):
             reason = str(error).strip().splitlines()[0]
             raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
         raise
-    finally:
-        for logger in loggers:
-            logger.close()
-    if config.changes_model:
-        release(model)
-    load_weights(run.path / "model.safetensors", run)
-    model.eval()
-    return progress
+
+
+def _check(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:
+    """Raise for options that exclude each other.
+
+    Raises:
+        UserError: names both.
+    """
+    changes = config.lora or config.freeze or config.param_dtype == "bfloat16"
+    if processes.size > 1 and options.parallel == "fsdp" and changes:
+        raise UserError("--parallel fsdp: shards weights of one kind; use ddp for lora and freeze")
+    if options.environment.is_double and config.param_dtype == "bfloat16":
+        raise UserError("--precision float64: contradicts param_dtype=bfloat16; leave one out")
 
 
 @dataclass
@@ -152,27 +202,41 @@ class _Trainer:
     """The parts that each step needs."""
 
     run: Run
+    replica: Replica
     optimizers: list[torch.optim.Optimizer]
     validation: Sequence[Batch]
     config: TrainingConfig
     options: ExecutionOptions
+    publishing: Publishing
     loggers: Sequence[Logger]
     at_checkpoint: CheckpointReport
 
-    def step(self, progress: Progress, sampler: Sampler, body: CompiledBody) -> Progress:
-        """One optimiser step, with validation, checkpoint and metrics when they are due."""
-        started, model, config = time.perf_counter(), self.run.model, self.config
+    def __post_init__(self) -> None:
+        self.dropouts = dropouts(self.replica.model)
+        self.processes = self.replica.processes
+
+    def step(
+        self, progress: Progress, sampler: Sampler, interrupt: "_Interrupt"
+    ) -> tuple[Progress, bool]:
+        """One optimiser step, with validation, checkpoint and metrics when they are due.
+
+        Returns:
+            The progress, and whether a process was interrupted.
+        """
+        started, model, config = time.perf_counter(), self.replica.model, self.config
         batch, number = sampler.batch(progress.step), progress.step + 1
         # A row of the context length has so many targets before the token that may follow it.
         seen = sampler.rows_before(progress.step) * (self.run.recipe.model.context_length - 1)
         factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
-        parts = best_parts(batch, self.options.environment, config.accumulation)
         try:
-            with _own_randomness(self.run.recipe.seed, progress.step, self.options.environment):
-                loss = accumulate_gradients(
-                    model, batch, self.options.environment, parts=parts, body=body
-                )
+            loss = accumulate_gradients(
+                self.replica.loss,
+                self._parts(batch, progress.step),
+                batch.n_targets,
+                self.options.environment,
+            )
+            loss, interrupted = self.processes.sum(loss, interrupt.wanted)
             norm = clip_gradients(model, config.max_grad_norm, loss, number)
         except NonFiniteError:
             if progress.step:
@@ -201,31 +265,44 @@ class _Trainer:
             check_normalizers(model, number)
         if checkpoint_due:
             progress, validated = self._validate(progress)
-            record |= validated | self.at_checkpoint(validated)
+            record |= validated
+            if self.processes.is_first:
+                record |= self.at_checkpoint(validated)
         if log_due:
             progress = self._log(record, progress, sampler.steps)
         if checkpoint_due:
             self.save(progress)  # last, for resuming cuts the metrics back to it
-        return progress
+        return progress, interrupted > 0 or (self.processes.size == 1 and interrupt.wanted)
+
+    def _parts(self, batch: Batch, step: int) -> Iterator[Batch]:
+        """Yield this process's share of a batch in parts, each with its own dropout."""
+        environment, accumulation = self.options.environment, self.config.accumulation
+        n = best_parts(batch, environment, accumulation, self.processes.size)
+        for part in self.replica.parts(batch, n):
+            set_row_keys(self.dropouts, self.run.recipe.seed, step, part.row_numbers)
+            yield part
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, then the weights, if they are the best.
 
         In this order, so that the weights never run ahead of the state that training resumes from.
         """
-        run = self.run
-        environment = self.options.environment.describe()
-        kept = self.options.kept_checkpoints
-        with self.options.publishing():
-            save_checkpoint(run, self.optimizers, progress, environment, kept=kept)
+        run, states = self.run, optimizer_tensors(self.optimizers)
+        self.replica.collect()
+        if not self.processes.is_first:
+            return
+        environment, kept = _describe(self.options, self.processes), self.options.kept_checkpoints
+        with self.publishing():
+            save_checkpoint(run, states, progress, environment, kept=kept)
             best = progress.best_step == progress.step or not self.validation
             if best or not (run.path / "model.safetensors").exists():
                 run.save_weights()
 
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
+        self.replica.collect()
         if not self.validation:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
-        loss = mean_loss(self.run.model, self.validation, self.options.environment)
+        loss = self._validation_loss()
         if not isfinite(loss):
             raise NonFiniteError(
                 f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
@@ -237,6 +314,12 @@ class _Trainer:
             changes = {"checks_since_best": progress.checks_since_best + 1}
         return msgspec.structs.replace(progress, **changes), {"validation_loss": loss}
 
+    def _validation_loss(self) -> float:
+        """The mean loss per target; each process takes its turn of batches, on the whole model."""
+        own = self.validation[self.processes.rank :: self.processes.size]
+        (loss,) = self.processes.sum(sum_losses(self.run.model, own, self.options.environment))
+        return loss / sum(batch.n_targets for batch in self.validation)
+
     def _log(self, record: Record, progress: Progress, steps: int) -> Progress:
         """Write to all loggers; the loss is the mean since the last record."""
         record |= {
@@ -246,24 +329,25 @@ class _Trainer:
             "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
-        with self.options.publishing():
-            for logger in self.loggers:
-                logger.log(record)
+        if self.loggers:
+            with self.publishing():
+                for logger in self.loggers:
+                    logger.log(record)
         return msgspec.structs.replace(progress, losses=())
 
 
+def _describe(options: ExecutionOptions, processes: Processes) -> dict[str, str | int]:
+    """Return everything that exact repetition depends on."""
+    return options.environment.describe() | {"processes": processes.size}
+
+
 def _resume(
-    run: Run, optimizers: list[torch.optim.Optimizer], environment: ExecutionEnvironment, steps: int
-) -> Progress:
-    checkpoint = newest_checkpoint(run.path)
-    if checkpoint is None:
-        return Progress()
-    load_checkpoint(checkpoint, run, optimizers)
-    here = environment.describe()
+    run: Run, checkpoint: Checkpoint, environment: dict[str, str | int], steps: int
+) -> None:
     changed = [
-        f"{name} was {was} and is {here.get(name)}"
+        f"{name} was {was} and is {environment.get(name)}"
         for name, was in checkpoint.environment.items()
-        if name not in ("python", "regard") and here.get(name) != was
+        if name not in ("python", "regard") and environment.get(name) != was
     ]
     if changed and checkpoint.progress.step < steps:
         warnings.warn(
@@ -273,23 +357,10 @@ def _resume(
         )
     if checkpoint.progress.best_step == checkpoint.progress.step:
         run.save_weights()  # the kill may have come between checkpoint and weights
-    return checkpoint.progress
 
 
 def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
     return 0 < config.patience <= progress.checks_since_best
-
-
-@contextmanager
-def _own_randomness(seed: int, step: int, environment: ExecutionEnvironment) -> Iterator[None]:
-    """Dropout that depends on seed and step alone; the global generator stays untouched."""
-    devices = [environment.device] if environment.device.type == "cuda" else []
-    mixed = int(np.random.SeedSequence([seed, 4, step]).generate_state(1)[0])
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(mixed)
-        if devices:
-            torch.cuda.manual_seed(mixed)
-        yield
 
 
 @dataclass
@@ -317,45 +388,6 @@ def _deferred_interrupt() -> Iterator[_Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def best_parts(batch: Batch, environment: ExecutionEnvironment, at_least: int = 1) -> int:
-    """Return the number of parts in which a machine is fastest through a batch."""
-    if environment.device.type != "cpu":
-        return at_least
-    return max(at_least, round(batch.positions / CPU_TOKENS))
-
-
-def accumulate_gradients(
-    model: Model,
-    batch: Batch,
-    environment: ExecutionEnvironment,
-    *,
-    parts: int = 1,
-    body: CompiledBody | None = None,
-) -> float:
-    """Add up the gradients of the mean loss over the targets of a batch, taken in parts.
-
-    Returns:
-        That mean loss, in nats.
-    """
-    n_targets, total = batch.n_targets, 0.0
-    for part in batch.split(parts):
-        with environment.autocast():
-            loss = model.loss(part.to(environment.device), body) / n_targets
-        loss.backward()
-        total += loss.item()
-    return total
-
-
-@torch.no_grad()
-def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
-    """Return the mean loss per target in evaluation mode, in nats."""
-    model.eval()
-    with environment.autocast():
-        losses = [model.loss(batch.to(environment.device)).item() for batch in batches]
-    model.train()
-    return sum(losses) / sum(batch.n_targets for batch in batches)
 
 
 def check_normalizers(model: nn.Module, step: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from regard.config import to_toml
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, Questions, Windows
@@ -39,14 +40,10 @@ from regard.tasks.registry import TEXT_TASKS
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
-from regard.training.loop import (
-    CheckpointReport,
-    ExecutionOptions,
-    mean_loss,
-    no_report,
-    train,
-)
+from regard.training.loop import CheckpointReport, ExecutionOptions, no_report, train
+from regard.training.losses import mean_loss
 from regard.training.objectives import objective_datasets, text_datasets
+from regard.training.processes import is_restart, join_processes
 from regard.training.resume_checks import check_resumable, require_free
 from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
@@ -115,9 +112,36 @@ class Plan:
     def execute(self, options: ExecutionOptions, *, resume: bool = False) -> Progress:
         """Train; the run's folder is written from here on.
 
+        When torchrun starts its processes again after a failure, the training resumes.
+
         Raises:
             UserError: the folder holds something else, or a run and `resume` is off.
         """
+        processes = join_processes()
+        processes.require_equal(**self._identity())
+        processes.alone(lambda: self._prepare_folder(resume=resume or is_restart()))
+        progress = train(
+            self.run,
+            self.sampler,
+            self.validation,
+            self.config,
+            options,
+            title=self.title,
+            at_checkpoint=self.at_checkpoint,
+        )
+        if self.indexed and processes.is_first:
+            save_index(self.run.path / RUN_INDEX, index_documents(self.indexed))
+        return progress
+
+    def _identity(self) -> dict[str, str]:
+        """Return what all processes of a training must have alike."""
+        return {
+            "recipe": to_toml(self.run.recipe),
+            "data": str(self.run.origin.get("fingerprint")),
+            "number of steps": str(self.sampler.steps),
+        }
+
+    def _prepare_folder(self, *, resume: bool) -> None:
         path = self.run.path
         if (path / "config.toml").exists():
             check_resumable(self.run, resume=resume)
@@ -129,18 +153,6 @@ class Plan:
             self.run.save_description()
         if self.continued and newest_checkpoint(path) is None:
             copy_checkpoint(self.continued, path)
-        progress = train(
-            self.run,
-            self.sampler,
-            self.validation,
-            self.config,
-            options,
-            title=self.title,
-            at_checkpoint=self.at_checkpoint,
-        )
-        if self.indexed:
-            save_index(path / RUN_INDEX, index_documents(self.indexed))
-        return progress
 
 
 def plan_training(

@@ -36,6 +36,7 @@ from regard.training.loggers import Record, track_text
 from regard.training.loop import ExecutionOptions, train
 from regard.training.plan import Plan, make_plan
 from regard.training.plan_packed import find_packed, plan_packed
+from regard.training.processes import join_processes
 from regard.training.resume_checks import require_free
 from regard.training.state import Progress
 
@@ -117,7 +118,9 @@ def _plan_files(
             "the same command and data"
         )
     with track_text(spec.bytes) as advance:
-        text = tokenize_files(spec, folder, advance, known, source)
+        text = join_processes().in_turn(
+            lambda: tokenize_files(spec, folder, advance, known, source)
+        )
     origin = describe_origin("training", (), ()) | {
         "inputs": [str(Path(file.path).resolve()) for file in files],
         "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,

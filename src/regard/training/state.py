@@ -1,6 +1,7 @@
 """The state of a training: optimizers with the learning rate, gradients, and checkpoints."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import cos, isfinite, pi
 from pathlib import Path
@@ -20,7 +21,8 @@ from regard.runs.recipe import (
     ScheduleConfig,
     TrainingConfig,
 )
-from regard.runs.run import Run, load_weights, pack_run_tensors
+from regard.runs.run import Run, pack_run_tensors
+from regard.training.replica import Replica, gathered
 
 
 def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Optimizer]:
@@ -113,14 +115,14 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
         NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    total = nn.utils.get_total_norm(gradients)
+    total = gathered(nn.utils.get_total_norm(gradients))
     norm = float(total)
     if not (isfinite(norm) and isfinite(loss)):
         culprit = next(
             (
                 f"the gradient of {name}"
                 for name, p in model.named_parameters()
-                if p.grad is not None and not torch.isfinite(p.grad).all()
+                if p.grad is not None and not torch.isfinite(gathered(p.grad)).all()
             ),
             "the norm of the gradient",
         )
@@ -173,13 +175,16 @@ class _State(msgspec.Struct):
 
 def save_checkpoint(
     run: Run,
-    optimizers: list[torch.optim.Optimizer],
+    states: Mapping[str, Tensor],
     progress: Progress,
     environment: dict[str, str | int],
     *,
     kept: int = KEPT,
 ) -> None:
-    """Write the state after `progress.step` steps, then delete all but the newest `kept`."""
+    """Write the state after `progress.step` steps, then delete all but the newest `kept`.
+
+    `states` are the tensors of the optimizers.
+    """
     folder = run.path / "checkpoints"
     folder.mkdir(exist_ok=True)
     target = folder / str(progress.step)
@@ -188,7 +193,7 @@ def save_checkpoint(
             target,
             {
                 "model.safetensors": pack_run_tensors(run, saved_tensors(run.model)),
-                "optimizer.safetensors": pack_tensors(_optimizer_tensors(optimizers)),
+                "optimizer.safetensors": pack_tensors(states),
                 "state.json": msgspec.json.encode(_State(progress, environment)),
             },
         )
@@ -252,28 +257,29 @@ def checkpoint_weights(run: Path) -> dict[int, Path]:
     return {step: folder / str(step) / "model.safetensors" for step in _steps(folder)}
 
 
-def load_checkpoint(
-    checkpoint: Checkpoint, run: Run, optimizers: list[torch.optim.Optimizer]
+def load_optimizers(
+    checkpoint: Checkpoint, optimizers: list[torch.optim.Optimizer], replica: Replica
 ) -> None:
-    """Put model and optimizers into the state of a checkpoint."""
-    load_weights(checkpoint.path / "model.safetensors", run)
+    """Put optimizers into the state of a checkpoint."""
     tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
     for number, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             owner, parameter, key = name.split(".")
             if int(owner) == number:
-                state.setdefault(int(parameter), {})[key] = tensor
+                own = replica.own_part(tensor, parameters[int(parameter)])
+                state.setdefault(int(parameter), {})[key] = own
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
 
 
-def _optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """optimizer.parameter.name → tensor."""
+def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Return optimizer.parameter.name → tensor, whole; all processes must call this."""
     return {
-        f"{number}.{parameter}.{key}": value
+        f"{number}.{parameter}.{key}": gathered(value)
         for number, optimizer in enumerate(optimizers)
-        for parameter, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
+        for parameter, values in sorted(optimizer.state_dict()["state"].items())
+        for key, value in sorted(values.items())  # the same order in all processes
     }
 
 

@@ -1,0 +1,61 @@
+"""Claims: of all attempts to train in a folder, only the newest may write. Knows no torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from regard.errors import RegardError
+from regard.files import write_file
+
+
+class StaleClaimError(RegardError):
+    """A newer attempt has claimed the folder; this one must not write."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right of one attempt to write a folder, until a newer attempt claims it.
+
+    The check and the write that follows are one under a lock, so that an attempt that was paused
+    between them can't write over a newer one.
+    """
+
+    folder: Path
+    number: int
+
+    @staticmethod
+    def take(folder: Path) -> "Claim":
+        """Claim a folder; from now on, earlier attempts write nothing."""
+        folder.mkdir(exist_ok=True)
+        with _publishing_lock(folder):
+            number = newest_claim(folder) + 1
+            write_file(folder / "claim", str(number).encode())
+        return Claim(folder, number)
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Hold the right to write.
+
+        Raises:
+            StaleClaimError: a newer attempt has it.
+        """
+        with _publishing_lock(self.folder):
+            newest = newest_claim(self.folder)
+            if newest != self.number:
+                raise StaleClaimError(
+                    f"{self.folder}: attempt {self.number} is stale, {newest} trains here"
+                )
+            yield
+
+
+def newest_claim(folder: Path) -> int:
+    """Return the number of the newest attempt; 0 if there was none."""
+    claim = folder / "claim"
+    return int(claim.read_text("ascii")) if claim.exists() else 0
+
+
+def _publishing_lock(folder: Path) -> FileLock:
+    return FileLock(folder / ".publishing.lock")

@@ -1,0 +1,226 @@
+"""The processes of one training, as torchrun starts them.
+
+Each process plans the same training and knows each global batch, so little is left to agree on:
+who writes, the sum of the losses, and when to stop.
+"""
+
+import atexit
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for the others, the longest of which is a large text's tokenization."""
+NOTICED = 5.0
+"""Seconds after which the operating system has closed what belonged to a dead process."""
+
+
+class StoppedElsewhere(RegardError):
+    """Another process failed, and has said why."""
+
+
+class LostProcessError(RegardError):
+    """Another process of the training is gone."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process's number and how many there are; one, unless torchrun started it."""
+
+    rank: int = 0
+    size: int = 1
+    store: "Store | None" = field(default=None, repr=False)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and prints."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Return the sums of the values of all processes, the same to the bit in each."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        summed: list[float] = total.tolist()
+        return summed
+
+    def alone(self, work: Callable[[], object]) -> None:
+        """Do work in the first process while the others wait.
+
+        Raises:
+            StoppedElsewhere: it failed there.
+        """
+        failure: Exception | None = None
+        if self.is_first:
+            try:
+                work()
+            except Exception as error:  # raised below, when the others know
+                failure = error
+        (failed,) = self.sum(failure is not None)
+        if failure:
+            raise failure
+        if failed:
+            raise StoppedElsewhere("the first process failed")
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """Do work in the first process, then in the others, which find the files of the first."""
+        made: list[T] = []
+        self.alone(lambda: made.append(work()))
+        return made[0] if made else work()
+
+    def require_equal(self, **values: str) -> None:
+        """Raise unless all processes have the same values.
+
+        Raises:
+            RegardError: names the value and the processes.
+        """
+        everywhere: list[dict[str, str]] = [values]
+        if self.size > 1:
+            everywhere = self._gather(values)
+        for name, here in everywhere[0].items():
+            others = [rank for rank, there in enumerate(everywhere) if there[name] != here]
+            if others:
+                raise RegardError(
+                    f"process {', '.join(map(str, others))}: has another {name} than process 0; "
+                    "start all processes with the same command, files and version"
+                )
+
+    def _gather(self, values: dict[str, str]) -> list[dict[str, str]]:
+        """Return the values of each process; by the store, for torch's own way unpickles them."""
+        assert self.store is not None
+        names = sorted(values)
+        for name in names:
+            self.store.set(f"regard/{name}/{self.rank}", values[name])
+        self.sum(0.0)
+        return [
+            {name: self.store.get(f"regard/{name}/{rank}").decode() for name in names}
+            for rank in range(self.size)
+        ]
+
+    def may_report(self) -> bool:
+        """Whether this process is the first to report a failure."""
+        return self.store is None or int(self.store.add("regard/reported", 1)) == 1
+
+    def lost(self, next_step: str) -> LostProcessError:
+        """Return the error of a training that lost a process; `next_step` says how to go on."""
+        gone = self._gone()
+        reason = f"process {', '.join(gone)} ended" if gone else "the processes were terminated"
+        return LostProcessError(f"{reason}, so this training stopped; {next_step}")
+
+    @contextmanager
+    def termination_explained(self, next_step: str) -> Iterator[None]:
+        """Raise `LostProcessError` when torchrun terminates this process, or a connection breaks.
+
+        torchrun does so when another process has ended. It kills what still runs 30 seconds later.
+        """
+        if self.size == 1 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            raise self.lost(next_step)
+
+        before = signal.signal(signal.SIGTERM, stop)
+        try:
+            yield
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the line is on its way
+            raise self.lost(next_step) from error
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _gone(self) -> list[str]:
+        """Return the processes of this machine that have ended, if any ends within a while."""
+        assert self.store is not None
+        deadline = time.monotonic() + NOTICED
+        while time.monotonic() < deadline:
+            gone = []
+            for rank in range(self.size):
+                host, pid = self.store.get(f"regard/process/{rank}").decode().rsplit(" ", 1)
+                if host == socket.gethostname() and not _runs(int(pid)):
+                    gone.append(f"{rank} (pid {pid})")
+            if gone:
+                return gone
+            time.sleep(0.1)
+        return []
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    status = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self").exists():
+        try:
+            return status.read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def join_processes() -> Processes:
+    """Return the processes that torchrun started this one with; the first call connects them.
+
+    Raises:
+        RegardError: the others can't be reached.
+    """
+    return _connect() if is_launched() else Processes()
+
+
+@cache
+def _connect() -> Processes:
+    try:
+        store, rank, size = next(rendezvous("env://"))
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RegardError(
+            f"the other processes can't be reached ({reason}); start all of them by torchrun"
+        ) from None
+    atexit.register(dist.destroy_process_group)
+    store.set(f"regard/process/{rank}", f"{socket.gethostname()} {os.getpid()}")
+    return Processes(rank, size, store)
+
+
+def is_launched() -> bool:
+    """Whether torchrun, or what sets the same variables, started this process with others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def is_restart() -> bool:
+    """Whether torchrun has started the processes anew after one failed."""
+    return is_launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether an error comes from the connection to another process."""
+    named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)

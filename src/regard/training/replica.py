@@ -1,0 +1,168 @@
+"""The model of a training as one of several processes holds it: whole, or a part of each weight.
+
+The loss of a step is the sum over all targets of the global batch, divided by their number, in
+whichever processes they are: gradients are summed, not averaged.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Shaped
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from regard.data.batch import Batch
+from regard.models.builders import CompiledBody, Embedder, Model
+from regard.training.processes import Processes
+
+ParallelKind = Literal["ddp", "fsdp"]
+
+
+class Replica:
+    """The model of a training in one process."""
+
+    def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
+        self.model, self.processes = model, processes
+        self.body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss in nats, summed over the targets of this process's share of a batch."""
+        return self.model.loss(batch, self.body)
+
+    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
+        """Yield this process's share of a batch in n parts, each to be used before the next."""
+        yield from batch.split(n)
+
+    def collect(self) -> None:
+        """Bring the weights of the run's model up to date."""
+
+    def own_part(self, whole: Tensor, parameter: Tensor) -> Tensor:
+        """Return what this process holds of a tensor that belongs to a parameter."""
+        return whole
+
+
+class Loss(nn.Module):
+    """A model whose forward pass is its loss, which is what the wrappers of torch run."""
+
+    def __init__(self, model: Model, body: CompiledBody, processes: Processes) -> None:
+        super().__init__()
+        self.model, self.processes = model, processes
+        self.loss = partial(model.loss, body=body)
+        self.body = body
+
+    def forward(self, batch: Batch) -> Tensor:
+        if not batch.in_batch_negatives:
+            loss: Tensor = self.loss(batch)
+            return loss
+        model, n = cast("Embedder", self.model), len(batch.labels)
+        tensors = (*model.vectors(batch, self.body), batch.inputs["documents"].ids)
+        questions, documents, ids = (self._gather(tensor)[:n] for tensor in tensors)
+        return model.contrast(questions, documents, ids, batch.labels) / self.processes.size
+
+    def _gather(self, rows: Shaped[Tensor, "own *dims"]) -> Shaped[Tensor, "all *dims"]:
+        """Return the rows of all processes; their gradients reach the process they are from."""
+        together: Tensor = _Gathered.apply(rows, self.processes)  # type: ignore[no-untyped-call]
+        return together
+
+
+class _Gathered(torch.autograd.Function):
+    """The rows of all processes, in the order from which each took every size-th."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Shaped[Tensor, "own *dims"], processes: Processes
+    ) -> Shaped[Tensor, "all *dims"]:
+        ctx.processes = processes
+        parts = [torch.empty_like(rows) for _ in range(processes.size)]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.stack(parts, 1).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient[ctx.processes.rank :: ctx.processes.size], None
+
+
+class DataParallel(Replica):
+    """A whole model in each process (Li et al., 2020)."""
+
+    def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
+        super().__init__(model, processes, compile=compile)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch 2.13 calls the option of 2.11 old
+            # Unused parameters are looked for in any case: some objectives don't use all. It also
+            # keeps the buckets, whose order is that of summation, the same after resuming.
+            self._parallel = DistributedDataParallel(
+                Loss(model, self.body, processes),
+                broadcast_buffers=False,
+                find_unused_parameters=True,
+            )
+        self._parallel.register_comm_hook(None, _sum)
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss: Tensor = self._parallel(batch)
+        return loss
+
+    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
+        shares = share(batch, n, self.processes)
+        for number, part in enumerate(shares, 1):
+            with self._gradients(summed=number == len(shares)):
+                yield part
+
+    @contextmanager
+    def _gradients(self, *, summed: bool) -> Iterator[None]:
+        """Sum the gradients of all processes at the end of a backward pass, or leave it."""
+        context: AbstractContextManager[None] = nullcontext()
+        with context if summed else self._parallel.no_sync():
+            yield
+
+
+def _sum(
+    _: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined] # torch hides it where it can't be used
+) -> torch.futures.Future[Tensor]:
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return summed
+
+
+def make_replica(
+    model: Model, processes: Processes, kind: ParallelKind, *, compile: bool = False
+) -> Replica:
+    """Return the replica of a model in this process."""
+    if processes.size == 1:
+        return Replica(model, processes, compile=compile)
+    if kind == "fsdp":
+        from regard.training.sharded import FullySharded  # torch's part takes a second to import
+
+        return FullySharded(model, processes, compile=compile)
+    return DataParallel(model, processes, compile=compile)
+
+
+def share(batch: Batch, parts: int, processes: Processes) -> list[Batch]:
+    """Return the part of a global batch that this process trains on, in `parts` parts.
+
+    Processes take turns in rows of similar length, so that each has about as much to do. All have
+    as many parts, for they communicate in each; one with fewer rows repeats some without loss.
+    """
+    rank, size = processes.rank, processes.size
+    if batch.in_batch_negatives:
+        return [batch.every(rank, size)]
+    return [
+        part.take(torch.arange(rank, len(part.labels), size))
+        if rank < len(part.labels)
+        else part.take(torch.zeros(1, dtype=torch.long)).without_loss()
+        for part in batch.split(parts)
+    ]
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """Return a tensor with the parts of all processes, which must all call this."""
+    collect = getattr(tensor, "full_tensor", None)
+    return tensor if collect is None else collect()

@@ -1,0 +1,68 @@
+"""A model whose weights are spread over the processes of a training (FSDP2)."""
+
+import copy
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from regard.data.batch import Batch
+from regard.models.builders import Model, saved_tensors
+from regard.models.layers import Layer
+from regard.training.processes import Processes
+from regard.training.replica import Loss, Replica, gathered, share
+
+
+class FullySharded(Replica):
+    """A part of each weight, its gradient and its optimizer state in each process (FSDP2)."""
+
+    def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
+        self._whole = model
+        super().__init__(copy.deepcopy(model), processes, compile=compile)
+        self._parallel = Loss(self.model, self.body, processes)
+        device = next(model.parameters()).device
+        mesh = init_device_mesh(device.type, (processes.size,))
+        for layer in _layers(self.model):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(self._parallel, mesh=mesh)
+        for module in self._parallel.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss: Tensor = self._parallel(batch)
+        return loss
+
+    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
+        shares = share(batch, n, self.processes)
+        for number, part in enumerate(shares, 1):
+            cast("FSDPModule", self._parallel).set_requires_gradient_sync(number == len(shares))
+            yield part
+
+    def collect(self) -> None:
+        whole = saved_tensors(self._whole)
+        with torch.no_grad():
+            for name, tensor in saved_tensors(self.model).items():
+                whole[name].copy_(gathered(tensor))
+
+    def own_part(self, whole: Tensor, parameter: Tensor) -> Tensor:
+        if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
+            return whole
+        whole = whole.to(parameter.device)
+        return distribute_tensor(
+            whole, parameter.device_mesh, parameter.placements, src_data_rank=None
+        )
+
+
+def _layers(model: Model) -> list[Layer]:
+    """The layers to gather one at a time; all else is gathered for the whole forward pass.
+
+    So are layers that look at a source, which is read by a part of them alone.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    return [layer for layer in layers if not hasattr(layer, "cross_attention")]

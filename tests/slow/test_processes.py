@@ -1,0 +1,264 @@
+"""Several processes train one model as one process does."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import cycle, islice, product
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tiny import MODEL
+from train_many import CASES, train_many
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo's processes and kill -9 of POSIX"),
+]
+
+ROUNDING = 1e-11
+"""Of sums in float64 in another order."""
+LOG = Path("torchrun.log")
+STEPS = 120
+PRETRAINING = (
+    *MODEL,
+    "model.n_layers=2",
+    "model.dropout=0.2",
+    "data.validation=0.2",
+    f"pretraining.steps={STEPS}",
+    "pretraining.batch=5",
+    "pretraining.log_every=1",
+    "pretraining.checkpoint_every=10",
+    "pretraining.optimizer.kind=adamw",
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models of all cases, trained by one process."""
+    out, threads = tmp_path_factory.mktemp("alone"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    train_many(out, "ddp", list(CASES))
+    torch.set_num_threads(threads)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("processes", "kind", "names"),
+    [
+        (2, "ddp", list(CASES)),
+        (2, "fsdp", [name for name in CASES if name != "muon"]),
+        (3, "ddp", ["decoder", "contrastive", "a process without rows"]),
+        (4, "fsdp", ["decoder", "contrastive", "encoder-decoder"]),
+    ],
+)
+def test_processes_train_as_one_does(
+    processes: int, kind: str, names: list[str], alone: Path, tmp_path: Path
+) -> None:
+    script = str(Path(__file__).parents[1] / "helpers/train_many.py")
+    launch(processes, [script, str(tmp_path), kind, *names])
+    for name in names:
+        require_close(tmp_path / name, alone / name)
+
+
+def test_muon_orthogonalizes_whole_matrices(alone: Path, tmp_path: Path) -> None:
+    """In bfloat16, where sums in another order differ by more."""
+    script = str(Path(__file__).parents[1] / "helpers/train_many.py")
+    launch(2, [script, str(tmp_path), "fsdp", "muon"])
+    ours, theirs = (load_file(out / "muon/model.safetensors") for out in (tmp_path, alone))
+    for name, tensor in theirs.items():
+        moved = (tensor - ours[name]).norm() / tensor.norm()
+        assert moved < 30 * torch.finfo(torch.bfloat16).eps  # a rounding a step
+        # Parts of a matrix, each made orthogonal, would differ by as much as a whole step.
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.findings)])
+def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> None:
+    """One process, the launcher alone or all of them are killed at any moment."""
+    write_corpus(tmp_path)
+    steps = 500 * kills
+    settings = f"pretraining.steps={steps}"
+    launch(1, command(tmp_path, "alone", settings))
+    draw, victims = random.Random(kills), ("one", "launcher", "all")
+    for processes, victim in islice(cycle(product((2, 3, 1), victims)), 0, 4 * kills, 4):
+        process = start(processes, command(tmp_path, "killed", settings, "--resume"))
+        kill(process, victim, tmp_path / "killed", draw)
+        assert newest(tmp_path / "killed") < steps, "it ended before it was killed"
+    launch(1, command(tmp_path, "killed", settings, "--resume"))
+    require_close(tmp_path / "killed", tmp_path / "alone")
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    flags = ("--parallel", kind, "--precision", "float32")
+    launch(3, command(tmp_path, "whole", *flags))
+    launch(
+        3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/20"
+    )
+    launch(3, command(tmp_path, "parts", *flags, "--resume"))
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_torchrun_resumes_by_itself(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    launch(1, command(tmp_path, "alone"))
+    arguments = command(tmp_path, "killed")
+    process = start(2, arguments, "--max-restarts", "2")
+    wait_for(tmp_path / "killed/checkpoints/20", process)
+    os.kill(workers(process.pid)[1], signal.SIGKILL)
+    assert process.wait(120) == 0
+    require_close(tmp_path / "killed", tmp_path / "alone")
+
+
+def test_a_dead_process_is_named(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    process = start(3, command(tmp_path, "run", "pretraining.steps=100000"))
+    wait_for(tmp_path / "run/checkpoints/20", process)
+    victim = workers(process.pid)[1]
+    os.kill(victim, signal.SIGKILL)
+    printed = printed_by(process, timeout=30)
+    (line,) = [line for line in printed.splitlines() if line.startswith("regard: process")]
+    assert f"(pid {victim}) ended" in line
+    assert "--resume" in line
+
+
+def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    script = tmp_path / "other.py"
+    script.write_text(
+        "import os, sys\n"
+        "from regard.cli.main import main\n"
+        "main([*sys.argv[1:], f'model.d_model={16 + 16 * int(os.environ[\"RANK\"])}'])\n"
+    )
+    arguments = [str(script), *command(tmp_path, "run")[2:]]
+    process = start(2, arguments)
+    printed = printed_by(process, timeout=60)
+    lines = [line for line in printed.splitlines() if line.startswith("regard:")]
+    assert len(lines) == 1
+    assert "process 1: has another recipe than process 0" in lines[0]
+    assert not (tmp_path / "run").exists()
+
+
+# Launching
+
+
+def launch(processes: int, arguments: Sequence[str], *, until: Path | None = None) -> None:
+    """Run processes to their end, or kill them when a path appears."""
+    process = start(processes, arguments)
+    if until is not None:
+        wait_for(until, process)
+        kill_all(process)
+    printed = printed_by(process, timeout=240)
+    assert process.returncode == (0 if until is None else -signal.SIGKILL), printed
+
+
+def start(processes: int, arguments: Sequence[str], *flags: str) -> "subprocess.Popen[bytes]":
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    paths = os.pathsep.join([helpers, os.environ.get("PYTHONPATH", "")])
+    with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
+        return subprocess.Popen(
+            [*torchrun, "--nproc-per-node", str(processes), *flags, *arguments],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+            stdout=log,
+            stderr=log,
+        )
+
+
+def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
+    process.wait(timeout)
+    return LOG.read_text()
+
+
+def command(folder: Path, out: str, *flags: str) -> list[str]:
+    """A pretraining in float64, unless flags choose another precision."""
+    files = [str(folder / "text.txt"), "--out", str(folder / out), "--no-index"]
+    precision = () if "--precision" in flags else ("--precision", "float64")
+    return ["-m", "regard", "pretrain", *files, *PRETRAINING, *precision, *flags]
+
+
+def write_corpus(folder: Path) -> None:
+    names = [first + last for first in "ABCDEFGH" for last in ("da", "no", "lirit", "f")]
+    lines = [f"{name} lives in {'Oslo' * (i % 4)}, {i}.\n" for i, name in enumerate(names)]
+    (folder / "text.txt").write_text("".join(lines))
+
+
+def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, printed_by(process, timeout=0)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: random.Random) -> None:
+    """Kill one process, the launcher or all of them, soon after they have begun to train."""
+    before, deadline = newest(run), time.monotonic() + 120
+    while newest(run) == before and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(draw.uniform(0, 0.05))
+    match victim:
+        case "one":
+            os.kill(draw.choice(workers(process.pid)), signal.SIGKILL)
+        case "launcher":
+            process.kill()  # the processes go on, until another attempt claims the run
+        case _:
+            kill_all(process)
+    process.wait(60)
+
+
+def newest(run: Path) -> int:
+    folder = run / "checkpoints"
+    steps = (
+        [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+        if folder.is_dir()
+        else []
+    )
+    return max(steps, default=0)
+
+
+def workers(launcher: int) -> list[int]:
+    """The processes that a launcher has started."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def kill_all(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a launcher and its processes."""
+    for victim in (*workers(process.pid), process.pid):
+        os.kill(victim, signal.SIGKILL)
+
+
+# Comparing
+
+
+def require_close(run: Path, other: Path) -> None:
+    """Raise unless two runs have the same losses and weights but for rounding."""
+    ours, theirs = (metrics(path) for path in (run, other))
+    assert [record["step"] for record in ours] == [record["step"] for record in theirs]
+    for one, two in zip(ours, theirs, strict=True):
+        for name in ("loss", "validation_loss", "tokens"):
+            assert one.get(name, 0) == pytest.approx(two.get(name, 0), abs=ROUNDING)
+    weights, expected = (load_file(path / "model.safetensors") for path in (run, other))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=ROUNDING)
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,96 @@
+"""Dropout by row: the right share, independent of what is around a row, and reproducible."""
+
+from math import sqrt
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.dropout import Dropout, dropouts, keep_mask, release_rows, set_row_keys
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def keys(rows: Tensor, *, seed: int = 0, step: int = 0, site: int = 0) -> Tensor:
+    modules = [Dropout(0.5) for _ in range(site + 1)]
+    set_row_keys(modules, seed, step, rows)
+    made = modules[site].row_keys
+    assert made is not None
+    return made
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(SEEDS, st.integers(0, 1000), st.permutations(range(5)), st.integers(1, 6), st.integers(1, 5))
+def test_a_row_drops_the_same_in_any_batch_and_padding(
+    seed: int, step: int, order: list[int], n: int, heads: int
+) -> None:
+    rows = torch.tensor(order[:3])
+    wide = keep_mask(keys(torch.arange(5), seed=seed, step=step), (heads, 7, 9), 0.5)
+    narrow = keep_mask(keys(rows, seed=seed, step=step), (heads, n, n), 0.5)
+    assert torch.equal(narrow, wide[rows, :, :n, :n])
+
+
+@settings(deadline=None, derandomize=True, max_examples=10)
+@given(SEEDS, st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+def test_as_many_are_dropped_as_asked(seed: int, p: float) -> None:
+    """Within five standard deviations of a binomial share, in total and in each row and column."""
+    mask = keep_mask(keys(torch.arange(16), seed=seed), (64, 96), p).double()
+    for dimensions in ((0, 1, 2), (1, 2), (0, 1), (0, 2)):
+        share = mask.mean(dimensions)
+        draws = mask.numel() / share.numel()
+        assert (share - (1 - p)).abs().max() < 5 * sqrt(p * (1 - p) / draws)
+
+
+@pytest.mark.parametrize(
+    "other", [{"seed": 1}, {"step": 1}, {"site": 1}, {"seed": 2**32 - 1, "step": 77}]
+)
+def test_masks_of_other_seeds_steps_and_places_are_independent(other: dict[str, int]) -> None:
+    rows = torch.arange(16)
+    one, two = (
+        keep_mask(keys(rows, **given), (64, 96), 0.5).double() - 0.5 for given in ({}, other)
+    )
+    # Products of ±1/2 have the mean 0 and the standard deviation 1/4.
+    assert (one * two).mean().abs() < 5 / 4 / sqrt(one.numel())
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("distance", [1, 2, 3, 8])
+def test_neighbors_are_independent(axis: int, distance: int) -> None:
+    mask = keep_mask(keys(torch.arange(16)), (64, 96), 0.5).double() - 0.5
+    product = mask * mask.roll(distance, axis)
+    assert product.mean().abs() < 5 / 4 / sqrt(mask.numel())
+
+
+def test_what_is_kept_is_scaled() -> None:
+    module = Dropout(0.25)
+    set_row_keys([module], 0, 0, torch.arange(3))
+    out = module(torch.full((3, 40, 8), 3.0, requires_grad=True))
+    assert set(out.detach().flatten().tolist()) == {0.0, 4.0}
+    module.eval()
+    x = torch.ones(3, 2)
+    assert module(x) is x
+
+
+def test_everything_may_be_dropped() -> None:
+    module = Dropout(1.0)
+    set_row_keys([module], 0, 0, torch.arange(2))
+    assert not module(torch.ones(2, 5)).any()
+
+
+def test_without_keys_it_is_torch_s() -> None:
+    x = torch.ones(4, 8)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        expected = nn.Dropout(0.3)(x)
+        torch.manual_seed(0)
+        released = Dropout(0.3)
+        set_row_keys([released], 0, 0, torch.arange(4))
+        release_rows([released])
+        assert torch.equal(released(x), expected)
+
+
+def test_only_places_that_drop_are_numbered() -> None:
+    model = nn.Sequential(Dropout(0.0), nn.Linear(2, 2), Dropout(0.5))
+    assert dropouts(model) == [model[2]]

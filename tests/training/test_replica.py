@@ -1,0 +1,81 @@
+"""Each process's share of a batch."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds, RowFormat
+from regard.data.causal import CausalDataset, predict_all
+from regard.training.processes import Processes
+from regard.training.replica import share
+
+
+def batch_of(lengths: list[int]) -> Batch:
+    """Rows whose first id is their number."""
+    rows = [[number, *[99] * (n - 1)] for number, n in enumerate(lengths)]
+    return CausalDataset([], RowFormat(20, 98)).collate([predict_all(row) for row in rows])
+
+
+def shares(batch: Batch, parts: int, size: int) -> list[list[Batch]]:
+    return [share(batch, parts, Processes(rank, size)) for rank in range(size)]
+
+
+LENGTHS = st.lists(st.integers(2, 20), min_size=1, max_size=9)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(LENGTHS, st.integers(1, 4), st.integers(1, 5))
+def test_each_row_is_trained_on_once(lengths: list[int], parts: int, size: int) -> None:
+    batch = batch_of(lengths)
+    made = [part for own in shares(batch, parts, size) for part in own]
+    trained = [part for part in made if part.n_targets]
+    numbers = [n for part in trained for n in part.row_numbers.tolist()]
+    assert sorted(numbers) == list(range(len(lengths)))
+    assert sum(part.n_targets for part in made) == batch.n_targets
+    for part in trained:
+        assert torch.equal(part.input_ids[:, 0], batch.input_ids[part.row_numbers, 0])
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(LENGTHS, st.integers(1, 4), st.integers(1, 5))
+def test_processes_have_as_many_parts_of_about_one_size(
+    lengths: list[int], parts: int, size: int
+) -> None:
+    """They communicate in each part, so one without rows repeats some without loss."""
+    made = shares(batch_of(lengths), parts, size)
+    assert len({len(own) for own in made}) == 1
+    for together in zip(*made, strict=True):
+        rows = [len(part.labels) for part in together]
+        assert max(rows) - min(rows) <= 1
+        assert all(part.positions > 0 for part in together)
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.integers(1, 9), st.integers(1, 5))
+def test_rows_that_are_each_other_s_negatives_keep_their_order(n: int, size: int) -> None:
+    ids = torch.arange(n)[:, None].expand(n, 3)
+    field = PaddedIds(ids, torch.full((n,), 3), 0)
+    batch = Batch({"questions": field, "documents": field}, torch.arange(n), True)
+    owns = [own[0] for own in shares(batch, 1, size)]
+    together = torch.stack([own.inputs["documents"].ids for own in owns], 1).flatten(0, 1)
+    assert torch.equal(together[:n], ids)
+    assert all(torch.equal(own.labels, batch.labels) for own in owns)
+
+
+def test_a_batch_without_loss_has_no_targets() -> None:
+    batch = batch_of([3, 5]).without_loss()
+    assert batch.n_targets == 0
+    assert set(batch.labels.flatten().tolist()) == {IGNORE}
+
+
+def test_one_process_sums_its_own_values() -> None:
+    alone, calls = Processes(), []
+    assert alone.sum(1.5, True) == [1.5, True]
+    alone.alone(lambda: calls.append(1))
+    assert alone.in_turn(lambda: 7) == 7
+    alone.require_equal(recipe="a")
+    assert calls == [1]
+    with pytest.raises(ValueError, match="x"):
+        alone.alone(lambda: int("x"))
