@@ -25,8 +25,8 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Shape, Softmax, State
-from regard.attention.base import KeyValueCache
 from regard.attention.feature_maps import Elu, FavorPositive
+from regard.attention.state import KeyValueCache
 
 HEADS, D, FEATURES = 8, 64, 256
 TOKENS = 16

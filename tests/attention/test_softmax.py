@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import Attention, Mask, Softmax, State, Support, reference
-from regard.attention.base import Memory
 from regard.attention.contract_cases import TableBias
+from regard.attention.state import Memory
 from regard.errors import RegardError, UnsupportedError
 
 EPS64 = torch.finfo(torch.float64).eps

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention as Attention
-    from regard.attention.base import State as State
     from regard.attention.base import Support as Support
     from regard.attention.block_sparse import BigBird as BigBird
     from regard.attention.block_sparse import SlidingWindow as SlidingWindow
@@ -31,12 +30,13 @@ if TYPE_CHECKING:
     from regard.attention.mask import Mask as Mask
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
+    from regard.attention.state import State as State
     from regard.attention.types import AnyBias as AnyBias
     from regard.attention.types import Bias as Bias
     from regard.attention.types import RelativeVectors as RelativeVectors
 
 _NAMES = {
-    "base": ("Attention", "State", "Support"),
+    "base": ("Attention", "Support"),
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
@@ -55,6 +55,7 @@ _NAMES = {
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),
     "softmax": ("Argmax", "Softmax"),
+    "state": ("State",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import KeyValueCache, State, StateShape, Support
+from regard.attention.base import Support
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax, masked
+from regard.attention.state import KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
 
 

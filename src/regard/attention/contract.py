@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import reference
-from regard.attention.base import Attention, State
+from regard.attention.base import Attention
 from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
+from regard.attention.state import State
 from regard.errors import UnsupportedError
 
 SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}

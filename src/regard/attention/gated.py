@@ -22,19 +22,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import (
-    Attention,
-    RowState,
-    State,
-    StateShape,
-    Support,
-    at_least_float32,
-    without_autocast,
-)
+from regard.attention.base import Attention, Support, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
 from regard.attention.mask import Mask
 from regard.attention.recurrence import Update, scan
+from regard.attention.state import RowState, State, StateShape
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 LOG_DECAY = Gate("log_decay", low=float("-inf"), high=0.0)

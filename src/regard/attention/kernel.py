@@ -20,9 +20,6 @@ from torch import Tensor
 from regard.attention import reference
 from regard.attention.base import (
     Attention,
-    RowState,
-    State,
-    StateShape,
     Support,
     at_least_float32,
     without_autocast,
@@ -42,6 +39,7 @@ from regard.attention.prefix_sums import (
     shares_of,
     with_one,
 )
+from regard.attention.state import RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Values, Weights
 from regard.errors import NormalizerError
 

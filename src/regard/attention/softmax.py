@@ -14,16 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard.attention import flex, reference
 from regard.attention.base import (
     Attention,
-    KeyValueCache,
-    Memory,
-    State,
-    StateShape,
     Support,
     at_least_float32,
     without_autocast,
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
+from regard.attention.state import KeyValueCache, Memory, State, StateShape
 from regard.attention.types import (
     AnyBias,
     Bias,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.attention.base import RowState
+from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import FixedWindowConfig
 from regard.models.recurrent import require_fit

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, Attention, LayerShape, Mask, State
-from regard.attention.base import RowState
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated, Gating
 from regard.attention.norm import RMSNorm
+from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask

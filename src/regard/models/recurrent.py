@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.attention.base import RowState, without_autocast
+from regard.attention.base import without_autocast
+from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig

@@ -11,8 +11,8 @@ from msgspec import structs
 from torch import Tensor, nn
 
 from regard.attention import LayerShape, Mask, State
-from regard.attention.base import RowState
 from regard.attention.config import AttentionConfig
+from regard.attention.state import RowState
 from regard.errors import UserError
 from regard.models.config import (
     EncoderDecoderConfig,

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, State
-from regard.attention.base import RowState
+from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm

@@ -10,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.base import State
 from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polynomial
+from regard.attention.state import State
 from regard.studies.costs import exponent, multiplications, seconds
 from regard.studies.figure import figure, log_chart
 from regard.studies.finding import EvidenceParts, equal, informational

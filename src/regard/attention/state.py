@@ -1,0 +1,211 @@
+"""The states of decoding: a cache of keys and values, another sequence, and what both share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class State(Protocol):
+    """Decoding state of a mechanism: tensors of fixed shape, and numbers."""
+
+    @property
+    def length(self) -> Int[Tensor, " batch"]:
+        """Number of tokens so far, per row."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "State":
+        """Return the state of the given rows, in that order; a row may occur several times.
+
+        The old state is invalid afterwards.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class RowState:
+    """Base of states whose fields are tensors of a row each, other states, or sequences of them.
+
+    Other fields count no bytes; a state that has some reorders itself.
+    """
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return _bytes(list(vars(self).values()))
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
+        """Return the state of the given rows, in that order; a row may occur several times."""
+        return replace(self, **{name: _select(x, rows) for name, x in vars(self).items()})
+
+
+def _bytes(x: Any) -> int:
+    if isinstance(x, Sequence):
+        return sum(map(_bytes, x))
+    size: int = x.nbytes if isinstance(x, Tensor) else getattr(x, "bytes", 0)
+    return size
+
+
+def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
+    if isinstance(x, Sequence):
+        return [_select(one, rows) for one in x]
+    if x is None or isinstance(x, Tensor):
+        return x if x is None else x[rows]
+    return x.reorder(rows)
+
+
+@dataclass(frozen=True)
+class StateShape:
+    """The sizes of a decoding state."""
+
+    batch: int
+    kv_heads: int
+    d: int
+    """Width of a query and of a key."""
+    e: int
+    """Width of a value."""
+    capacity: int
+    """Largest number of tokens."""
+    device: torch.device
+    dtype: torch.dtype
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions; see `Mask`."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeyValueCache(RowState):
+    """All keys and values seen. The last slot is a bin for padding and never looked at."""
+
+    keys: Float[Tensor, "batch kv_heads slots d"]
+    values: Float[Tensor, "batch kv_heads slots e"]
+    behind: Int[Tensor, " batch"]
+    """Tokens by which each row is shorter than `longest`: the same after a token in every row."""
+    shortest: int
+    longest: int
+    """Of the lengths; bounds of them in compiled code, which can't ask."""
+    window_size: int | None = None
+    """Farthest token that a query attends to, in positions."""
+
+    @staticmethod
+    def empty(shape: StateShape) -> "KeyValueCache":
+        """Allocate slots for as many tokens as the shape's capacity."""
+        rows, slots = (shape.batch, shape.kv_heads), shape.capacity + 1
+        keys = torch.zeros(*rows, slots, shape.d, device=shape.device, dtype=shape.dtype)
+        values = torch.zeros(*rows, slots, shape.e, device=shape.device, dtype=shape.dtype)
+        return replace(KeyValueCache.of(keys, values, 0), window_size=shape.window_size)
+
+    @staticmethod
+    def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
+        """Keys and values of which all rows have filled so many slots."""
+        behind = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
+        return KeyValueCache(keys, values, behind, length, length)
+
+    @property
+    def length(self) -> Int[Tensor, " batch"]:
+        """Number of tokens so far, per row."""
+        return self.longest - self.behind
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
+        state = replace(self, behind=self.behind[rows])
+        if not self.is_even:
+            state = state._tightened()
+        if len(rows) != len(self.length):
+            keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            return replace(state, keys=keys, values=values)
+        self._move(rows)
+        return state
+
+    def _move(self, rows: Int[Tensor, " batch"]) -> None:
+        """Put other rows in the places of those that are to change: what stays isn't copied."""
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+        for filled in self.filled():
+            filled.index_copy_(0, moved, filled.index_select(0, rows[moved]))
+
+    def append(
+        self,
+        key: Float[Tensor, "batch kv_heads new d"],
+        value: Float[Tensor, "batch kv_heads new e"],
+        attention_mask: Bool[Tensor, "batch new"] | None,
+    ) -> "KeyValueCache":
+        """Write new tokens into the free slots; those not kept go to the bin."""
+        new, bin_slot = key.shape[2], self.keys.shape[2] - 1
+        shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
+        if attention_mask is not None:
+            shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
+        grown = KeyValueCache(self.keys, self.values, behind, shortest, longest, self.window_size)
+        if not torch.compiler.is_compiling():
+            grown = grown if attention_mask is None else grown._tightened()
+            if grown.longest > bin_slot:
+                raise ValueError(
+                    f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
+                )
+        if attention_mask is None and self.is_even:
+            self.keys.narrow(2, self.longest, new).copy_(key)
+            self.values.narrow(2, self.longest, new).copy_(value)
+        else:
+            self._scatter(key, value, attention_mask)
+        return grown
+
+    def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
+        """Write new tokens where each row has its own next slots."""
+        slot = self.positions(key.shape[2])
+        if attention_mask is not None:
+            slot = torch.where(attention_mask, slot, self.keys.shape[2] - 1)
+        row = torch.arange(len(key), device=key.device)[:, None]
+        self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
+        self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
+
+    def _tightened(self) -> Self:
+        """Return the state with the least and the most of its lengths, not bounds of them."""
+        if torch.compiler.is_compiling():
+            return self
+        least, most = (int(x) for x in torch.aminmax(self.behind))
+        behind, longest = self.behind - least, self.longest - least
+        return replace(self, behind=behind, shortest=self.longest - most, longest=longest)
+
+    def positions(self, new: int) -> Int[Tensor, "batch new"]:
+        """Positions of the next tokens."""
+        return self.length[:, None] + torch.arange(new, device=self.length.device)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has seen a token."""
+        return self.longest == 0
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all rows have seen equally many tokens, as far as that is known."""
+        return self.shortest == self.longest
+
+    def inside(self, positions: Int[Tensor, "batch new"]) -> Int[Tensor, "batch new"]:
+        """Positions for a bias: those of padding, which may lie beyond the last slot, at it."""
+        return positions.clamp(max=self.keys.shape[2] - 2)
+
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """Keys and values without the slots that no row has filled."""
+        used = min(self.longest, self.keys.shape[2] - 1)
+        return self.keys.narrow(2, 0, used), self.values.narrow(2, 0, used)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory(RowState):
+    """Other sequences, whole, with their lengths, and how many rows in a row read each of them."""
+
+    key: Float[Tensor, "sources kv_heads keys d"]
+    value: Float[Tensor, "sources kv_heads keys e"]
+    length: Int[Tensor, " sources"]
+    readers: int = 1
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
+        """The beams of a source read it side by side, so that nothing is copied as they move."""
+        sources, (readers, rest) = rows // self.readers, divmod(len(rows), len(self.length))
+        every = torch.arange(len(self.length), device=rows.device)
+        if not rest and readers and torch.equal(sources, every.repeat_interleave(readers)):
+            return replace(self, readers=readers)
+        key, value, length = self.key[sources], self.value[sources], self.length[sources]
+        return replace(self, key=key, value=value, length=length, readers=1)
