@@ -138,22 +138,38 @@ def test_a_dead_process_is_named(tmp_path: Path) -> None:
 
 def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    script = tmp_path / "other.py"
-    script.write_text(
-        "import os, sys\n"
-        "from regard.cli.main import main\n"
-        "main([*sys.argv[1:], f'model.d_model={16 + 16 * int(os.environ[\"RANK\"])}'])\n"
-    )
-    arguments = [str(script), *command(tmp_path, "run")[2:]]
-    process = start(2, arguments)
-    printed = printed_by(process, timeout=60)
-    lines = [line for line in printed.splitlines() if line.startswith("regard:")]
-    assert len(lines) == 1
-    assert "process 1: has another recipe than process 0" in lines[0]
+    changed = "sys.argv.append(f'model.d_model={16 + 16 * int(os.environ[\"RANK\"])}')"
+    (line,) = failure(command(tmp_path, "run"), changed)
+    assert "process 1: has another recipe than process 0" in line
     assert not (tmp_path / "run").exists()
 
 
+def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    launch(1, command(tmp_path, "alone"))
+    arguments = command(tmp_path, "full", "--resume")
+    launch(2, arguments, until=tmp_path / "full/checkpoints/20")
+    before = newest(tmp_path / "full")
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
+    (line,) = failure(arguments, f"if os.environ['RANK'] == '0': {limited}")
+    assert "File too large" in line
+    assert newest(tmp_path / "full") == before
+    launch(2, arguments)
+    require_close(tmp_path / "full", tmp_path / "alone")
+
+
 # Launching
+
+
+def failure(arguments: Sequence[str], prepared: str) -> list[str]:
+    """Run two processes, after a statement in each, and return the lines of their failure."""
+    script = Path("prepared.py")
+    lines = ("import os, sys", prepared, "from regard.cli.main import main", "main(sys.argv[1:])")
+    script.write_text("\n".join(lines))
+    process = start(2, [str(script), *arguments[2:]])
+    printed = printed_by(process, timeout=60)
+    assert process.returncode
+    return [line for line in printed.splitlines() if line.startswith("regard:")]
 
 
 def launch(processes: int, arguments: Sequence[str], *, until: Path | None = None) -> None:

@@ -116,7 +116,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
     except RegardError as error:
-        return _fail(str(error), error.exit_code) if _may_report() else error.exit_code
+        return _fail(str(error), error.exit_code)
     except OSError as error:
         return _fail(*_explain(error))
     return 0
@@ -128,7 +128,10 @@ def _may_report() -> bool:
         return True
     from regard.training.processes import join_processes
 
-    return join_processes().may_report()
+    try:
+        return join_processes().may_report()
+    except RegardError:  # no others to agree with
+        return True
 
 
 def _is_one_of_many() -> bool:
@@ -162,7 +165,8 @@ def _explain(error: OSError) -> tuple[str, int]:
 
 
 def _fail(message: str, code: int) -> int:
-    print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
+    if _may_report():
+        print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
     return code
 
 
