@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from attention_cases import BOTH_PATHS, path
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import (
     Argmax,
@@ -48,6 +47,7 @@ from regard.attention.feature_maps import (
 from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gates
 from regard.attention.registry import find, mechanisms
+from regard.studies.costs import TOKEN_PRODUCTS
 
 CPU = torch.device("cpu")
 SHAPE = Shape(batch=2, heads=4, kv_heads=2, queries=128, keys=128, d=16, e=16)
@@ -69,23 +69,6 @@ SPARSE: dict[str, Callable[[], BlockSparse]] = {
     "odd window": lambda: SlidingWindow(size=20, block_size=16),
     "bigbird": lambda: BigBird(block_size=16, random=2, global_blocks=1, max_keys=512),
 }
-
-
-def fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Count a fused kernel's products."""
-    return int(sdpa_flop_count(query, key, value))
-
-
-def outer(_: Any, rows: Any, columns: Any, *, out_shape: Any, **__: Any) -> int:
-    """Count what is added as an outer product; other sums are no matrix products."""
-    return 2 * prod(out_shape) if rows[-1] == columns[-2] == 1 else 0
-
-
-OF_A_TOKEN = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused,
-    torch.ops.aten.addcmul: outer,
-}
-"""Products of a single token that the counter doesn't know."""
 
 
 @contextmanager
@@ -152,7 +135,7 @@ class Call:
         new = slice(shape.keys - shape.queries, None)
         state = self.started(attend) if shape.mode == "step" else None
         mask = Mask.causal("end") if shape.causal else None
-        with math(), FlopCounterMode(display=False, custom_mapping=OF_A_TOKEN) as counter:
+        with math(), FlopCounterMode(display=False, custom_mapping=TOKEN_PRODUCTS) as counter:
             if state is not None:
                 added = key[:, :, new], value[:, :, new]
                 attend.extend(query, *added, state, gates=gates(attend, *added))

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,32 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 Call = Callable[[], object]
+
+
+def _fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Count a fused kernel's products."""
+    return int(sdpa_flop_count(query, key, value))
+
+
+def _outer(_: Any, rows: Any, columns: Any, *, out_shape: Any, **__: Any) -> int:
+    """Count what is added as an outer product; other sums are no matrix products."""
+    return 2 * prod(out_shape) if rows[-1] == columns[-2] == 1 else 0
+
+
+TOKEN_PRODUCTS = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
+    torch.ops.aten.addcmul: _outer,
+}
+"""Products of a single token that the counter doesn't know."""
 
 
 @torch.inference_mode()
 def multiplications(call: Call) -> int:
     """Of all matrix products that run."""
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=TOKEN_PRODUCTS) as counter:
         call()
     return int(counter.get_total_flops()) // 2
 
