@@ -1,6 +1,6 @@
 """Compiled packages: the step of one token as native code, made once and kept in the user's cache.
 
-`compile_run` exports a language model's step by torch.export and compiles it by AOTInductor for one
+`compile` exports a language model's step by torch.export and compiles it by AOTInductor for one
 batch size; `with_package` finds it. A package holds no weights: it computes with the model's.
 """
 
@@ -117,7 +117,7 @@ def _sha256(path: Path, *_status: int) -> str:
 # Packages on disk
 
 
-def compile_run(run: Run, *, batch: int = 1) -> Path:
+def compile(run: Run, *, batch: int = 1) -> Path:
     """Compile the decoding of one token for a batch size, and return the package's folder.
 
     Generation uses the package from then on. Packages of earlier weights of the run are deleted.

@@ -124,7 +124,9 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
         raise _unsupported(first_line(error)) from error
     if exported.graph_signature.buffers_to_mutate:
         raise _unsupported("its attention counts in a buffer")
-    if not {*exported.state_dict, *exported.constants} <= {f"model.{name}" for name in named_tensors(model)}:
+    if not {*exported.state_dict, *exported.constants} <= {
+        f"model.{name}" for name in named_tensors(model)
+    }:
         raise _unsupported("some of its weights have no name")
     return exported, replaced
 
@@ -202,24 +204,33 @@ class PackagedModel:
         return extended
 
     def _run(self, input_ids: Tensor, flat: FlatStates) -> tuple[Tensor, FlatStates] | None:
-        batch, used = len(input_ids), flat.longest + 1
+        batch = len(input_ids)
         if batch not in self.steps:
-            warn_of_package(
-                f"is for batch {', '.join(map(str, self.steps))}; others decode without it"
-            )
+            sizes = ", ".join(map(str, sorted(self.steps)))
+            warn_of_package(f"is for batch size {sizes}; others are decoded without it")
             return None
-        run, replaced = self.steps[batch]
         # A step that fails has written nothing but the token's slots, which the model's overwrites.
         try:
-            logits, *new = run([input_ids, flat.slots[:used], *flat.tensors])
+            return run_step(*self.steps[batch], input_ids, flat)
         except RuntimeError as error:
             del self.steps[batch]
             warn_of_package(f"fails ({first_line(error)}); decoding goes on without it")
             return None
-        tensors = flat.tensors
-        for i, tensor in zip(replaced, new, strict=True):
-            tensors[i] = tensor
-        return logits, FlatStates(flat.states, tensors, used, flat.slots)
+
+
+def run_step(
+    run: CompiledStep, replaced: Sequence[int], input_ids: Int[Tensor, "b 1"], flat: FlatStates
+) -> tuple[Float[Tensor, "b vocabulary"], FlatStates]:
+    """Logits of the token after the given ones, and the states, whose tensors are used up.
+
+    Raises:
+        RuntimeError: the compiled code stops.
+    """
+    used, tensors = flat.longest + 1, flat.tensors
+    logits, *new = run([input_ids, flat.slots[:used], *tensors])
+    for i, tensor in zip(replaced, new, strict=True):
+        tensors[i] = tensor
+    return logits, FlatStates(flat.states, tensors, used, flat.slots)
 
 
 ROUNDINGS = 1000
@@ -234,21 +245,20 @@ def check_step(
     Raises:
         RuntimeError: it gives others, or stops.
     """
-    packaged = PackagedModel(model, {batch: (run, replaced)})
     length, capacity = 3, min(40, model.body.context_length)
     device = next(model.parameters()).device
     drawn = torch.Generator().manual_seed(0)
     ids = torch.randint(model.head.out_features, (batch, capacity), generator=drawn).to(device)
-    mask = torch.arange(length) <= torch.arange(batch)[:, None] % length
-    expected, found = (m.init_state(batch, capacity) for m in (model, packaged))
+    mask = (torch.arange(length) <= torch.arange(batch)[:, None] % length).to(device)
     with torch.inference_mode():
-        _, expected = model.extend(ids[:, :length], expected, mask.to(device))
-        _, found = packaged.extend(ids[:, :length], found, mask.to(device))
+        expected, found = (
+            model.extend(ids[:, :length], model.init_state(batch, capacity), mask)[1]
+            for _ in range(2)
+        )
+        flat = FlatStates.of(found)
         for token in ids[:, length:].split(1, 1):
             plain, expected = model.extend(token, expected)
-            compiled, found = packaged.extend(token, found)
-            if not packaged.steps:
-                raise RuntimeError("the compiled step fails")
+            compiled, flat = run_step(run, replaced, token, flat)
             bound = ROUNDINGS * torch.finfo(plain.dtype).eps * plain.abs().max()
             if not (compiled - plain).abs().max() <= bound:
                 raise RuntimeError("the compiled step gives other logits")
