@@ -160,9 +160,14 @@ def _compile(exported: "ExportedProgram", path: Path) -> None:
 
 
 def _remove_older(new: Description) -> None:
+    """Remove the packages of a run that a new one takes the place of, on this machine."""
+
+    def place(one: Description) -> tuple[str, ...]:
+        target = one.target
+        return one.run, str(target.batch), target.precision, target.device, target.machine
+
     for folder, old in _packages():
-        same = (old.target.batch, old.target.precision) == (new.target.batch, new.target.precision)
-        if folder == new.target.folder or (old.run == new.run and same):
+        if folder == new.target.folder or place(old) == place(new):
             shutil.rmtree(folder)
 
 
@@ -210,10 +215,7 @@ def _usable(run: Run) -> list[tuple[Path, Description]]:
     usable = [p for p in mine if not _differences(p[1].target, here)]
     if mine and not usable:
         differences = ", ".join(_differences(mine[0][1].target, here))
-        warn_of_package(
-            f"of {run.path} is for {differences}; decoding goes on without it; repeat regard "
-            "compile to have one"
-        )
+        warn_of_package(f"of {run.path} is for {differences}; decoding goes on without it")
     return usable
 
 
