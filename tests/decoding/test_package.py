@@ -14,6 +14,7 @@ from regard.decoding import package
 from regard.decoding.package import DESCRIPTION, PACKAGE, Description, with_package
 from regard.decoding.step import CompiledStep, PackagedModel
 from regard.errors import UserError
+from regard.files import cache_folder
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 from tiny import Command, refused, succeeded
@@ -22,8 +23,8 @@ PROMPT = ["Ada"]
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_without_a_compiler_one_line_says_so(
 
     monkeypatch.setattr(config.cpp, "cxx", ("/nowhere/compiler",))
     refused(regard("compile", run), "the C++ compiler fails", "install g++")
-    assert not list((run.parent / "cache").glob("*"))
+    assert not list(cache_folder("packages").iterdir())
 
 
 @pytest.mark.slow

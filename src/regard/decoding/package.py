@@ -28,10 +28,12 @@ from regard.decoding.step import (
     export_step,
     first_line,
     named_tensors,
+    unsupported,
     warn_of_package,
 )
 from regard.errors import UserError
 from regard.files import cache_folder, write_file
+from regard.models.builders import LanguageModel
 from regard.runs.run import ExecutionEnvironment, Run
 
 if TYPE_CHECKING:
@@ -129,19 +131,34 @@ def compile(run: Run, *, batch: int = 1) -> Path:
     model, target = run.language_model, _target(run, batch)
     if run.device.type != "cpu":
         raise UserError(f"compile: packages run on the CPU, not on {run.device}; drop --device")
-    exported, replaced = export_step(model, batch)
     folder = target.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".package-") as temporary:
         made = Path(temporary) / folder.name
         made.mkdir()
-        _compile(exported, made / PACKAGE)
-        check_step(model, batch, _open(made / PACKAGE, model), replaced)
+        _, replaced = build(model, batch, made / PACKAGE)
         described = Description(str(run.path.resolve()), target, replaced)
         write_file(made / DESCRIPTION, msgspec.json.encode(described))
         _remove_older(described)
         made.rename(folder)
     return folder
+
+
+def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, list[int]]:
+    """Write a checked package to a file, and return its step with the tensors that it replaces.
+
+    Raises:
+        UserError: there is no compiler.
+        UnsupportedError: the model's decoding can't be compiled.
+    """
+    exported, replaced = export_step(model, batch)
+    _compile(exported, path)
+    step = _open(path, model)
+    try:
+        check_step(model, batch, step, replaced)
+    except RuntimeError as error:
+        raise unsupported(first_line(error)) from error
+    return step, replaced
 
 
 def _compile(exported: "ExportedProgram", path: Path) -> None:

@@ -121,17 +121,18 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
             module = exported.module()
             check_step(model, batch, lambda x: module(x[0], x[1], x[2:]), replaced)
     except Exception as error:  # torch.export raises errors of many kinds
-        raise _unsupported(first_line(error)) from error
+        raise unsupported(first_line(error)) from error
     if exported.graph_signature.buffers_to_mutate:
-        raise _unsupported("its attention counts in a buffer")
+        raise unsupported("its attention counts in a buffer")
     if not {*exported.state_dict, *exported.constants} <= {
         f"model.{name}" for name in named_tensors(model)
     }:
-        raise _unsupported("some of its weights have no name")
+        raise unsupported("some of its weights have no name")
     return exported, replaced
 
 
-def _unsupported(reason: str) -> UnsupportedError:
+def unsupported(reason: str) -> UnsupportedError:
+    """The error for a model whose decoding can't be compiled."""
     return UnsupportedError(
         f"compile: this model's decoding can't be compiled ({reason}); decode without a package"
     )
@@ -206,8 +207,9 @@ class PackagedModel:
     def _run(self, input_ids: Tensor, flat: FlatStates) -> tuple[Tensor, FlatStates] | None:
         batch = len(input_ids)
         if batch not in self.steps:
-            sizes = ", ".join(map(str, sorted(self.steps)))
-            warn_of_package(f"is for batch size {sizes}; others are decoded without it")
+            if self.steps:  # or else the line about the failed one has been told
+                sizes = ", ".join(map(str, sorted(self.steps)))
+                warn_of_package(f"is for batch size {sizes}; others are decoded without it")
             return None
         # A step that fails has written nothing but the token's slots, which the model's overwrites.
         try:
