@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from regard import api
-from regard.decoding import package
-from regard.decoding.package import DESCRIPTION, PACKAGE, Description, with_package
+from regard.decoding import generate_ids, package
+from regard.decoding.package import DESCRIPTION, PACKAGE, Description, build, with_package
 from regard.decoding.step import CompiledStep, PackagedModel
 from regard.errors import UserError
 from regard.files import cache_folder
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 from tiny import Command, refused, succeeded
+from tiny_models import tiny_model
 
 PROMPT = ["Ada"]
 
@@ -200,3 +201,13 @@ def test_only_language_models_are_compiled(monkeypatch: pytest.MonkeyPatch, run:
     monkeypatch.setattr(loaded, "model", torch.nn.Linear(1, 1))
     with pytest.raises(UserError, match="causal language model"):
         api.compile(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"norm": "post", "short_conv": 3}], ids=str)
+def test_native_code_for_rows_of_unequal_length(settings: dict[str, Any], tmp_path: Path) -> None:
+    model, prompts = tiny_model(**settings), [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
+    found = PackagedModel(model, {3: build(model, 3, tmp_path / PACKAGE)})
+    expected, compiled = (generate_ids(m, prompts, max_new_tokens=8) for m in (model, found))
+    assert found.steps
+    assert [row.ids for row in compiled] == [row.ids for row in expected]

@@ -164,7 +164,11 @@ def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, l
 def _compile(exported: "ExportedProgram", path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    settings = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    settings = {
+        "aot_inductor.package_constants_in_so": False,
+        "cpp.dynamic_threads": True,
+        "cpp.min_chunk_size": 16384,  # a parallel region takes as long as some 10 000 operations
+    }
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

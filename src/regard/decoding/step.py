@@ -55,6 +55,11 @@ def _tensors(state: Any) -> list[Tensor]:
     return [t for part in state for t in _tensors(part)] if isinstance(state, Sequence) else []
 
 
+def _contiguous(state: Any) -> list[Tensor]:
+    """The tensors of a state in the layout that compiled code takes for granted."""
+    return [tensor.contiguous() for tensor in _tensors(state)]
+
+
 def _filled(state: Any, tensors: Iterator[Tensor], longest: int) -> Any:
     """A state of the same form with other tensors, whose longest row has so many tokens."""
     if isinstance(state, Tensor):
@@ -90,7 +95,7 @@ def _example(model: LanguageModel, batch: int) -> tuple[Tensor, Any]:
         mask[0, -1] = False
     with torch.no_grad():
         _, states = model.extend(ids, model.init_state(batch, length + 2), mask)
-    return ids[:, :1], states
+    return ids[:, :1].contiguous(), states
 
 
 def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, list[int]]":
@@ -100,8 +105,9 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
         UnsupportedError: torch.export can't follow the model, or follows it wrongly.
     """
     ids, states = _example(model, batch)
-    tensors = _tensors(states)
+    tensors = _contiguous(states)
     with torch.no_grad():
+        states = _filled(states, iter(tensors), _longest(states))
         after = _tensors(model.extend(ids, states)[1])
     pairs = enumerate(zip(tensors, after, strict=True))
     replaced = [i for i, (old, new) in pairs if new is not old]
@@ -164,7 +170,7 @@ class FlatStates:
     def of(states: Any) -> "FlatStates":
         """The tensors of a model's states."""
         sizes = [cache.keys.shape[2] - 1 for cache in _caches(states)]
-        tensors, longest = _tensors(states), _longest(states)
+        tensors, longest = _contiguous(states), _longest(states)
         slots = torch.arange(min(sizes, default=longest + 1), device=tensors[0].device)
         return FlatStates(states, tensors, longest, slots)
 
@@ -229,9 +235,9 @@ def run_step(
         RuntimeError: the compiled code stops.
     """
     used, tensors = flat.longest + 1, flat.tensors
-    logits, *new = run([input_ids, flat.slots[:used], *tensors])
+    logits, *new = run([input_ids.contiguous(), flat.slots[:used], *tensors])
     for i, tensor in zip(replaced, new, strict=True):
-        tensors[i] = tensor
+        tensors[i] = tensor.contiguous()
     return logits, FlatStates(flat.states, tensors, used, flat.slots)
 
 
