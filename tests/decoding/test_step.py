@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.config import (
+    AttentionConfig,
     BigBirdConfig,
     EluConfig,
     FavorPositiveConfig,
+    PolynomialConfig,
     SlidingWindowConfig,
 )
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
@@ -31,8 +33,6 @@ MODELS: list[dict[str, Any]] = [
     {"positions": ShawVectorsConfig()},
     {"norm": "post", "short_conv": 3},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
-    {"attention": EluConfig()},
-    {"attention": FavorPositiveConfig()},
     {"attention": GatedDeltaNetConfig()},
     {"attention": Mamba2Config(output_gate=True)},
 ]
@@ -59,7 +59,11 @@ def same_generation(model: LanguageModel, prompts: list[list[int]]) -> None:
         assert row.log_probabilities == pytest.approx(plain.log_probabilities, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("settings", MODELS, ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [*MODELS[:2], *(pytest.param(model, marks=pytest.mark.slow) for model in MODELS[2:])],
+    ids=str,
+)
 def test_the_step_writes_the_tokens_of_the_model(settings: dict[str, Any]) -> None:
     same_generation(tiny_model(**settings), PROMPTS[:1])
 
@@ -93,9 +97,14 @@ def test_the_step_fills_the_whole_context() -> None:
     assert other.steps, "no step was left to the model"
 
 
-def test_what_cannot_be_exported_is_refused_in_one_line() -> None:
+@pytest.mark.parametrize(
+    "attention",
+    [BigBirdConfig(block_size=2), EluConfig(), FavorPositiveConfig(), PolynomialConfig()],
+    ids=str,
+)
+def test_what_cannot_be_compiled_is_refused_in_one_line(attention: AttentionConfig) -> None:
     with pytest.raises(UnsupportedError, match="can't be compiled") as raised:
-        export_step(tiny_model(attention=BigBirdConfig(block_size=2)), 1)
+        export_step(tiny_model(attention=attention), 1)
     assert "\n" not in str(raised.value)
 
 
