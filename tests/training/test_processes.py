@@ -3,13 +3,13 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from regard.training.processes import agree_on_name
 
 
 def test_processes_agree_on_a_name_that_no_earlier_attempt_had() -> None:
-    store = dist.HashStore()
+    store = HashStore()
     names = []
     for _ in range(3):  # each finds what those before have left
         with ThreadPoolExecutor(3) as pool:

@@ -204,7 +204,8 @@ def _connect() -> Processes:
     try:
         store, rank, size = next(rendezvous("env://"))
         store.set_timeout(TIMEOUT)
-        store = dist.PrefixStore(agree_on_name(store, rank, size), store)
+        name = agree_on_name(store, rank, size)
+        store = dist.PrefixStore(name, store)  # type: ignore[attr-defined] # torch hides it
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
