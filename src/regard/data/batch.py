@@ -80,9 +80,17 @@ class Batch:
     @property
     def positions(self) -> int:
         """Number of tokens that are read, padding included."""
+        return sum(field.ids.numel() for field in self._read())
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of tokens of one row, padding included."""
+        return sum(field.ids.numel() * field.ids.shape[1] for field in self._read())
+
+    def _read(self) -> list[PaddedIds]:
+        """The inputs that are tokens."""
         beside = {"token_type_ids", "document_ids"}
-        read = (field for name, field in self.inputs.items() if name not in beside)
-        return sum(field.ids.numel() for field in read)
+        return [field for name, field in self.inputs.items() if name not in beside]
 
     def take(self, rows: Int[Tensor, " rows"]) -> "Batch":
         """Select rows and trim their padding."""

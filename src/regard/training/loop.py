@@ -40,6 +40,7 @@ from regard.training.state import (
     set_rate,
 )
 from regard.training.step_batches import StepBatch, StepBatches, batches_kind
+from regard.training.throughput import Throughput
 
 Publishing = Callable[[], AbstractContextManager[None]]
 
@@ -152,12 +153,14 @@ def train(
         seed=run.recipe.seed,
         dropouts=len(drops),
     )
+    throughput = Throughput(run.model, run.recipe.model, environment, processes.size)
     trainer = _Trainer(
         run=run,
         replica=replica,
         optimizers=optimizers,
         batches=batches,
         dropouts=drops,
+        throughput=throughput,
         validation=validation,
         config=config,
         options=options,
@@ -227,6 +230,7 @@ class _Trainer:
     optimizers: list[torch.optim.Optimizer]
     batches: StepBatches
     dropouts: Sequence[Dropout]
+    throughput: Throughput
     validation: Sequence[Batch]
     config: TrainingConfig
     options: ExecutionOptions
@@ -268,6 +272,7 @@ class _Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds = time.perf_counter() - started
+        self.throughput.add(batch.whole, seconds)
         progress = msgspec.structs.replace(
             progress,
             step=number,
@@ -349,7 +354,7 @@ class _Trainer:
             "loss": sum(progress.losses) / len(progress.losses),
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+            **self.throughput.record(),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
         if self.loggers:

@@ -202,6 +202,9 @@ def join_processes() -> Processes:
 def _connect() -> Processes:
     try:
         store, rank, size = next(rendezvous("env://"))
+        if torch.cuda.is_available():  # otherwise all take the first one
+            local = int(os.environ.get("LOCAL_RANK", rank))
+            torch.cuda.set_device(local % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
