@@ -1,10 +1,10 @@
 """Speed and memory of a training: tokens a second, model FLOPs utilization, peak memory.
 
 Model FLOPs utilization (MFU) is the number of operations that the model needs for the tokens of a
-second, over those that the GPU does at most. A token needs 6·N + 12·L·H·Q·T in training, for N weights that
-multiply it, L layers, H heads of width Q and rows of T tokens (Chowdhery et al., 2022, app. B,
-arXiv:2204.02311). Scores that a causal mask hides count, recomputed activations do not. The head's
-weights count for the tokens that are scored.
+second, over those that the GPU does at most. A token needs 6·N + 12·L·H·Q·T in training, for N
+weights that multiply it, L layers, H heads of width Q and rows of T tokens (Chowdhery et al., 2022,
+app. B, arXiv:2204.02311). Scores that a causal mask hides count, recomputed activations do not. The
+head's weights count for the tokens that are scored.
 """
 
 import re
