@@ -203,6 +203,9 @@ def join_processes() -> Processes:
 def _connect() -> Processes:
     try:
         store, rank, size = next(rendezvous("env://"))
+        if torch.cuda.is_available():  # otherwise all take the first one
+            local = int(os.environ.get("LOCAL_RANK", rank))
+            torch.cuda.set_device(local % torch.cuda.device_count())
         store.set_timeout(TIMEOUT)
         name = agree_on_name(store, rank, size)
         store = dist.PrefixStore(name, store)  # type: ignore[attr-defined] # torch hides it
