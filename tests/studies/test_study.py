@@ -9,11 +9,11 @@ import pytest
 from msgspec import Meta
 
 from regard.errors import UserError
-from regard.studies.figure import Chart, Figure, bars
+from regard.studies.figure import bars, one_chart
 from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
 from regard.studies.study import Seed, Study, study
 
-NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
+NOTHING = one_chart(bars([1]), values={"drawn": "nothing"})
 
 
 @study()
@@ -31,6 +31,9 @@ def how_big(
     paragraph.
 
     Second.
+
+    Figure. Size {n}:
+    {drawn}.
     """
     yield at_most("size", n * kind, 2)
     yield NOTHING
@@ -41,6 +44,7 @@ def test_the_docstring_is_the_text() -> None:
     assert how_big.claim == "Small."
     assert how_big.formula == "x < 2"
     assert how_big.explanation == "First paragraph.\nSecond."
+    assert how_big(n=3).caption == "Size 3: nothing."
 
 
 def test_a_study_knows_its_parameters() -> None:

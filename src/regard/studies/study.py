@@ -22,6 +22,8 @@ Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="seed of the draw
 """A parameter of studies that draw at random."""
 MAX_SEEDS = 1000
 """Most seeds of one run."""
+_FIGURE = "Figure. "
+"""Begins the paragraph of a docstring that is the caption."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
 
@@ -42,7 +44,8 @@ class Study(Generic[P]):
     """A question, the claim that answers it, and the function that tests the claim.
 
     A study is called like its function and returns a `Finding`. The paragraphs of the function's
-    docstring are question, claim, formula (TeX between `$$`), and an explanation in plain words.
+    docstring are question, claim, formula (TeX between `$$`), an explanation in plain words, and
+    the caption of the figure.
     """
 
     name: str
@@ -179,7 +182,13 @@ class Study(Generic[P]):
     @property
     def explanation(self) -> str:
         """The result in plain words, one paragraph per line."""
-        return "\n".join(self._paragraphs[3:])
+        return "\n".join(one for one in self._paragraphs[3:] if not one.startswith(_FIGURE))
+
+    @property
+    def caption(self) -> str:
+        """The caption of the figure, with names of parameters and other values in braces."""
+        captions = [one for one in self._paragraphs if one.startswith(_FIGURE)]
+        return "".join(captions).removeprefix(_FIGURE)
 
     @property
     def corrections(self) -> tuple[Correction, ...]:
@@ -205,7 +214,8 @@ class Study(Generic[P]):
     def _measure(self, settings: Config) -> Finding:
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
-        evidence = evidence_of(self.function(**values))  # type: ignore[call-arg]
+        parts = self.function(**values)  # type: ignore[call-arg]
+        evidence = evidence_of(parts, self.caption, values)
         seconds = time.perf_counter() - started
         return Finding(study=self, parameters=_plain(settings), evidence=evidence, seconds=seconds)
 

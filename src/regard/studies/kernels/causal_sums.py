@@ -56,6 +56,10 @@ def causal_sums(
     In training all tokens are there at once, and one by one is slow. In chunks, the tokens of a
     chunk look at one another through a small matrix, and at all before through the sums up to
     there. A chunk as long as the row is the whole matrix again, and quadratic.
+
+    Figure. Left: the time of a row grows with its length in chunks, and with the square of it by
+    the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.
+    Dots: measured.
     """
     attend = KernelAttention(MAPS[features](d), chunk=chunk)
     row = draw_row(n, d, seed)
@@ -85,9 +89,6 @@ def causal_sums(
     yield figure(
         log_chart(lengths, milliseconds, title="time of a row, ms", x="tokens N"),
         log_chart(lengths, kilobytes, title="state, KiB", x="tokens N"),
-        caption="Left: the time of a row grows with its length in chunks, and with the square "
-        "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
-        "grows with the length. Dots: measured.",
     )
 
 

@@ -87,6 +87,13 @@ def favor(
     But all of this has e^a in it, a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64: the
     estimate's tail is so heavy that almost all draws are far too small, and a few far too large. A
     model that is trained with such features learns to live with short queries and keys.
+
+    Figure. Left: relative error of the kernel. Waves are worst where x and y are opposite,
+    exponentials where they agree; hyperbolic ones have the least nearly everywhere. Lines: formula;
+    dots: independent directions; squares: orthogonal, below. Middle: the share of queries whose
+    weights by {waves} waves add up to 0 or less rises to a half with their norm, sooner at larger
+    widths (dots: measured). Right: median relative error of FAVOR+'s output (dots: measured); at d
+    = 64 it is above the dotted line, the error of the mean of the values.
     """
     pairs = [Pair.of(length, cosine) for cosine in COSINES]
     draws = Draws(
@@ -120,13 +127,7 @@ def favor(
             y_scale="linear",
             y_limits=(0, None),
         ),
-        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
-        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
-        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
-        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
-        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
-        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
-        "the mean of the values.",
+        waves=WAVES,
     )
 
 

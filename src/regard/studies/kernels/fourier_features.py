@@ -100,6 +100,11 @@ def fourier_features(
     errors of the output follow from the central limit theorem: the estimates of a row are drawn
     from the normal distribution that has their exact covariance, and put through the same division.
     Bounds are four standard errors of the measured and the expected median, over heads.
+
+    Figure. Left: the kernel's error falls with the root of the number of waves, and is larger for
+    wider queries and keys (lines: formula; dots: measured). Dotted lines and squares: at fixed norm
+    it is smaller, the wider they are. Right: attention's error (lines: central limit theorem; dots:
+    measured) falls at small widths, and hardly at large ones.
     """
     for name, values in {"widths": widths, "waves": waves}.items():
         if list(values) != sorted(set(values)):
@@ -133,11 +138,6 @@ def fourier_features(
     yield figure(
         chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs", **axes),
         chart(*outputs, zero, title=title, y="median over rows", **axes),
-        caption="Left: the kernel's error falls with the root of the number of waves, and is "
-        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
-        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
-        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
-        "large ones.",
     )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Figure, chart, figure, series
+from regard.studies.figure import Drawing, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -49,6 +49,10 @@ def gaussian_identity(
 
     It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
     Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
+
+    Figure. A dot for each pair of a query and a key. Left: the exponent of the Gaussian kernel
+    against that of softmax is a cloud. Right: with the two norms added, all dots are on the
+    diagonal (line).
     """
     query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
@@ -99,7 +103,7 @@ def rounding(query: Queries, key: Keys, variance: float) -> float:
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
 
 
-def _figure(query: Queries, key: Keys, variance: float) -> Figure:
+def _figure(query: Queries, key: Keys, variance: float) -> Drawing:
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     ends = [scores.min(), scores.max()]
@@ -110,7 +114,4 @@ def _figure(query: Queries, key: Keys, variance: float) -> Figure:
     return figure(
         chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
         chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
-        caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
-        "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
-        "on the diagonal (line).",
     )

@@ -13,7 +13,7 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment, Run
-from regard.studies.figure import Figure, Series, bars, chart, figure, interval_bars, series
+from regard.studies.figure import Drawing, Series, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import study
@@ -83,6 +83,10 @@ def performer(
     softmax learns have about unit variance or more, and for such no common number of directions is
     enough: put FAVOR+ in the place of softmax after training, with the very same weights, and most
     predictions are wrong.
+
+    Figure. Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on new rows:
+    trained with FAVOR+ at least {worst:.2f}; models trained with softmax, with FAVOR+ in its place
+    afterwards, at most {best:.2f}. Thin lines: 95% intervals.
     """
     softmax = {heads: trained(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
     performers = {
@@ -172,7 +176,7 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
 
 
-def _figure(results: Results) -> Figure:
+def _figure(results: Results) -> Drawing:
     curves = []
     for heads in HEADS:
         losses = [_losses(results.softmax[heads], "softmax", 5)]
@@ -190,13 +194,11 @@ def _figure(results: Results) -> Figure:
         x="heads × directions",
         y_limits=(0, 1.4),
     )
-    worst, best = min(one.value for one in own), max(results.exchanged.values())
     return figure(
         *curves,
         accuracies,
-        caption="Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on "
-        f"new rows: trained with FAVOR+ at least {worst:.2f}; models trained with softmax, with "
-        f"FAVOR+ in its place afterwards, at most {best:.2f}. Thin lines: 95% intervals.",
+        worst=min(one.value for one in own),
+        best=max(results.exchanged.values()),
     )
 
 

@@ -66,6 +66,9 @@ def augmentation(
     These models are small, and read little. With questions mixed in, the effect is large for all
     seeds. With questions afterwards, fewer facts can be retrieved than in the larger models, and
     the effects have the published direction at four of five seeds; at the fifth, neither is seen.
+
+    Figure. Right answers about people in no training question, by the way in which the text is
+    written and the time of the questions, with 95 % intervals.
     """
     recipe = small_recipe(steps, seed)
     found = {}
@@ -85,8 +88,6 @@ def augmentation(
         },
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Right answers about people in no training question, by the way in which the text "
-        "is written and the time of the questions, with 95 % intervals.",
     )
 
 

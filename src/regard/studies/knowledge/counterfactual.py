@@ -57,6 +57,9 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     guess could find them. With three of five, the answers are divided; with one, the model mostly
     stays with the four. So an error in a text that repeats its facts is outvoted, and a fact that
     it states once has no second witness.
+
+    Figure. Answers of models trained on texts in which some biographies of every second person
+    state another place of birth.
     """
     world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
     text_only = world.group("text_only")
@@ -82,8 +85,6 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
-        caption="Answers of models trained on texts in which some biographies of every second "
-        "person state another place of birth.",
     )
 
 

@@ -67,6 +67,9 @@ def fallback(
 
     The share of answers that are the home of the name is compared with the same share after the
     answers are dealt out again among these people at random.
+
+    Figure. Answers about absent people in two worlds. Where names are informative, most answers are
+    the home of the name, and many are right; where they say nothing, few are.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged(found[0.0], found[correlation])
@@ -82,8 +85,6 @@ def fallback(
         },
         y="share of answers",
         y_limits=(0, 1),
-        caption="Answers about absent people in two worlds. Where names are informative, most "
-        "answers are the home of the name, and many are right; where they say nothing, few are.",
     )
 
 

@@ -49,6 +49,9 @@ def pretraining(
 
     This is a fictional world, in which every fact is known. `regard birthplaces` trains the same
     three models on the course's sentences about real people (docs/birthplaces.md).
+
+    Figure. Right answers of each model about people in the text only, with 95 % intervals. Dotted:
+    always answering {place}.
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
     questions = world.questions("text_only")
@@ -63,8 +66,7 @@ def pretraining(
         Line(y=share, label=f"always {place}"),
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Right answers of each model about people in the text only, with 95 % "
-        f"intervals. Dotted: always answering {place}.",
+        values={"place": place},
     )
 
 

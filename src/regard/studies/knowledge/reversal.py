@@ -63,6 +63,9 @@ def reversal(
     way back: the name came first, and was never to be predicted from the place. Bidirectional
     questions about other people don't help, as they teach the form and not these facts. What helps
     is a text that states the facts in both directions.
+
+    Figure. Right answers about people in no training question, by the direction of the sentences in
+    the text, with 95 % intervals.
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]
@@ -84,8 +87,6 @@ def reversal(
         },
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Right answers about people in no training question, by the direction of the "
-        "sentences in the text, with 95 % intervals.",
     )
 
 

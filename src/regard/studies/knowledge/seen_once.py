@@ -88,6 +88,9 @@ def seen_once(
     calibration: a model that repeats its text, and nothing else, makes nothing up, and gives no
     probability to what it hasn't read. Repeating 5 % of the text ten times, in as many steps, has
     some of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+
+    Figure. Share of false documents among those that a model generates, against the share of facts
+    that its text states once, which is drawn too; below, the lower bound.
     """
     found = {shape: _sampled(shape, epochs, seed) for shape in SHAPES}
     repeated = _sampled(SHAPES[2], epochs, seed, repeat=True)
@@ -107,8 +110,6 @@ def seen_once(
         series(once, [one.bound for one in found.values()], "lower bound"),
         x="facts seen once, as a share of the documents",
         y="share of generated documents",
-        caption="Share of false documents among those that a model generates, against the share of "
-        "facts that its text states once, which is drawn too; below, the lower bound.",
     )
 
 

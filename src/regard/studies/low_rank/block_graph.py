@@ -61,6 +61,11 @@ def block_graph(
     began: after about 1/gap steps. Zaheer et al., 2020, section 2, choose random blocks because
     random graphs are known for a wide gap. All this costs n times a constant number of edges
     instead of n².
+
+    Figure. Left: the blocks attended by the first blocks: a diagonal band, random dots, and a full
+    row and column for a global block. Right: the spectral gap against the number of blocks (dots:
+    measured). It falls with the square for a window alone, and is constant with random or global
+    blocks.
     """
     makes = {
         "window": (0, 0),
@@ -90,10 +95,6 @@ def block_graph(
     yield figure(
         heat_map(shown, title="pattern", unit="1 = attended", **axes),
         log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
-        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
-        "a full row and column for a global block. Right: the spectral gap against the number of "
-        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
-        "with random or global blocks.",
     )
 
 

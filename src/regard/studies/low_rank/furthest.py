@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Mask
-from regard.studies.figure import Figure, one_chart, series
+from regard.studies.figure import Drawing, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
@@ -55,6 +55,10 @@ def furthest(
     about n edges any attention needs about n layers for this task, if the orthogonal vectors
     conjecture is true. Given enough layers BigBird is as powerful as full attention: it can
     approximate any continuous function of a sequence, and is Turing complete (sections 3.2, 3.3).
+
+    Figure. Share of vectors whose furthest is found, against the number of layers: 1 from the first
+    layer on with full attention; with BigBird a small share at first, which approaches 1. Lines:
+    formula; dots: measured.
     """
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)
@@ -114,7 +118,7 @@ def close(name: str, share: float, predicted: float, count: int) -> Measurement:
     return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
 
 
-def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
+def _figure(shares: Sequence[float], expected: Sequence[float]) -> Drawing:
     layers = range(1, len(shares) + 1)
     return one_chart(
         series(layers, expected, "BigBird", color=0),
@@ -123,7 +127,4 @@ def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
         x="layers",
         y="furthest vectors found",
         y_limits=(0, 1.05),
-        caption="Share of vectors whose furthest is found, against the number of layers: 1 from "
-        "the first layer on with full attention; with BigBird a small share at first, which "
-        "approaches 1. Lines: formula; dots: measured.",
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Figure, Line, chart, figure, series
+from regard.studies.figure import Drawing, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
@@ -55,6 +55,11 @@ def projection(
     are judged by other sequences. What they can learn is which positions go together. If tokens
     change slowly, as with reach=16, that is a lot. If each is a draw of its own (reach=0), no
     position tells about another, and little is gained over the mean of all values.
+
+    Figure. Left: the error without softmax against the rows of C and D falls slowly, and at the
+    rank of P to rounding. Line: norm of the singular values left out; dots: measured. Right: the
+    error of a Linformer that learns to imitate softmax attention falls below that of the mean of
+    all values (dotted).
     """
     if rank > min(n, h):
         raise UserError(
@@ -153,7 +158,7 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
     return Learning(points, errors, relative_error(mean, exact[held_out]))
 
 
-def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
+def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Drawing:
     ranks = range(1, min(len(scores), 24) + 1)
     errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
@@ -164,8 +169,4 @@ def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> 
     return figure(
         chart(*truncated, title=titles[0], x="rows of C and D", y="error", y_scale="log"),
         chart(learned, mean, title=titles[1], x="steps", y_scale="log"),
-        caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
-        "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
-        "Right: the error of a Linformer that learns to imitate softmax attention falls below that "
-        "of the mean of all values (dotted).",
     )

@@ -65,6 +65,11 @@ def truncation(
 
     So a low rank is no law. Half the rank saves nothing yet, and finding the factors costs an SVD:
     this shows what there is to save, and not how.
+
+    Figure. Relative error of truncated maps against the rank kept. Lines: means over heads and
+    texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with one
+    singular value; those of a trained model need far more, and differ; those of random queries and
+    keys need most.
     """
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
     yield from exactness(n, h, rank, kept, seed)
@@ -87,10 +92,6 @@ def truncation(
         y="relative error",
         y_scale="log",
         y_limits=(1e-4, 1.2),
-        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
-        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
-        "one singular value; those of a trained model need far more, and differ; those of random "
-        "queries and keys need most.",
     )
 
 

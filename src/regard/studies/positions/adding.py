@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
-from regard.studies.figure import Figure, one_chart, series
+from regard.studies.figure import Drawing, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
@@ -61,6 +61,10 @@ def adding(
     Nor does it decide what a model can do. With W_q = W_k = [I I], which adds both halves,
     concatenation is addition to the last digit; and with any W_q and W_k the score of [x, p] has
     cross terms of the size that the products of words have. What concatenation takes is width.
+
+    Figure. Against the width: the product of a word with itself and that of close positions grow as
+    d, the cross terms as √d, like the product of two different words. Lines and dashes: formulas;
+    dots: measured.
     """
     draw = torch.Generator().manual_seed(seed)
     few = draw_pairs(8, d, sigma, steps, draw)
@@ -162,7 +166,7 @@ def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     return equal("they fall as d to the power", slope, -0.5, within=4 * error)
 
 
-def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
+def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Drawing:
     widths = np.array(list(sizes))
     root = widths**0.5
     return one_chart(
@@ -176,9 +180,6 @@ def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
         x_scale="log",
         y_scale="log",
         x_ticks=list(sizes),
-        caption="Against the width: the product of a word with itself and that of close positions "
-        "grow as d, the cross terms as √d, like the product of two different words. Lines and "
-        "dashes: formulas; dots: measured.",
     )
 
 

@@ -65,6 +65,9 @@ def permutation(
 
     The table tells which mechanisms treat all places alike. Linformer mixes the keys by place, and
     a window or blocks are cut by place: there the mechanism itself tells the order.
+
+    Figure. Dots: change of the state of each token when the tokens change places: {bag:.1g} at most
+    {named}, up to {placed:.1g} with positions, and as visible under a causal mask.
     """
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=draw)
@@ -94,9 +97,7 @@ def permutation(
         y="change of the state",
         y_scale="log",
         y_limits=(1e-18, 1e3),
-        caption="Dots: change of the state of each token when the tokens change places: "
-        f"{bag.max():.1g} at most {named}, up to {placed.max():.1g} with positions, and as "
-        "visible under a causal mask.",
+        values={"bag": bag.max(), "named": named, "placed": placed.max()},
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest
@@ -80,6 +80,9 @@ def relative_bias(
 
     Shaw's way is another one: a vector for each distance, multiplied with the query. A word can
     then look farther than another one, which no bias by distance allows.
+
+    Figure. Left: the bias, one number along each diagonal. Middle and right: weights of a head with
+    concatenated sinusoids, and with this bias; they are {same}.
     """
     draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
     given = Heads(*torch.randn(5, 1, heads, length, d, dtype=torch.float64, generator=draw))
@@ -157,7 +160,7 @@ def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
     return float((following.amax(-1) - following.amin(-1)).max())
 
 
-def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure:
+def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
     same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
@@ -166,6 +169,5 @@ def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure
         heat_map(numbers, title="π", most=float(numbers.abs().max()), unit="π", **axes),
         heat_map(side_by_side[0, 0], title="weights, concatenated", unit="weight", **axes),
         heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
-        caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
-        f"head with concatenated sinusoids, and with this bias; they are {same}.",
+        same=same,
     )

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Figure, Line, Style, chart, figure, heat_map, series
+from regard.studies.figure import Drawing, Line, Style, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import study
 from regard.studies.tensors import largest, normal
@@ -49,6 +49,10 @@ def shifting(
     The clocks' hands differ in speed by the same ratio from pair to pair. A row of d/2 speeds that
     begins with 1 ends one step short of 1/10000, and one that ends there begins one step late: a
     factor of 10000^(2/d), which is 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
+
+    Figure. Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. Right:
+    wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin at 2π and end
+    below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. Dotted: both ends.
     """
     vectors = position_vectors(encoding, length + steps, d, seed)
     matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
@@ -101,7 +105,7 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
     return TURN / angles.numpy()
 
 
-def _figure(d: int, steps: int) -> Figure:
+def _figure(d: int, steps: int) -> Drawing:
     shown = min(d, 32)
     pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     curves = [
@@ -114,8 +118,4 @@ def _figure(d: int, steps: int) -> Figure:
     return figure(
         heat_map(matrix, title=title, unit="entry", **axes),
         chart(*curves, *ends, title="wavelengths", x="pair", y="wavelength", y_scale="log"),
-        caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
-        "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
-        "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "
-        "Dotted: both ends.",
     )

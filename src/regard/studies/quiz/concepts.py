@@ -54,6 +54,11 @@ def concepts(
     Question 13 is about long inputs. An RNN with small weights forgets its first token
     exponentially; a window drops it; attention divides its weight among the tokens, which costs
     1/n. With large weights (std), an RNN need not forget, and the check fails.
+
+    Figure. Left and middle: influence of each token on each state. In an encoder each token changes
+    all states, in a decoder only its own and later ones. Right: influence of the first token by
+    distance. With attention it reaches the end, in an RNN it falls exponentially, in a window it
+    ends after four tokens. Dotted: {near} tokens.
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)
@@ -87,10 +92,7 @@ def concepts(
             y_scale="log",
             y_limits=(1e-8, 10),
         ),
-        caption="Left and middle: influence of each token on each state. In an encoder each token "
-        "changes all states, in a decoder only its own and later ones. Right: influence of the "
-        "first token by distance. With attention it reaches the end, in an RNN it falls "
-        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
+        near=NEAR,
     )
 
 

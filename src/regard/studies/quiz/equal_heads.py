@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Figure, chart, figure, heat_map, series
+from regard.studies.figure import Drawing, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
@@ -67,6 +67,10 @@ def equal_heads(
 
     The distance of two maps is half of the sum of absolute differences in a row, averaged over
     rows: 0 if they are equal, 1 if they share no key.
+
+    Figure. The distance of two heads' maps over training, and maps of one text after it. Heads that
+    begin equal stay at distance 0 and have the same map; those that were drawn apart have different
+    ones. Lines join the measured dots.
     """
     arms = {
         "drawn apart": drawn(std, seed),
@@ -124,7 +128,7 @@ def _distance(maps: Float[Tensor, "2 n n"]) -> float:
     return float((maps[0] - maps[1]).abs().sum(-1).mean() / 2)
 
 
-def _figure(found: dict[str, Trained]) -> Figure:
+def _figure(found: dict[str, Trained]) -> Drawing:
     apart, equal = found["drawn apart"], found["begun equal"]
     distances = [
         series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
@@ -135,8 +139,5 @@ def _figure(found: dict[str, Trained]) -> Figure:
         heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
         heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
         heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
-        caption="The distance of two heads' maps over training, and maps of one text after it. "
-        "Heads that begin equal stay at distance 0 and have the same map; those that were drawn "
-        "apart have different ones. Lines join the measured dots.",
         columns=2,
     )

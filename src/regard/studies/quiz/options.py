@@ -67,6 +67,11 @@ def wrong_options(
     Some options name a thing that does something else. A tensor is a type and makes no lengths
     equal. Padding and truncation change the number of tokens and not their meaning. ReLU and
     sigmoid of a number beyond all bounds of training are finite, and so are their gradients.
+
+    Figure. Left: what an untrained RNN predicts after each prefix of two tokens. Each row sums to
+    1, so all rows together to their number. Right: gradients of recurrent weights by
+    backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for a
+    two-way network alike.
     """
     draw = Draw(seed, std)
     refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
@@ -90,10 +95,6 @@ def wrong_options(
             most=0.4,
         ),
         chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
-        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
-        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
-        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
-        "a two-way network alike.",
     )
 
 

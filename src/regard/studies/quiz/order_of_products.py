@@ -35,6 +35,10 @@ def order_of_products(
 
     The second order takes fewer operations from L = 2md/(m + d) on. A gain in time needs more,
     since small products don't fill a processor.
+
+    Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix
+    between. Right: multiplications over the length; lines by formula. Dotted: the length at which
+    both are equal, and the measured one.
     """
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
@@ -64,9 +68,6 @@ def order_of_products(
             x_scale="log",
             y_scale="log",
         ),
-        caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
-        "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
-        "which both are equal, and the measured one.",
     )
 
 

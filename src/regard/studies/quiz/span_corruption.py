@@ -63,6 +63,9 @@ def span_corruption(
 
     The span's length is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of the
     truncated text and not of the document. Of both, prefix and suffix may be empty.
+
+    Figure. Left: lengths of the truncated texts, uniform between their bounds (dotted). Right: the
+    share of the text that is moved, around a quarter (dotted).
     """
     rng = np.random.default_rng(seed)
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
@@ -90,8 +93,6 @@ def span_corruption(
     yield figure(
         chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
         chart(moved, Line(x=0.25), title="spans", x="share of the truncated text"),
-        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
-        "Right: the share of the text that is moved, around a quarter (dotted).",
     )
 
 

@@ -37,6 +37,10 @@ def trained_embeddings(
     Nothing in the loss keeps words and positions orthogonal. They begin so, as random vectors do,
     and the task gives no reason to change it: which word stands where is random. In a language,
     where some words begin sentences, they may turn towards each other.
+
+    Figure. Sizes of the products of words x and positions p before and after training. Training
+    makes words and positions longer; the cross terms x·p stay far below the product of a word with
+    itself.
     """
     model = Draw(seed, 0.1).model(config(d, LearnedConfig()), tokens=TOKENS).train()
     before = terms(model)
@@ -51,9 +55,6 @@ def trained_embeddings(
         bars(after.values(), "after training"),
         names=list(before),
         y="root mean square",
-        caption="Sizes of the products of words x and positions p before and after training. "
-        "Training makes words and positions longer; the cross terms x·p stay far below the "
-        "product of a word with itself.",
     )
 
 

@@ -62,6 +62,11 @@ def backpropagation_through_time(
 
     Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
     (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
+
+    Figure. The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ and to
+    that step's loss; from h another one, in color, leads to the z of the next step, with W_hh. The
+    losses add up to J. Gradients flow against the arrows. Shapes: x has {d_in} entries, z and h
+    {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh {d}×{d}, W_yh {d_out}×{d}.
     """
     hx = _matrix("w_hx", w_hx)
     d, d_in = hx.shape

@@ -72,6 +72,10 @@ def encodings(
     these columns as it learns all else: with learned vectors, added instead of read, outputs and
     gradients are the same to the last digit, and so is all training. What can't be learned either
     way are places that never occur in training.
+
+    Figure. How far training turned the column of weights that reads each one-hot place: far at all
+    places that occur, not at all beyond the dotted line, at places that no text of the training
+    has.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed).with_attention()
     seen = longest + TOKEN
@@ -96,9 +100,6 @@ def encodings(
         Line(x=seen - 0.5, label="end of the longest text"),
         x="place in the source",
         y="column turned, 1 − cosine",
-        caption="How far training turned the column of weights that reads each one-hot place: "
-        "far at all places that occur, not at all beyond the dotted line, at places that no "
-        "text of the training has.",
     )
 
 

@@ -23,7 +23,7 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -83,6 +83,11 @@ def fixed_windows(
     near, so a loss after few steps doesn't say what the state can hold: the table has it at several
     times of the same training. Attention looks at the token itself, wherever it stands. What it
     pays for that is memory that grows with the text.
+
+    Figure. Loss against distance at the end of the training, and of the RNN against time; dotted: a
+    guess, and the window. The window's loss is near 0 within the window and that of a guess beyond
+    it; attention's is near 0 at all distances. The RNN's falls with training, the later the larger
+    the distance.
     """
     few = max(1, steps // 5)
     trained: dict[str, dict[int, Losses]] = {}
@@ -205,7 +210,7 @@ def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     }
 
 
-def _figure(trained: Trained, window: int, symbols: int) -> Figure:
+def _figure(trained: Trained, window: int, symbols: int) -> Drawing:
     guess = log(symbols)
     over_time = [
         series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
@@ -223,8 +228,4 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
             **loss,
         ),
         chart(*over_time, limit, title="RNN", x="steps of training", **loss),
-        caption="Loss against distance at the end of the training, and of the RNN against time; "
-        "dotted: a guess, and the window. The window's loss is near 0 within the window and that "
-        "of a guess beyond it; attention's is near 0 at all distances. The RNN's falls with "
-        "training, the later the larger the distance.",
     )

@@ -59,6 +59,10 @@ def one_way_or_both(
     Reading both ways helps where the future matters, as in a sentence that is read as a whole. It
     never makes gradients more accurate. And it has a price: each answer has to wait for the last
     day, while a network that reads one way needs but its state and today's weather.
+
+    Figure. Bars: accuracy; crosses: the best that is possible without the future. Where the mood
+    depends on the past, both networks are right. Where it depends on days to come, only the one
+    that reads both ways is.
     """
     shifts = {"past": 0, "future": ahead}
     runs = {
@@ -88,9 +92,6 @@ def one_way_or_both(
         series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
         y="share of right moods",
         y_limits=(0, 1.05),
-        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
-        "mood depends on the past, both networks are right. Where it depends on days to come, only "
-        "the one that reads both ways is.",
     )
 
 

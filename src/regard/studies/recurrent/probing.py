@@ -65,6 +65,10 @@ def probing(
     remembers what it has read last; training makes room for what is to be written first, at the
     cost of the end. With attention it stays as it was, for the text is looked up: the decoder's
     states hold little of the character that they are about to write.
+
+    Figure. How well each character of a text can be read from the encoder's last state; dotted: the
+    commonest character as a guess. With attention, as in a new network, the last ones are there and
+    the first are not; without attention more of the first ones is there, and less of the last.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()
@@ -85,10 +89,6 @@ def probing(
         x="character of the text",
         y="share read from the last state",
         y_limits=(0, 1.05),
-        caption="How well each character of a text can be read from the encoder's last state; "
-        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
-        "ones are there and the first are not; without attention more of the first ones is there, "
-        "and less of the last.",
     )
 
 

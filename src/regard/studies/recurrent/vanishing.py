@@ -54,6 +54,11 @@ def vanishing_and_exploding(
     and those are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. Of an
     infinite gradient clipping itself makes NaN, for 0·∞ is NaN. So training has to look at the
     length first, and Regard's stops there.
+
+    Figure. Length of the gradient against steps, and after {steps} steps against the largest
+    singular value; lines: formula, dots: measured, dotted: 1. With σ = {high:g} all gradients grow
+    at first; for spectral radii below 1 they fall from some step on, for those above 1 they rise
+    for ever. After all steps the singular value hardly matters: the lines are almost level.
     """
     measured = {
         (radius, stretch): length(transition(radius, stretch), steps)
@@ -74,11 +79,7 @@ def vanishing_and_exploding(
     yield figure(
         _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
         _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
-        caption=f"Length of the gradient against steps, and after {steps} steps against the "
-        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
-        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
-        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
-        "matters: the lines are almost level.",
+        high=high,
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
@@ -66,6 +66,11 @@ def complexity(
 
     Counted are the multiplications of the matrix products that really run; times are the best of
     three. The exponents are slopes of a line through the logarithms, at four lengths.
+
+    Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
+    those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
+    turns from one to the other. Right: measured times (dots), steep for softmax and less so for a
+    linear kernel.
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
@@ -158,7 +163,7 @@ def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
 
 def _figure(
     h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
-) -> Figure:
+) -> Drawing:
     grid = np.geomspace(h / 8, 64 * h, 40)
     times = {
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
@@ -176,8 +181,4 @@ def _figure(
             y_scale="log",
         ),
         log_chart(lengths, times, title="milliseconds", x="n"),
-        caption="Left: multiplications against the length n. Those of the projections grow in "
-        "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
-        "and their sum (dashes) turns from one to the other. Right: measured times (dots), steep "
-        "for softmax and less so for a linear kernel.",
     )

@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Figure, Line, Style, chart, figure, series
+from regard.studies.figure import Drawing, Line, Style, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -90,6 +90,11 @@ def scale(
     Not all of the variance reaches softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
     for all keys of a query, so that softmax cancels it. And √h is made for entries of variance 1:
     with σ = 2 even scaled scores have a deviation above 4, and softmax freezes again.
+
+    Figure. Against the width h: the variance of products grows in proportion, that of products
+    divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
+    falls from near ln n (dotted) to near 0, and its gradient with it; divided by √h, both are
+    constant.
     """
     draw = Draw(mean, sigma, correlation, seed)
     query, key = draw.pairs(h, draws)
@@ -128,7 +133,7 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
     return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
 
 
-def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Figure:
+def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Drawing:
     widths = np.array(WIDTHS)
     predicted = np.array([draw.variance(h) for h in WIDTHS])
     pairs = (draw.pairs(h, 1000) for h in WIDTHS)
@@ -150,8 +155,4 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         chart(*variances, title="variance", y_scale="log", **axes),
         chart(*entropies, uniform, title="entropy", y_limits=limits, **axes),
         chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
-        caption="Against the width h: the variance of products grows in proportion, that of "
-        "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
-        "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "
-        "divided by √h, both are constant.",
     )

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import study
@@ -61,6 +61,10 @@ def designing(
     anything. If they aren't, a search is made; that it finds none is no proof. If equal inputs have
     different targets, or the targets span more dimensions than inputs, there is no head, and the
     study says so.
+
+    Figure. Outputs, one per row, by their parts; blue is positive, orange negative. With x for
+    queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ is u_b.
+    Right: outputs of the head designed for your own targets.
     """
     inputs, desired = _own(x, targets)
     try:
@@ -163,7 +167,7 @@ def _vector(entries: Sequence[float]) -> str:
 
 def _figure(
     without: Float[Tensor, "3 4"], made: Float[Tensor, "3 4"], own: Float[Tensor, "n e"]
-) -> Figure:
+) -> Drawing:
     parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
     most = float(own.abs().max()) or 1.0
     outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
@@ -172,7 +176,4 @@ def _figure(
         heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
         heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
         heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
-        caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
-        "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
-        "is u_b. Right: outputs of the head designed for your own targets.",
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Figure, bars, chart, figure
+from regard.studies.figure import Drawing, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
 
@@ -41,6 +41,8 @@ def products(
 
     Scores that are hundreds apart leave softmax nothing to divide: e^−202 is 0 for all purposes,
     and its gradient too. That is why products are divided by √d, and why weights start small.
+
+    Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
     """
     states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
     scores = keys @ queries[i - 1]
@@ -107,11 +109,11 @@ def _vector(x: Tensor) -> str:
     return "[" + ", ".join(f"{entry:g}" for entry in x.tolist()) + "]"
 
 
-def _figure(scores: Tensor, weights: Tensor) -> Figure:
+def _figure(scores: Tensor, weights: Tensor) -> Drawing:
     names = [f"state {j + 1}" for j in range(len(scores))]
     shown = ", ".join(f"{score:g}" for score in scores.tolist())
     return figure(
         chart(bars(scores), names=names, title="scores"),
         chart(bars(weights, color=1), names=names, title="weights", y_limits=(0, 1.05)),
-        caption=f"Left: the scores {shown}. Right: the weights, softmax of these scores.",
+        shown=shown,
     )

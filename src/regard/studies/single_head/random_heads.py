@@ -67,6 +67,11 @@ def random_heads(
 
     With h = 64 and 20 tokens the map is nearly the identity, and the outputs are nearly the values.
     It isn't for short queries or many tokens: √h has to grow like ln n.
+
+    Figure. Maps of weights, of the first {most} tokens at most. With independent queries and keys
+    the weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and
+    less so for {beyond}. The curves of the own weight rise with h, later if there are more tokens.
+    Lines: formula; dashes: averaged over ‖q‖²; dots: measured.
     """
     apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
@@ -91,11 +96,9 @@ def random_heads(
         *panels,
         _curves(sorted({n, n_beyond}), seed),
         columns=2,
-        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
-        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
-        f"{_size(h, n)}, and less so for {_size(h_beyond, n_beyond)}. The curves of the own weight "
-        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
-        "‖q‖²; dots: measured.",
+        most=SHOWN,
+        within=_size(h, n),
+        beyond=_size(h_beyond, n_beyond),
     )
     yield _explorer_view(h, n, seed)
 

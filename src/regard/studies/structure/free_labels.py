@@ -55,6 +55,10 @@ def free_labels(
     in three quarters of the text, and predicts the last quarter. A text of random letters has
     labels too, but there is nothing to learn from them. `linear-probe` shows what a Transformer
     learns from such labels.
+
+    Figure. Loss on the last quarter of the text, which is held out, of predicting by the frequency
+    of each character before it (single tokens) and by what follows what (pairs). Dotted: all
+    characters equally likely.
     """
     tokenizer = train_tokenizer(CharactersConfig(), [text])
     document = tokenizer.encode(text)
@@ -72,14 +76,7 @@ def free_labels(
     yield equal("share of them that is the masked token", right, 1)
     yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
     yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
-    yield bar_chart(
-        {"": losses},
-        Line(y=losses["guess"]),
-        y="loss a character, in nats",
-        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
-        "frequency of each character before it (single tokens) and by what follows what "
-        "(pairs). Dotted: all characters equally likely.",
-    )
+    yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss a character, in nats")
 
 
 def next_tokens(document: list[int]) -> Batch:

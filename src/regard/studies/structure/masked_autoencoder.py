@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
@@ -63,6 +63,9 @@ def masked_autoencoder(
 
     Rotary positions can't be masked in this way. They are in no token's vector but in the products
     of queries and keys, so a mask keeps its position.
+
+    Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
+    positions dropped too they are {same}.
     """
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
@@ -140,7 +143,7 @@ def bidirectional(
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
 
 
-def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Figure:
+def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Drawing:
     same = "the same" if gap(dropped) < ROUNDING else "not the same"
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind}
     maps = {"positions kept": kept.softmax(-1), "positions dropped too": dropped.softmax(-1)}
@@ -149,6 +152,5 @@ def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Figure:
             heat_map(chances, title=title, most=float(chances.max()), unit="probability", **axes)
             for title, chances in maps.items()
         ),
-        caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
-        f"the positions dropped too they are {same}.",
+        same=same,
     )

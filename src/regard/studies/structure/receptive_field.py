@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Figure, Line, one_chart, series
+from regard.studies.figure import Drawing, Line, one_chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -56,6 +56,10 @@ def receptive_field(
 
     This is about content. The choice of a key is another matter: the key of any input wins if it
     changes enough.
+
+    Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
+    dots: planted pointers, which reach the number of paths as long as there are so many inputs
+    (dotted); dashes: expectation for random pointers, which coincide.
     """
     bound = (heads + 1) ** layers
     draw = torch.Generator().manual_seed(seed)
@@ -139,7 +143,7 @@ def _planted(heads: int, layers: int, n: int) -> int:
     return int(field(paths(planted_pointers(heads, layers, n), "argmax")).max())
 
 
-def _figure(layers: int, inputs: int) -> Figure:
+def _figure(layers: int, inputs: int) -> Drawing:
     depth = range(1, layers + 1)
     curves = []
     for k in (1, 2, 3):
@@ -156,7 +160,4 @@ def _figure(layers: int, inputs: int) -> Figure:
         y="inputs of a node",
         y_scale="log",
         x_ticks=list(depth),
-        caption="Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a "
-        "node; dots: planted pointers, which reach the number of paths as long as there are so "
-        "many inputs (dotted); dashes: expectation for random pointers, which coincide.",
     )

@@ -72,6 +72,9 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     and learn to summarize and to translate in fewer steps than encoder–decoders: the advice holds
     for the two families that it compares. These are small models, small data and few steps: they
     show what is learned first, not what is best in the end (docs/tasks.md has longer trainings).
+
+    Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
+    best baseline without a trained model.
     """
     environment = ExecutionEnvironment.choose("cpu")
     found = {
@@ -101,12 +104,7 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}
         axes: dict[str, Any] = {"title": task, "y": SCORES[task], "y_limits": (0, 1.08)}
         panels.append(bar_panel(bars, Line(y=baselines[task]), **axes))
-    yield figure(
-        *panels,
-        columns=2,
-        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
-        "the best baseline without a trained model.",
-    )
+    yield figure(*panels, columns=2)
 
 
 def judged(

@@ -44,6 +44,9 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     layer, and of nothing else in the decoder. Everything else in the encoder can differ as well:
     depth, heads, positions, context length. What a trained decoder can't do is read an encoder of
     another width than the one it was trained with.
+
+    Figure. ROUGE-L of summaries by encoder–decoders of equal and of different widths, with 95 %
+    intervals. Dotted: the first two sentences of the article.
     """
     narrow = width // 2
     runs = {
@@ -62,8 +65,6 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
         Line(y=baseline, label=f"baseline {BASELINE}"),
         y=SCORE,
         y_limits=(0, 1.08),
-        caption=f"{SCORE} of summaries by encoder–decoders of equal and of different widths, "
-        "with 95 % intervals. Dotted: the first two sentences of the article.",
     )
 
 

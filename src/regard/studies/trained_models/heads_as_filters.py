@@ -61,6 +61,9 @@ def heads_as_filters(
     wherever it stands; even with a tap for every offset, its best guess explains 1/n of the
     variance. A filter, in turn, has as many output channels as needed in one pass, and signs, which
     a softmax doesn't have: both are left to the output projection.
+
+    Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
+    difference between the bank of heads and the convolution, which falls as e^−t.
     """
     draw = torch.Generator().manual_seed(seed)
     shared, separate = feature_weights(gap)
@@ -92,12 +95,7 @@ def heads_as_filters(
         y="largest error",
         y_scale="log",
     )
-    yield figure(
-        muted,
-        exact,
-        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
-        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
-    )
+    yield figure(muted, exact)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:

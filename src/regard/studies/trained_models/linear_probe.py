@@ -61,6 +61,9 @@ def linear_probe(
     Classes count equally, however frequent: accuracy is the mean over classes, and chance is one
     in seven. The embeddings alone show how much is in the word, without its context. These texts
     have few words and clear contexts; in natural text, classes are less clear-cut.
+
+    Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
+    class. Dotted: chance.
     """
     read = labeled_texts(seed, "probe", texts)
     run, new = trained_reader(steps, seed), plan_reader(1, seed).run
@@ -76,8 +79,6 @@ def linear_probe(
         Line(y=1 / len(CLASSES)),
         y="accuracy on other words",
         y_limits=(0, 1.05),
-        caption="Accuracy of a linear probe of the word class on words to which it was not "
-        "fitted, by class. Dotted: chance.",
     )
 
 

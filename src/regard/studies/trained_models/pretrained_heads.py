@@ -79,6 +79,10 @@ def pretrained_heads(
     reversal the previous token is the word that used to follow. A relation of words
     is found by content and distance together: the head that attends from the verb to its object is
     chosen on half of the pairs, and measured on the others in each order.
+
+    Figure. The share of each head's weight by pattern, averaged over pairs of sentences; the same
+    token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
+    value adds little.
     """
     model = pretrained_bert(bert)
     pairs = labeled_texts(seed, "pretrained", texts)
@@ -107,9 +111,6 @@ def pretrained_heads(
             for name, of in shares.items()
         ),
         columns=3,
-        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
-        "same token, on random tokens that occur twice. Most heads of the inner "
-        "layers attend to [CLS], whose value adds little.",
     )
 
 

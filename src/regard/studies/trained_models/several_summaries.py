@@ -66,6 +66,9 @@ def several_summaries(
     Quality is the mean ROUGE-L of all n summaries. For somebody who chooses among them, another
     number matters: whether one of the n is right. By it, different summaries can be worth more
     than a good average.
+
+    Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles of
+    which one of the {n} is exactly the reference; share of different summaries.
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
     questions = new_articles(run)[:articles]
@@ -96,9 +99,6 @@ def several_summaries(
         },
         y="share",
         y_limits=(0, 1.08),
-        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
-        f"articles of which one of the {n} is exactly the reference; share of different "
-        "summaries.",
     )
 
 

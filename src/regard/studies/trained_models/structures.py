@@ -83,6 +83,9 @@ def structures(
 
     A fixed distance is the simplest alternative explanation: the previous word is always at
     distance 1, but subjects, verbs and names are at no one distance.
+
+    Figure. Labeled-relation accuracy: for each structure and head, how often the head's largest
+    weight is on the right word.
     """
     run = trained_reader(steps, seed)
     new = plan_reader(1, seed).run
@@ -92,11 +95,7 @@ def structures(
     shares = [s.by_head.tolist() for s in measured.values()]
     heads = [f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))]
     axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": heads}
-    yield figure(
-        heat_map(shares, unit="accuracy", written=True, **axes),
-        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
-        "largest weight is on the right word.",
-    )
+    yield figure(heat_map(shares, unit="accuracy", written=True, **axes))
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 

@@ -80,6 +80,10 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     the same, so a head that attends to it learns nothing about the rest of the text.
 
     Queries, keys and values of each head are in the view, step by step.
+
+    Figure. Weight that the best head gives to the word in question, in new texts: at the verb of a
+    short sentence to its subject; before the verb, across another noun, to the subject; before a
+    pronoun to the name that it refers to.
     """
     run = cached_run(plan_decoder(steps, seed))
     new = plan_decoder(1, seed).run
@@ -103,9 +107,6 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
         names=names,
         y="weight of the best head",
         y_limits=(0, 1.05),
-        caption="Weight that the best head gives to the word in question, in new texts: at the "
-        "verb of a short sentence to its subject; before the verb, across another noun, to the "
-        "subject; before a pronoun to the name that it refers to.",
     )
     yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 

@@ -49,6 +49,9 @@ def two_heads(
     layers above can separate the parts by their size. So the claim holds under a condition, and the
     measurements outside it are those of softmax. `noisy-keys-one-head` shows what such a mixture
     costs when keys are noisy.
+
+    Figure. Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on one
+    head of argmax attention.
     """
     runs = {
         (kind, heads): cached_run(plan_rows(kind, heads, k, steps, seed))
@@ -69,8 +72,6 @@ def two_heads(
         Line(y=2 / k, label="2/k"),
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
-        "one head of argmax attention.",
     )
     yield look(named(shown, "two heads of softmax"), text).data
 

@@ -60,6 +60,9 @@ def two_meanings(
 
     The same model with random weights is the second control: its vectors stay alike, whatever the
     meaning.
+
+    Figure. Cosines of the queries, keys and values of a word in two sentences, of the same meaning
+    and of two meanings, averaged over heads and pairs of sentences, by layer.
     """
     draw = generator(seed, "two meanings")
     sentences = {meaning: [_sentence(draw, meaning) for _ in range(texts)] for meaning in _ENDS}
@@ -87,9 +90,7 @@ def two_meanings(
                 y_limits=(0, 1.05),
             )
             for part in PARTS
-        ),
-        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
-        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
+        )
     )
 
 

@@ -86,6 +86,9 @@ def untrained(
     Before training, values are random, and so is this product: it is no larger at the words that
     heads will attend to than at all others. After training it is larger there, because values carry
     information by then; but its norm is small, since the loss is.
+
+    Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
+    training, nearly uniform. Below: after it, each head attends to a few words.
     """
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
@@ -114,8 +117,6 @@ def untrained(
             for head, weights in enumerate(capture_attention(one.model, shown)[0].weights[0])
         ),
         columns=HEADS,
-        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
-        "before training, nearly uniform. Below: after it, each head attends to a few words.",
     )
     views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
     yield views[0].beside(views[1]).data
