@@ -25,6 +25,7 @@ from regard.studies.finding import (
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 MANY = 20_000
 """Waves that estimate an expectation."""
@@ -185,7 +186,7 @@ class KernelNoise(NamedTuple):
 
     def sums(self, head: Head, m: int, generator: torch.Generator) -> Sums:
         """Draw the estimates of m waves as normal numbers, and sum values and weights."""
-        noise = torch.randn(*self.kernel.shape, 1, dtype=torch.float64, generator=generator)
+        noise = draw_normal(generator, *self.kernel.shape, 1)
         estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
         norms = head.key[0, 0].square().sum(-1) / (2 * head.key.shape[-1] ** 0.5)
         weights = (estimates * norms.exp())[None, None]

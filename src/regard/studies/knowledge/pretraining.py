@@ -3,18 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from regard.evaluation.evaluate import answer_questions
-from regard.metrics import Interval, accuracy
+from regard.metrics import Interval
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
-    CPU,
     Correlation,
     People,
     Steps,
     commonest,
     not_pretrained,
     pretrained,
+    right_answers,
     small_recipe,
     small_world,
     without_them,
@@ -55,10 +54,7 @@ def pretraining(
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
     questions = world.questions("text_only")
-    scores = {
-        arm: accuracy([a.correct for a in answer_questions(train(world, recipe), questions, CPU)])
-        for arm, train in ARMS.items()
-    }
+    scores = {arm: right_answers(train(world, recipe), questions) for arm, train in ARMS.items()}
     place, share = commonest(world.group("text_only"))
     yield from judged(scores, share, len(questions))
     yield bar_chart(

@@ -16,7 +16,7 @@ from regard.studies.figure import Drawing, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
-from regard.studies.tensors import relative_error
+from regard.studies.tensors import draw_normal, relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
@@ -101,12 +101,8 @@ Rows: TypeAlias = Float[Tensor, "k n"]
 def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
     """Queries, keys and values; the queries span so many dimensions, and QKᵀ has that rank."""
     generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    query = normal(n, rank) @ normal(rank, h) / math.sqrt(rank)
-    return [query, normal(n, h), normal(n, h)]
+    query = draw_normal(generator, n, rank) @ draw_normal(generator, rank, h) / math.sqrt(rank)
+    return [query, draw_normal(generator, n, h), draw_normal(generator, n, h)]
 
 
 def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) -> Vectors:

@@ -15,7 +15,7 @@ from regard.studies.costs import exponent
 from regard.studies.figure import Drawing, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import draw_normal, largest
 
 LENGTH = 512
 """Positions that pairs of words are drawn from."""
@@ -92,7 +92,7 @@ def adding(
 
 def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) -> Pairs:
     """Different words, `steps` positions apart."""
-    x1, x2 = sigma * torch.randn(2, n, d, dtype=torch.float64, generator=draw)
+    x1, x2 = sigma * draw_normal(draw, 2, n, d)
     vectors = Sinusoidal(length=LENGTH + steps, d=d).vectors
     first = torch.randint(LENGTH, (n,), generator=draw)
     return Pairs(x1, vectors[first], x2, vectors[first + steps])
@@ -141,8 +141,7 @@ def general_ratio(pairs: Pairs, draw: torch.Generator) -> tuple[float, float]:
     for part in zip(*(tensor.chunk(MATRICES) for tensor in pairs), strict=True):
         x1, p1, x2, p2 = part
         of_x1, of_p1, of_x2, of_p2 = (
-            x @ torch.randn(d, d, dtype=torch.float64, generator=draw) / math.sqrt(2 * d)
-            for x in (x1, p1, x2, p2)
+            x @ draw_normal(draw, d, d) / math.sqrt(2 * d) for x in (x1, p1, x2, p2)
         )
         cross = _dot(of_x1, of_p2) + _dot(of_p1, of_x2)
         ratios.append(float((cross.square().mean() / _dot(of_x1, of_x2).square().mean()).sqrt()))

@@ -15,7 +15,7 @@ from regard.positions.rotary import frequencies
 from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import draw_normal, largest
 
 ROUNDING = 1e-10
 
@@ -85,7 +85,7 @@ def relative_bias(
     concatenated sinusoids, and with this bias; they are {same}.
     """
     draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
-    given = Heads(*torch.randn(5, 1, heads, length, d, dtype=torch.float64, generator=draw))
+    given = Heads(*draw_normal(draw, 5, 1, heads, length, d))
     attend = Softmax(scaled=scaled)
     free = PairBias((given.query_position @ given.key_position.mT)[0])
     biased = attend(given.query, given.key, given.value, bias=free)

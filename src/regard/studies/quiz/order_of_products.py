@@ -8,7 +8,7 @@ from msgspec import Meta
 from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import relative_error
+from regard.studies.tensors import draw_normal, relative_error
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -42,7 +42,7 @@ def order_of_products(
     """
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
-    value = torch.randn(length, d, dtype=torch.float64, generator=generator)
+    value = draw_normal(generator, length, d)
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
     names, equal_at = ("queries and keys first", "keys and values first"), 2 * m * d / (m + d)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.studies.finding import EvidenceParts, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
 from regard.studies.study import study
+from regard.studies.tensors import matrix, vector_text
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -24,6 +24,7 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 Inputs: TypeAlias = Float[Tensor, "steps d_in"]
 Labels: TypeAlias = Float[Tensor, "steps out"]
+_WHERE = "backpropagation-through-time: "
 _STEP = 1e-7
 """Of the differences."""
 _HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
@@ -68,12 +69,12 @@ def backpropagation_through_time(
     losses add up to J. Gradients flow against the arrows. Shapes: x has {d_in} entries, z and h
     {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh {d}×{d}, W_yh {d_out}×{d}.
     """
-    hx = _matrix("w_hx", w_hx)
+    hx = matrix(_WHERE + "w_hx", w_hx)
     d, d_in = hx.shape
-    yh, hh = _matrix("w_yh", w_yh, width=d), _matrix("w_hh", w_hh, d, d)
+    yh, hh = matrix(_WHERE + "w_yh", w_yh, width=d), matrix(_WHERE + "w_hh", w_hh, d, d)
     network = Network(hx, hh, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
-    inputs = _matrix("x", x, width=d_in)
-    labels = _matrix("y", y, len(x), len(yh))
+    inputs = matrix(_WHERE + "x", x, width=d_in)
+    labels = matrix(_WHERE + "y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     yield from _compared(formula, measured, by_differences(network, inputs, labels))
@@ -191,27 +192,6 @@ def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
     yield equal(name, without.abs().max(), first.abs().max(), within=rounding)
 
 
-def _matrix(
-    name: str, rows: Rows, height: int | None = None, width: int | None = None
-) -> Float[Tensor, "n m"]:
-    """A parameter in float64.
-
-    Raises:
-        UserError: its rows differ in length, or it hasn't the size that fits the others.
-    """
-    where = f"backpropagation-through-time: {name}"
-    if len({len(row) for row in rows}) > 1 or not rows[0]:
-        raise UserError(f"{where}: rows are empty or differ in length; make them the same")
-    found = (len(rows), len(rows[0]))
-    wanted = (height or found[0], width or found[1])
-    if found != wanted:
-        raise UserError(
-            f"{where}: is {found[0]}×{found[1]}, which doesn't fit w_hx or x; make it "
-            f"{wanted[0]}×{wanted[1]}"
-        )
-    return torch.tensor(rows, dtype=torch.float64)
-
-
 def _written(gradients: Gradients) -> Table:
     """Each gradient as a formula and as numbers."""
     steps, rows = len(gradients.outputs), []
@@ -232,4 +212,4 @@ def _shown(values: Tensor) -> str:
     """A vector in brackets, a matrix row by row."""
     if values.ndim == 2:
         return "[" + "; ".join(_shown(row).strip("[]") for row in values) + "]"
-    return "[" + ", ".join(f"{entry:.3f}" for entry in values.tolist()) + "]"
+    return vector_text(values, ".3f")

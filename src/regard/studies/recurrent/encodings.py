@@ -33,6 +33,7 @@ from regard.studies.recurrent.casing import (
     right_texts,
 )
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 Encoding: TypeAlias = OneHot | Sinusoidal
 Columns: TypeAlias = Float[Tensor, " places"]
@@ -179,8 +180,8 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
     """
     generator = torch.Generator().manual_seed(seed)
     places = torch.arange(PLACES - 1)
-    x = torch.randn(ROWS, len(places), INPUTS, generator=generator, dtype=torch.float64)
-    both = torch.randn(INPUTS, INPUTS + PLACES, generator=generator, dtype=torch.float64)
+    x = draw_normal(generator, ROWS, len(places), INPUTS)
+    both = draw_normal(generator, INPUTS, INPUTS + PLACES)
     one_hot = OneHot(length=PLACES, d=PLACES)(places).double().expand(ROWS, -1, -1)
     learned = Learned(length=PLACES, d=INPUTS).double()
     learned.vectors.data.copy_(both[:, INPUTS:].T)

@@ -1,8 +1,8 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,8 @@ from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import study
+from regard.studies.tensors import Rows, vector_text
 
-Rows: TypeAlias = tuple[tuple[float, ...], ...]
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
 _WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
 """The course's x₁, x₂, x₃, and its targets for the first two, along u_a, u_b, u_c, u_d."""
@@ -154,15 +154,11 @@ def _matrices(head: Head) -> Table:
     """The head made to order, row by row."""
     named = {"Q": head.query, "K": head.key, "V": head.value}
     rows = [
-        (name, i, _vector(row))
+        (name, i, vector_text(row, ".4g"))
         for name, matrix in named.items()
-        for i, row in enumerate(matrix.tolist(), 1)
+        for i, row in enumerate(matrix, 1)
     ]
     return table(["matrix", "row", "entries"], rows)
-
-
-def _vector(entries: Sequence[float]) -> str:
-    return "[" + ", ".join(f"{entry:.4g}" for entry in entries) + "]"
 
 
 def _figure(

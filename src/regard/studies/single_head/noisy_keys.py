@@ -26,6 +26,7 @@ from regard.studies.finding import (
 )
 from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 NoisyKeys: TypeAlias = Float[Tensor, "draws n n"]
 Outputs: TypeAlias = Float[Tensor, "draws n"]
@@ -232,8 +233,7 @@ def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> N
     With the same seed, other variances give the same noise in another size.
     """
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(draws, n, n, generator=generator, dtype=torch.float64)
-    along = torch.randn(draws, generator=generator, dtype=torch.float64)
+    noise, along = draw_normal(generator, draws, n, n), draw_normal(generator, draws)
     keys = math.sqrt(alpha) * noise + torch.eye(n, dtype=torch.float64)
     keys[:, A, A] += math.sqrt(stretch) * along
     return keys

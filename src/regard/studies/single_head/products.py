@@ -1,8 +1,7 @@
 """Queries, keys and values, product by product."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
-import torch
 from msgspec import Meta
 from torch import Tensor
 
@@ -11,8 +10,8 @@ from regard.errors import UserError
 from regard.studies.figure import Drawing, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
+from regard.studies.tensors import Rows, matrix, vector_text
 
-Rows: TypeAlias = tuple[tuple[float, ...], ...]
 _MATRIX = "a row in brackets for each output"
 _STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
 _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
@@ -60,9 +59,9 @@ def products(
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
     rows: list[tuple[Any, ...]] = []
     for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
-        vectors = (_vector(x[j]) for x in (states, queries, keys, values))
-        rows.append((j + 1, *vectors, score, weight, _vector(weight * values[j])))
-    rows.append(("sum", *[""] * 5, float(weights.sum()), _vector(soft)))
+        vectors = (vector_text(x[j]) for x in (states, queries, keys, values))
+        rows.append((j + 1, *vectors, score, weight, vector_text(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(soft)))
     columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
     yield table(columns, rows)
     yield _figure(scores, weights)
@@ -78,35 +77,21 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
     Raises:
         UserError: the sizes don't fit.
     """
-    named = {"h": h, "w_q": w_q, "w_k": w_k, "w_v": w_v}
-    tensors = {}
-    for name, rows in named.items():
-        if len({len(row) for row in rows}) > 1:
-            raise UserError(f"products: {name}: rows differ in length; make them the same")
-        tensors[name] = torch.tensor(rows, dtype=torch.float64)
     if i > len(h):
         raise UserError(f"products: i = {i}, but there are {len(h)} states; name one of them")
-    width = tensors["h"].shape[1]
-    for name in ("w_q", "w_k", "w_v"):
-        if tensors[name].shape[1] != width:
-            raise UserError(
-                f"products: {name}: rows of {tensors[name].shape[1]}, but a state has {width}"
-            )
     if len(w_q) != len(w_k):
         raise UserError(
             f"products: w_q gives {len(w_q)} entries, w_k {len(w_k)}; make them the same"
         )
-    states = tensors["h"]
-    return states, *(states @ tensors[name].T for name in ("w_q", "w_k", "w_v"))
+    states = matrix("products: h", h)
+    named, width = {"w_q": w_q, "w_k": w_k, "w_v": w_v}, states.shape[1]
+    maps = (matrix(f"products: {name}", rows, width=width) for name, rows in named.items())
+    return states, *(states @ each.T for each in maps)
 
 
 def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
     """Matrix times vector, by hand: the oracle."""
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def _vector(x: Tensor) -> str:
-    return "[" + ", ".join(f"{entry:g}" for entry in x.tolist()) + "]"
 
 
 def _figure(scores: Tensor, weights: Tensor) -> Drawing:

@@ -16,20 +16,16 @@ from regard.data.masked import mask_all
 from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
-from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from regard.positions.config import PositionsConfig
 from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
+from regard.studies.positions.permutation import KINDS
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 Kind = Literal["sinusoidal", "learned", "rotary"]
-KINDS: dict[Kind, PositionsConfig] = {
-    "sinusoidal": SinusoidalConfig(),
-    "learned": LearnedConfig(),
-    "rotary": RotaryConfig(),
-}
 Scores = Float[Tensor, "masks vocabulary"]
 ROUNDING, SEEN = 1e-10, 0.01
 """Bounds of rounding in float64 for scores of about 1, and of a visible difference."""

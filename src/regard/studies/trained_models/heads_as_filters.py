@@ -15,6 +15,7 @@ from regard.positions import RelativeBias
 from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 Taps = Float[Tensor, "k out d"]
 """The matrices of a convolution, one for each offset."""
@@ -67,7 +68,8 @@ def heads_as_filters(
     """
     draw = torch.Generator().manual_seed(seed)
     shared, separate = feature_weights(gap)
-    weights, x = _random_filter(taps, width, n, draw)
+    weights = draw_normal(draw, taps, width, width)
+    x = draw_normal(draw, n + 2 * taps, width)  # with room for both ends
     found = lookup(n, draw)
     yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
     yield at_least("two heads: weight of each feature, the least", separate, 0.99)
@@ -149,7 +151,7 @@ def lookup(n: int, draw: torch.Generator) -> Explained:
 
     The convolution has a tap for every offset, fitted by least squares to half of the draws.
     """
-    value = torch.randn(DRAWS, n, 1, generator=draw, dtype=torch.float64)
+    value = draw_normal(draw, DRAWS, n, 1)
     named = torch.rand(DRAWS, n, generator=draw).argsort(-1)
     wanted = value.gather(1, named[..., None])
     places = torch.eye(n, dtype=torch.float64)
@@ -166,9 +168,3 @@ def lookup(n: int, draw: torch.Generator) -> Explained:
 
 def _explained(guess: Tensor, wanted: Tensor) -> float:
     return float(1 - (guess - wanted).square().mean() / wanted.square().mean())
-
-
-def _random_filter(taps: int, width: int, n: int, draw: torch.Generator) -> tuple[Taps, Input]:
-    """Return the taps of a convolution, and an input with room for both ends."""
-    weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
-    return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)
