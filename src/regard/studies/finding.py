@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
@@ -86,6 +86,15 @@ def at_most(name: str, measured: SupportsFloat, high: SupportsFloat) -> Measurem
 def informational(name: str, measured: SupportsFloat) -> Measurement:
     """Return a measurement that is informational, not checked."""
     return Measurement(name=name, measured=float(measured))
+
+
+def refused(call: Callable[[], object], *errors: type[Exception]) -> bool:
+    """Return whether a call raises one of some errors."""
+    try:
+        call()
+    except errors:
+        return True
+    return False
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -68,7 +68,8 @@ def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
     @wraps(check)
     def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
         question, answer = paragraphs(check)
-        how, *numbers = check(*args, **kwargs)
+        with torch.no_grad():
+            how, *numbers = check(*args, **kwargs)
         assert isinstance(how, str)
         measured = tuple(one for one in numbers if isinstance(one, Measurement))
         return Checked(question=question, answer=answer, how=how, numbers=measured)
