@@ -113,13 +113,14 @@ def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Pa
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_torchrun_resumes_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_torchrun_resumes_by_itself(processes: int, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     launch(1, command(tmp_path, "alone"))
     arguments = command(tmp_path, "killed")
-    process = start(2, arguments, "--max-restarts", "2")
+    process = start(processes, arguments, "--max-restarts", "2")
     wait_for(tmp_path / "killed/checkpoints/20", process)
-    os.kill(workers(process.pid)[1], signal.SIGKILL)
+    os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(120) == 0
     require_close(tmp_path / "killed", tmp_path / "alone")
 
@@ -134,6 +135,21 @@ def test_a_dead_process_is_named(tmp_path: Path) -> None:
     (line,) = [line for line in printed.splitlines() if line.startswith("regard: process")]
     assert f"(pid {victim}) ended" in line
     assert "--resume" in line
+
+
+def test_processes_wait_for_the_slowest(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import pathlib, time\n"
+        "from regard.training.processes import join_processes\n"
+        "processes, file = join_processes(), pathlib.Path('written')\n"
+        "if processes.is_first:\n"
+        "    time.sleep(1)\n"
+        "    file.touch()\n"
+        "processes.wait()\n"
+        "assert file.exists()\n"
+    )
+    launch(2, [str(script)])
 
 
 def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:

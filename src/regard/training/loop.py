@@ -118,7 +118,7 @@ def train(
     publishing: Publishing = nullcontext
     if processes.is_first:
         publishing = options.publishing or Claim.take(run.path / "checkpoints").publishing
-    processes.sum()  # earlier attempts write nothing from here on, so all find the same checkpoint
+    processes.wait()  # earlier attempts write nothing from here on, so all find the same checkpoint
     run.model.to(environment.device, torch.float64 if environment.is_double else None)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
@@ -161,7 +161,7 @@ def train(
                         f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
-            processes.sum()  # the first has written the last weights
+            processes.wait()  # the first has written the last weights
     finally:
         release_rows(trainer.dropouts)
         for logger in loggers:

@@ -66,6 +66,10 @@ class Processes:
         summed: list[float] = total.tolist()
         return summed
 
+    def wait(self) -> None:
+        """Wait until all processes have come here."""
+        self.sum(0.0)  # torch doesn't wait where there is nothing to add
+
     def alone(self, work: Callable[[], object]) -> None:
         """Do work in the first process while the others wait.
 
@@ -113,7 +117,7 @@ class Processes:
         names = sorted(values)
         for name in names:
             self.store.set(f"regard/{name}/{self.rank}", values[name])
-        self.sum(0.0)
+        self.wait()
         return [
             {name: self.store.get(f"regard/{name}/{rank}").decode() for name in names}
             for rank in range(self.size)
@@ -217,7 +221,7 @@ def is_launched() -> bool:
 
 def is_restart() -> bool:
     """Whether torchrun has started the processes anew after one failed."""
-    return is_launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def is_lost(error: Exception) -> bool:
