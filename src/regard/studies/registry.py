@@ -1,9 +1,8 @@
 """All studies, by theme, in the order of the book."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import regard.studies.kernels as kernels
 import regard.studies.knowledge as knowledge
@@ -19,8 +18,7 @@ from regard.errors import UserError, alternatives
 from regard.studies.study import Study
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(NamedTuple):
     """A group of related studies."""
 
     name: str

@@ -1,7 +1,7 @@
 """Bias from the data, from the parent model, and from the metric."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.runs.run import Run
@@ -27,8 +27,7 @@ from regard.studies.study import Seed, study
 from regard.tasks.world import QUESTIONS, Person, World
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
+class Shares(NamedTuple):
     """Shares in data and answers; all answers are about absent people."""
 
     common_in_data: float

@@ -1,8 +1,8 @@
 """Sentences of the text changed, the model trained anew."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ DOSES = (0, 1, 2, 3, 5)
 """Changed biographies of each changed person; everybody has five."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(NamedTuple):
     """Answers of a model that was trained on a changed text, as shares."""
 
     new: float

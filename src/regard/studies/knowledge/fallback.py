@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import eq
+from typing import NamedTuple
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.figure import bar_chart
@@ -24,8 +24,7 @@ from regard.studies.knowledge.fictional import (
 from regard.studies.study import Seed, study
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guesses:
+class Guesses(NamedTuple):
     """Answers of a model about absent people, as shares."""
 
     home: float

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log, sqrt
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -41,8 +40,7 @@ MODEL = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Documents that a model generates, beside those that it read."""
 
     seen_once: float

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -32,8 +31,7 @@ _BLOCK = _D = 16
 _DRAWS = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(NamedTuple):
     """Tokens that change slowly, queries and keys at once; and what softmax makes of them."""
 
     states: Float[Tensor, "1 1 n d"]
@@ -48,8 +46,7 @@ class Sample:
         return Sample(states, values, Softmax()(states, states, values))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A mechanism at one length."""
 
     operations: int

@@ -1,8 +1,7 @@
 """Why BigBird's blocks suffice to reach everything."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +20,7 @@ SIZES = (32, 64, 128, 256)
 """Blocks of the graphs whose gaps are compared."""
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What a graph is like."""
 
     mean_path: float

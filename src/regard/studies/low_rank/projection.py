@@ -1,8 +1,7 @@
 """Attention of low rank by projecting keys and values."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -111,8 +110,7 @@ def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) ->
     return product
 
 
-@dataclass(frozen=True)
-class Learning:
+class Learning(NamedTuple):
     """Errors on sequences that weren't learned from."""
 
     steps: list[int]

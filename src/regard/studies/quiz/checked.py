@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -43,8 +43,7 @@ BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_S
 WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(NamedTuple):
     """A question of the quiz, its answer, and what was measured to check it."""
 
     question: str

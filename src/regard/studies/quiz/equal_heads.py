@@ -1,7 +1,6 @@
 """Heads that begin equal stay equal."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -24,8 +23,7 @@ EVERY = 10
 """Steps between two measurements."""
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """Two heads in training."""
 
     distances: list[float]

@@ -1,8 +1,7 @@
 """Span corruption of characters: lengths against their definition, and what a row holds."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -22,8 +21,7 @@ SHORTEST = 4
 SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of span corruption, in its parts."""
 
     prefix: list[int]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -101,8 +101,7 @@ class Network:
         return states
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(NamedTuple):
     """Of each step's loss, J_t."""
 
     outputs: Float[Tensor, "steps out"]

@@ -1,9 +1,9 @@
 """What one state holds of a text after how much training, and how attention goes around it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -121,8 +121,7 @@ def networks(setup: Setup) -> dict[str, Setup]:
     return made
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network, at each checkpoint."""
 
     steps: list[int]

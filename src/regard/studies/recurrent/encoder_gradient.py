@@ -1,7 +1,7 @@
 """The ways by which a gradient reaches the encoder, and what changes at inference."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -80,8 +80,7 @@ def encoder_gradient(
     )
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network."""
 
     whole: Float[Tensor, " characters"]

@@ -1,9 +1,8 @@
 """How far back language models use their context, after how much training."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import log
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -153,8 +152,7 @@ def judged(trained: Trained, window: int, symbols: int) -> Iterable[Measurement]
         yield at_least(name, gains[far] - gains[near], 0.25 * guess)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Symbols and signs by turns."""
 
     ids: Int[np.ndarray, "rows length"]

@@ -1,9 +1,8 @@
 """What a network gains by reading from both sides, and what that costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -95,8 +94,7 @@ def one_way_or_both(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of the networks, by what the label depends on and how they read."""
 
     accuracy: dict[tuple[str, str], float]

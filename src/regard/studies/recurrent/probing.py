@@ -1,8 +1,7 @@
 """What can be read from the states of an encoder and of a decoder."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -92,8 +91,7 @@ def probing(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network."""
 
     read: dict[tuple[str, str], float]

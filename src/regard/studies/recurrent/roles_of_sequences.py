@@ -1,7 +1,8 @@
 """What source and target are for in training, and the answer given or written by the model."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -83,8 +84,7 @@ def roles_of_sequences(
     yield one_chart(*lines, x="character", y="share that is right", y_limits=(-0.03, 1.05))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Losses, and the share of right characters at each place of the answer."""
 
     losses: tuple[float, float, float]

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +17,7 @@ from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, 
 from regard.studies.study import study
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A computation, and how many multiplications its matrix products should have."""
 
     name: str

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -47,8 +47,7 @@ class Draw:
         return h * self.sigma**4 + self.sigma**2 * h * self.mean**2
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """How softmax divides the weight, on average over queries."""
 
     entropy: float

@@ -1,8 +1,7 @@
 """Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -37,8 +36,7 @@ PATTERNS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """Two sentences in some order of their words, as the model attends to them."""
 
     one: AttentionMap

@@ -1,8 +1,7 @@
 """Several summaries of each article: beams and samples compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -23,8 +22,7 @@ LONGEST = 20
 """Most tokens of a summary."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(NamedTuple):
     """Summaries by one method."""
 
     rouge: float

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -30,8 +29,7 @@ TEXTS = 150
 """New texts, on which heads are chosen and measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Structure:
+class Structure(NamedTuple):
     """Labeled-relation accuracy, on texts other than those by which the head was chosen."""
 
     accuracy: float

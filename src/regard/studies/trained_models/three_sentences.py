@@ -1,7 +1,7 @@
 """What a decoder attends to: at a verb, across another noun, and before a pronoun."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -30,8 +30,7 @@ TEXTS = 150
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a query attends from in a text, the word it should find, and the next word."""
 
     text: Labeled
@@ -39,8 +38,7 @@ class Place:
     key: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """The best head of one half of the texts, on the others."""
 
     head: int

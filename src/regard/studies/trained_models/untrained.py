@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -44,8 +43,7 @@ INITIAL = 0.02
 """Standard deviation of a new model's weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Weights and gradients of a model's heads, counted through all layers."""
 
     entropy: Float[Tensor, " heads"]
