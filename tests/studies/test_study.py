@@ -19,7 +19,7 @@ NOTHING = one_chart(bars([1]), values={"drawn": "nothing"})
 @study()
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
-    kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,
+    kind: Annotated[float, Meta(gt=0, description="what the docstring replaces")] = 0.5,
 ) -> EvidenceParts:
     """How big?
 
@@ -34,6 +34,10 @@ def how_big(
 
     Figure. Size {n}:
     {drawn}.
+
+    Args:
+        kind: kind, in a description
+            of two lines: both
     """
     yield at_most("size", n * kind, 2)
     yield NOTHING
@@ -53,7 +57,7 @@ def test_a_study_knows_its_parameters() -> None:
     shown = [(p.name, p.default, p.description, p.range) for p in how_big.parameters]
     assert shown == [
         ("n", 1, "size", "integer and ≥ 1 and ≤ 9"),
-        ("kind", 0.5, "kind", "number and > 0"),
+        ("kind", 0.5, "kind, in a description of two lines: both", "number and > 0"),
     ]
 
 

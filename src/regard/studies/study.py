@@ -1,6 +1,7 @@
 """A study: a question about attention, and a function that answers it by measuring."""
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ MAX_SEEDS = 1000
 """Most seeds of one run."""
 _FIGURE = "Figure. "
 """Begins the paragraph of a docstring that is the caption."""
+_ARGS = "\n\nArgs:\n"
+"""Begins the part of a docstring that describes parameters."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
 
@@ -45,7 +48,7 @@ class Study(Generic[P]):
 
     A study is called like its function and returns a `Finding`. The paragraphs of the function's
     docstring are question, claim, formula (TeX between `$$`), an explanation in plain words, and
-    the caption of the figure.
+    the caption of the figure; below "Args:" it describes the parameters.
     """
 
     name: str
@@ -158,7 +161,7 @@ class Study(Generic[P]):
             Parameter(
                 name=name,
                 default=self.defaults[name],
-                description=described.get("description", ""),
+                description=self._descriptions.get(name) or described.get("description", ""),
                 range=_range(described),
             )
             for name, described in schema.items()
@@ -196,6 +199,13 @@ class Study(Generic[P]):
         return tuple(one for one in all_corrections() if one.study == self.name)
 
     @cached_property
+    def _descriptions(self) -> dict[str, str]:
+        """Descriptions of parameters in the docstring."""
+        described = inspect.cleandoc(self.function.__doc__ or "").partition(_ARGS)[2]
+        found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE)
+        return {name: " ".join(text.split()) for name, text in found}
+
+    @cached_property
     def _paragraphs(self) -> list[str]:
         return paragraphs(self.function)
 
@@ -223,8 +233,8 @@ class Study(Generic[P]):
 def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:
     """Return a decorator that makes a study of a function.
 
-    The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2,
-    description="keys")] = 10`; its docstring is the text of the study. It yields its evidence.
+    The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2)] = 10`; its
+    docstring is the text of the study. It yields its evidence.
     """
 
     def made(function: Callable[P, EvidenceParts]) -> Study[P]:
@@ -234,8 +244,8 @@ def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Stu
 
 
 def paragraphs(function: Callable[..., Any]) -> list[str]:
-    """Return the paragraphs of a docstring, each in one line."""
-    texts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    """Return the paragraphs of a docstring before "Args:", each in one line."""
+    texts = inspect.cleandoc(function.__doc__ or "").partition(_ARGS)[0].split("\n\n")
     return [" ".join(text.split()) for text in texts]
 
 

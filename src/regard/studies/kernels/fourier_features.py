@@ -58,23 +58,11 @@ class Outcome(NamedTuple):
 
 @study()
 def fourier_features(
-    widths: Annotated[
-        tuple[Width, ...],
-        Meta(min_length=2, max_length=5, description="D, widths of queries and keys, rising"),
-    ] = (4, 16, 64),
-    waves: Annotated[
-        tuple[Waves, ...],
-        Meta(min_length=2, max_length=5, description="D_random, numbers of features, rising"),
-    ] = (16, 64, 256, 1024),
-    variance: Annotated[
-        Variance, Meta(description="of each entry of a direction w, where σ² = √d")
-    ] = "1/σ²",
-    spread: Annotated[
-        float, Meta(ge=0.1, le=1.5, description="standard deviation of queries' and keys' entries")
-    ] = 1.0,
-    draws: Annotated[
-        int, Meta(ge=20, le=200, description="heads of each width, each with its own features")
-    ] = 50,
+    widths: Annotated[tuple[Width, ...], Meta(min_length=2, max_length=5)] = (4, 16, 64),
+    waves: Annotated[tuple[Waves, ...], Meta(min_length=2, max_length=5)] = (16, 64, 256, 1024),
+    variance: Variance = "1/σ²",
+    spread: Annotated[float, Meta(ge=0.1, le=1.5)] = 1.0,
+    draws: Annotated[int, Meta(ge=20, le=200)] = 50,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How well do random Fourier features approximate softmax attention, depending on their number
@@ -106,6 +94,13 @@ def fourier_features(
     wider queries and keys (lines: formula; dots: measured). Dotted lines and squares: at fixed norm
     it is smaller, the wider they are. Right: attention's error (lines: central limit theorem; dots:
     measured) falls at small widths, and hardly at large ones.
+
+    Args:
+        widths: D, widths of queries and keys, rising
+        waves: D_random, numbers of features, rising
+        variance: of each entry of a direction w, where σ² = √d
+        spread: standard deviation of queries' and keys' entries
+        draws: heads of each width, each with its own features
     """
     for name, values in {"widths": widths, "waves": waves}.items():
         if list(values) != sorted(set(values)):

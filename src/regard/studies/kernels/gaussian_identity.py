@@ -24,12 +24,10 @@ Keys: TypeAlias = Float[Tensor, "keys d"]
 
 @study()
 def gaussian_identity(
-    d: Annotated[int, Meta(ge=1, le=256, description="width of queries and keys")] = 16,
-    n: Annotated[int, Meta(ge=2, le=128, description="queries, and keys")] = 64,
-    spread: Annotated[
-        float, Meta(ge=0.1, le=4, description="standard deviation of their entries")
-    ] = 1.0,
-    width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
+    d: Annotated[int, Meta(ge=1, le=256)] = 16,
+    n: Annotated[int, Meta(ge=2, le=128)] = 64,
+    spread: Annotated[float, Meta(ge=0.1, le=4)] = 1.0,
+    width: Annotated[float, Meta(ge=0.1, le=10)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How is softmax attention related to the Gaussian kernel?
@@ -53,6 +51,12 @@ def gaussian_identity(
     Figure. A dot for each pair of a query and a key. Left: the exponent of the Gaussian kernel
     against that of softmax is a cloud. Right: with the two norms added, all dots are on the
     diagonal (line).
+
+    Args:
+        d: width of queries and keys
+        n: queries, and keys
+        spread: standard deviation of their entries
+        width: σ², as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5

@@ -32,7 +32,7 @@ Scores = Mapping[str, Interval]
 
 @study(trains=True)
 def augmentation(
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text mentions")] = 300,
+    people: Annotated[int, Meta(ge=80, le=600)] = 300,
     steps: Steps = 1600,
     seed: Seed = 0,
 ) -> EvidenceParts:
@@ -61,6 +61,9 @@ def augmentation(
 
     Figure. Right answers about people in no training question, by the way in which the text is
     written and the time of the questions, with 95 % intervals.
+
+    Args:
+        people: people that the text mentions
     """
     recipe = small_recipe(steps, seed)
     worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}

@@ -30,9 +30,7 @@ MODEL = (
 
 @study(trains=True)
 def capacity(
-    exposures: Annotated[
-        int, Meta(ge=FEW, le=2000, description="exposures of the longer training")
-    ] = 1000,
+    exposures: Annotated[int, Meta(ge=FEW, le=2000)] = 1000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
@@ -56,6 +54,9 @@ def capacity(
 
     Figure. Bits that a model of 13 808 parameters stores about people, per parameter, by the number
     of people and of times that it reads about each. Dotted: the published capacities.
+
+    Args:
+        exposures: exposures of the longer training
     """
     found = {times: [_bits(people, times, seed) for people in PEOPLE] for times in (FEW, exposures)}
     yield from judged(found)

@@ -32,7 +32,7 @@ Scores = Mapping[str, Interval]
 
 @study(trains=True)
 def reversal(
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 800,
+    steps: Annotated[int, Meta(ge=1, le=4000)] = 800,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a model that read "A was born in B" know who was born in B?
@@ -55,6 +55,9 @@ def reversal(
 
     Figure. Right answers about people in no training question, by the direction of the sentences in
     the text, with 95 % intervals.
+
+    Args:
+        steps: steps of training
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]

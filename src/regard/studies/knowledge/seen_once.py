@@ -58,7 +58,7 @@ class Sampled(NamedTuple):
 
 @study(trains=True)
 def seen_once(
-    epochs: Annotated[int, Meta(ge=1, le=100, description="times that the text is read")] = 10,
+    epochs: Annotated[int, Meta(ge=1, le=100)] = 10,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Must a model make things up?
@@ -89,6 +89,9 @@ def seen_once(
 
     Figure. Share of false documents among those that a model generates, against the share of facts
     that its text states once, which is drawn too; below, the lower bound.
+
+    Args:
+        epochs: times that the text is read
     """
     found = {shape: _sampled(shape, epochs, seed) for shape in SHAPES}
     repeated = _sampled(SHAPES[2], epochs, seed, repeat=True)

@@ -56,16 +56,10 @@ class Measured(NamedTuple):
 
 @study()
 def approximations(
-    n: Annotated[int, Meta(ge=512, le=2048, description="tokens where features vary")] = 1024,
-    features: Annotated[
-        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="features where the length varies")
-    ] = 128,
-    spread: Annotated[
-        float, Meta(gt=0, le=3, description="deviation of the entries of queries and keys")
-    ] = 0.35,
-    reach: Annotated[
-        float, Meta(ge=0, le=512, description="tokens over which the inputs change")
-    ] = 32.0,
+    n: Annotated[int, Meta(ge=512, le=2048)] = 1024,
+    features: Annotated[int, Meta(ge=64, le=512, multiple_of=_BLOCK)] = 128,
+    spread: Annotated[float, Meta(gt=0, le=3)] = 0.35,
+    reach: Annotated[float, Meta(ge=0, le=512)] = 32.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
@@ -93,6 +87,12 @@ def approximations(
     Figure. Left: the time of softmax grows with the square of the length, that of Linformer,
     BigBird and Performer in proportion. Middle: so does the memory, but fused softmax is as linear
     as the three. Right: errors fall as features are added. Dots: measured.
+
+    Args:
+        n: tokens where features vary
+        features: features where the length varies
+        spread: deviation of the entries of queries and keys
+        reach: tokens over which the inputs change
     """
     samples = [Sample.drawn(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
     errors = {

@@ -23,12 +23,10 @@ LAYERS = (1, 2, 4, 8, 16, 32)
 
 @study()
 def furthest(
-    n: Annotated[
-        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="vectors, on the unit sphere")
-    ] = 256,
-    d: Annotated[int, Meta(ge=2, le=64, description="their width")] = 16,
-    random: Annotated[int, Meta(ge=0, le=64, description="random blocks of each block")] = 3,
-    draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
+    n: Annotated[int, Meta(ge=64, le=512, multiple_of=_BLOCK)] = 256,
+    d: Annotated[int, Meta(ge=2, le=64)] = 16,
+    random: Annotated[int, Meta(ge=0, le=64)] = 3,
+    draws: Annotated[int, Meta(ge=1, le=8)] = 8,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can one layer of full attention do that sparse attention can't?
@@ -59,6 +57,12 @@ def furthest(
     Figure. Share of vectors whose furthest is found, against the number of layers: 1 from the first
     layer on with full attention; with BigBird a small share at first, which approaches 1. Lines:
     formula; dots: measured.
+
+    Args:
+        n: vectors, on the unit sphere
+        d: their width
+        random: random blocks of each block
+        draws: draws of all vectors
     """
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)

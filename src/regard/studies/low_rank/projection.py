@@ -23,14 +23,12 @@ _TEXTS = 64
 
 @study()
 def projection(
-    n: Annotated[int, Meta(ge=16, le=128, description="tokens")] = 64,
-    h: Annotated[int, Meta(ge=2, le=32, description="width")] = 16,
-    rank: Annotated[int, Meta(ge=1, le=32, description="rank of QKᵀ")] = 6,
-    rows: Annotated[int, Meta(ge=1, le=32, description="rows k of C and D")] = 6,
-    reach: Annotated[
-        float, Meta(ge=0, le=512, description="tokens over which Linformer's inputs change")
-    ] = 16.0,
-    steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
+    n: Annotated[int, Meta(ge=16, le=128)] = 64,
+    h: Annotated[int, Meta(ge=2, le=32)] = 16,
+    rank: Annotated[int, Meta(ge=1, le=32)] = 6,
+    rows: Annotated[int, Meta(ge=1, le=32)] = 6,
+    reach: Annotated[float, Meta(ge=0, le=512)] = 16.0,
+    steps: Annotated[int, Meta(ge=1, le=500)] = 300,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Can keys and values be projected to a few rows, so that attention becomes linear?
@@ -59,6 +57,14 @@ def projection(
     rank of P to rounding. Line: norm of the singular values left out; dots: measured. Right: the
     error of a Linformer that learns to imitate softmax attention falls below that of the mean of
     all values (dotted).
+
+    Args:
+        n: tokens
+        h: width
+        rank: rank of QKᵀ
+        rows: rows k of C and D
+        reach: tokens over which Linformer's inputs change
+        steps: steps that Linformer learns
     """
     if rank > min(n, h):
         raise UserError(

@@ -36,9 +36,9 @@ class Pairs(NamedTuple):
 
 @study()
 def adding(
-    d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
-    sigma: Annotated[float, Meta(ge=0.1, le=2, description="size of a word's entries")] = 1.0,
-    steps: Annotated[int, Meta(ge=1, le=256, description="from position to position")] = 1,
+    d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2)] = 256,
+    sigma: Annotated[float, Meta(ge=0.1, le=2)] = 1.0,
+    steps: Annotated[int, Meta(ge=1, le=256)] = 1,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Are positions added to words, or concatenated with them?
@@ -65,6 +65,11 @@ def adding(
     Figure. Against the width: the product of a word with itself and that of close positions grow as
     d, the cross terms as √d, like the product of two different words. Lines and dashes: formulas;
     dots: measured.
+
+    Args:
+        d: width
+        sigma: size of a word's entries
+        steps: from position to position
     """
     draw = torch.Generator().manual_seed(seed)
     few = draw_pairs(8, d, sigma, steps, draw)

@@ -53,13 +53,11 @@ class Heads(NamedTuple):
 
 @study()
 def relative_bias(
-    length: Annotated[int, Meta(ge=3, le=128, description="T, tokens")] = 16,
-    heads: Annotated[int, Meta(ge=1, le=16, description="m, heads")] = 4,
-    clip: Annotated[int, Meta(ge=1, le=128, description="k, farthest distance of its own")] = 4,
-    d: Annotated[int, Meta(ge=2, le=128, multiple_of=2, description="width of a head")] = 8,
-    scaled: Annotated[
-        bool, Meta(description="whether scores are divided by the root of the width")
-    ] = False,
+    length: Annotated[int, Meta(ge=3, le=128)] = 16,
+    heads: Annotated[int, Meta(ge=1, le=16)] = 4,
+    clip: Annotated[int, Meta(ge=1, le=128)] = 4,
+    d: Annotated[int, Meta(ge=2, le=128, multiple_of=2)] = 8,
+    scaled: bool = False,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which bias on the scores equals concatenated positions in queries and keys?
@@ -83,6 +81,13 @@ def relative_bias(
 
     Figure. Left: the bias, one number along each diagonal. Middle and right: weights of a head with
     concatenated sinusoids, and with this bias; they are {same}.
+
+    Args:
+        length: T, tokens
+        heads: m, heads
+        clip: k, farthest distance of its own
+        d: width of a head
+        scaled: whether scores are divided by the root of the width
     """
     draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
     given = Heads(*draw_normal(draw, 5, 1, heads, length, d))

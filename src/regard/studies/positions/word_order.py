@@ -38,11 +38,9 @@ class Sentences(NamedTuple):
 
 @study()
 def word_order(
-    positions: Annotated[Kind, Meta(description="positions that should help")] = "sinusoidal",
-    training: Annotated[int, Meta(ge=10, le=400, description="sentences to train on")] = 350,
-    steps: Annotated[
-        int, Meta(ge=1, le=100, description="training steps, all sentences each")
-    ] = 30,
+    positions: Kind = "sinusoidal",
+    training: Annotated[int, Meta(ge=10, le=400)] = 350,
+    steps: Annotated[int, Meta(ge=1, le=100)] = 30,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Who chased whom: can a model answer without positions?
@@ -69,6 +67,11 @@ def word_order(
     enough.
 
     Figure. Right answers after training: {shown}. Dotted: half.
+
+    Args:
+        positions: positions that should help
+        training: sentences to train on
+        steps: training steps, all sentences each
     """
     train_on, test_on = sentences(training, seed)
     results = {}

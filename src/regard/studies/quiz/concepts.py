@@ -31,9 +31,9 @@ from regard.studies.study import Seed, study
 
 @study()
 def concepts(
-    tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
-    length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
+    tokens: Annotated[int, Meta(ge=2, le=4)] = 4,
+    length: Annotated[int, Meta(ge=2, le=4)] = 3,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Sixteen questions about language models: what are the answers, and how can they be verified?
@@ -59,6 +59,11 @@ def concepts(
     all states, in a decoder only its own and later ones. Right: influence of the first token by
     distance. With attention it reaches the end, in an RNN it falls exponentially, in a window it
     ends after four tokens. Dotted: {near} tokens.
+
+    Args:
+        tokens: tokens of questions 9 and 12
+        length: length of their texts
+        std: standard deviation of weights
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)

@@ -36,8 +36,8 @@ class Trained(NamedTuple):
 
 @study()
 def equal_heads(
-    steps: Annotated[int, Meta(ge=10, le=200, description="steps of training")] = 120,
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.3,
+    steps: Annotated[int, Meta(ge=10, le=200)] = 120,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.3,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why do heads learn different features?
@@ -69,6 +69,10 @@ def equal_heads(
     Figure. The distance of two heads' maps over training, and maps of one text after it. Heads that
     begin equal stay at distance 0 and have the same map; those that were drawn apart have different
     ones. Lines join the measured dots.
+
+    Args:
+        steps: steps of training
+        std: standard deviation of weights
     """
     arms = {
         "drawn apart": drawn(std, seed),

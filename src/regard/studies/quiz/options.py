@@ -58,7 +58,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 
 @study()
 def wrong_options(
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which number refutes each wrong option of the quiz?
@@ -82,6 +82,9 @@ def wrong_options(
     1, so all rows together to their number. Right: gradients of recurrent weights by
     backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for a
     two-way network alike.
+
+    Args:
+        std: standard deviation of weights
     """
     draw = Draw(seed, std)
     with torch.no_grad():

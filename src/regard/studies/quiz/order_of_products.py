@@ -15,9 +15,9 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 @study()
 def order_of_products(
-    length: Annotated[int, Meta(ge=2, le=4096, description="tokens L")] = 1024,
-    m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
-    d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
+    length: Annotated[int, Meta(ge=2, le=4096)] = 1024,
+    m: Annotated[int, Meta(ge=1, le=1024)] = 128,
+    d: Annotated[int, Meta(ge=1, le=1024)] = 64,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What is saved by multiplying features of keys with values first?
@@ -39,6 +39,11 @@ def order_of_products(
     Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix
     between. Right: multiplications over the length; lines by formula. Dotted: the length at which
     both are equal, and the measured one.
+
+    Args:
+        length: tokens L
+        m: features
+        d: width of the values
     """
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)

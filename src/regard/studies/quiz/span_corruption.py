@@ -43,8 +43,8 @@ class Row(NamedTuple):
 
 @study()
 def span_corruption(
-    n: Annotated[int, Meta(ge=16, le=512, description="characters of a row")] = 128,
-    draws: Annotated[int, Meta(ge=100, le=10_000, description="rows drawn")] = 4000,
+    n: Annotated[int, Meta(ge=16, le=512)] = 128,
+    draws: Annotated[int, Meta(ge=100, le=10_000)] = 4000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which lengths and labels do examples of span corruption have?
@@ -64,6 +64,10 @@ def span_corruption(
 
     Figure. Left: lengths of the truncated texts, uniform between their bounds (dotted). Right: the
     share of the text that is moved, around a quarter (dotted).
+
+    Args:
+        n: characters of a row
+        draws: rows drawn
     """
     rng = np.random.default_rng(seed)
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])

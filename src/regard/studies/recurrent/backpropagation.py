@@ -36,12 +36,12 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 @study()
 def backpropagation_through_time(
-    w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
-    w_hh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hh, in rows")] = _HH,
-    w_yh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_yh, in rows")] = _YH,
-    x: Annotated[Rows, Meta(min_length=1, max_length=4, description="inputs, one a step")] = _X,
-    y: Annotated[Rows, Meta(min_length=1, max_length=4, description="labels, maybe soft")] = _Y,
-    activation: Annotated[Activation, Meta(description="of the states")] = "identity",
+    w_hx: Annotated[Rows, Meta(min_length=1, max_length=5)] = _HX,
+    w_hh: Annotated[Rows, Meta(min_length=1, max_length=5)] = _HH,
+    w_yh: Annotated[Rows, Meta(min_length=1, max_length=5)] = _YH,
+    x: Annotated[Rows, Meta(min_length=1, max_length=4)] = _X,
+    y: Annotated[Rows, Meta(min_length=1, max_length=4)] = _Y,
+    activation: Activation = "identity",
 ) -> EvidenceParts:
     r"""How does the gradient of each step's loss propagate through a recurrent network?
 
@@ -68,6 +68,14 @@ def backpropagation_through_time(
     that step's loss; from h another one, in color, leads to the z of the next step, with W_hh. The
     losses add up to J. Gradients flow against the arrows. Shapes: x has {d_in} entries, z and h
     {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh {d}×{d}, W_yh {d_out}×{d}.
+
+    Args:
+        w_hx: W_hx, in rows
+        w_hh: W_hh, in rows
+        w_yh: W_yh, in rows
+        x: inputs, one a step
+        y: labels, maybe soft
+        activation: of the states
     """
     hx = matrix(_WHERE + "w_hx", w_hx)
     d, d_in = hx.shape

@@ -49,7 +49,7 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 @study(trains=True)
 def encodings(
     cell: Cell = "vanilla",
-    width: Annotated[int, Meta(ge=64, le=256, description="width of the states")] = 64,
+    width: Annotated[int, Meta(ge=64, le=256)] = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
@@ -77,6 +77,9 @@ def encodings(
     Figure. How far training turned the column of weights that reads each one-hot place: far at all
     places that occur, not at all beyond the dotted line, at places that no text of the training
     has.
+
+    Args:
+        width: width of the states
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed).with_attention()
     seen = longest + TOKEN

@@ -54,13 +54,11 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 
 @study(trains=True)
 def fixed_windows(
-    window: Annotated[int, Meta(ge=1, le=64, description="tokens that the window holds")] = 4,
-    symbols: Annotated[int, Meta(ge=2, le=32, description="symbols, V")] = 8,
-    width: Annotated[int, Meta(ge=8, le=256, multiple_of=2, description="width of states")] = 64,
+    window: Annotated[int, Meta(ge=1, le=64)] = 4,
+    symbols: Annotated[int, Meta(ge=2, le=32)] = 8,
+    width: Annotated[int, Meta(ge=8, le=256, multiple_of=2)] = 64,
     cell: Cell = "vanilla",
-    steps: Annotated[
-        int, Meta(ge=1, le=8000, description="steps of the RNN's training; a fifth for the others")
-    ] = 3000,
+    steps: Annotated[int, Meta(ge=1, le=8000)] = 3000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How far back does a language model use its context, with a window, a state, or attention?
@@ -87,6 +85,12 @@ def fixed_windows(
     guess, and the window. The window's loss is near 0 within the window and that of a guess beyond
     it; attention's is near 0 at all distances. The RNN's falls with training, the later the larger
     the distance.
+
+    Args:
+        window: tokens that the window holds
+        symbols: symbols, V
+        width: width of states
+        steps: steps of the RNN's training; a fifth for the others
     """
     few = max(1, steps // 5)
     trained: dict[str, dict[int, Losses]] = {}

@@ -34,11 +34,9 @@ Weather = Bool[np.ndarray, "rows days"]
 
 @study(trains=True)
 def one_way_or_both(
-    ahead: Annotated[
-        int, Meta(ge=0, le=5, description="days that the mood is ahead of the weather")
-    ] = 1,
-    days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
-    steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
+    ahead: Annotated[int, Meta(ge=0, le=5)] = 1,
+    days: Annotated[int, Meta(ge=12, le=64)] = 42,
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Should a network read in one direction or in both?
@@ -62,6 +60,11 @@ def one_way_or_both(
     Figure. Bars: accuracy; crosses: the best that is possible without the future. Where the mood
     depends on the past, both networks are right. Where it depends on days to come, only the one
     that reads both ways is.
+
+    Args:
+        ahead: days that the mood is ahead of the weather
+        days: days of a row
+        steps: steps of training
     """
     shifts = {"past": 0, "future": ahead}
     runs = {

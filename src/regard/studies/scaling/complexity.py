@@ -29,17 +29,13 @@ class Part(NamedTuple):
 
 @study()
 def complexity(
-    h: Annotated[
-        int, Meta(ge=16, le=128, multiple_of=4, description="width of the layer, one head")
-    ] = 64,
-    inputs: Annotated[int, Meta(ge=128, le=2048, description="M, inputs of the encoder")] = 256,
-    outputs: Annotated[int, Meta(ge=128, le=2048, description="N, outputs of the decoder")] = 192,
-    d: Annotated[int, Meta(ge=2, le=32, description="D, width of keys of the kernels")] = 8,
-    e: Annotated[int, Meta(ge=2, le=64, description="E, width of their values (M in 003)")] = 12,
-    features: Annotated[int, Meta(ge=1, le=512, description="R, random directions")] = 32,
-    start: Annotated[
-        float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
-    ] = 8.0,
+    h: Annotated[int, Meta(ge=16, le=128, multiple_of=4)] = 64,
+    inputs: Annotated[int, Meta(ge=128, le=2048)] = 256,
+    outputs: Annotated[int, Meta(ge=128, le=2048)] = 192,
+    d: Annotated[int, Meta(ge=2, le=32)] = 8,
+    e: Annotated[int, Meta(ge=2, le=64)] = 12,
+    features: Annotated[int, Meta(ge=1, le=512)] = 32,
+    start: Annotated[float, Meta(ge=0.125, le=8)] = 8.0,
 ) -> EvidenceParts:
     r"""What does a layer of self-attention cost, and from which length on is it quadratic?
 
@@ -69,6 +65,15 @@ def complexity(
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
     turns from one to the other. Right: measured times (dots), steep for softmax and less so for a
     linear kernel.
+
+    Args:
+        h: width of the layer, one head
+        inputs: M, inputs of the encoder
+        outputs: N, outputs of the decoder
+        d: D, width of keys of the kernels
+        e: E, width of their values (M in 003)
+        features: R, random directions
+        start: where the fit of exponents begins, in h
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))

@@ -58,14 +58,12 @@ class Spread(NamedTuple):
 
 @study()
 def scale(
-    h: Annotated[int, Meta(ge=2, le=1024, description="width of queries and keys")] = 64,
-    mean: Annotated[float, Meta(ge=-1, le=1, description="each entry of μ")] = 0.5,
-    sigma: Annotated[float, Meta(gt=0, le=4, description="σ, deviation of each entry")] = 1.0,
-    correlation: Annotated[
-        float, Meta(ge=0, le=1, description="of a query's entries with those of its key")
-    ] = 0.0,
-    n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
-    draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
+    h: Annotated[int, Meta(ge=2, le=1024)] = 64,
+    mean: Annotated[float, Meta(ge=-1, le=1)] = 0.5,
+    sigma: Annotated[float, Meta(gt=0, le=4)] = 1.0,
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.0,
+    n: Annotated[int, Meta(ge=16, le=256)] = 64,
+    draws: Annotated[int, Meta(ge=1000, le=20000)] = 10000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why are products of queries and keys divided by √h?
@@ -94,6 +92,14 @@ def scale(
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
     falls from near ln n (dotted) to near 0, and its gradient with it; divided by √h, both are
     constant.
+
+    Args:
+        h: width of queries and keys
+        mean: each entry of μ
+        sigma: σ, deviation of each entry
+        correlation: of a query's entries with those of its key
+        n: keys that softmax chooses among
+        draws: pairs drawn
     """
     draw = Draw(mean, sigma, correlation, seed)
     query, key = draw.pairs(h, draws)

@@ -13,7 +13,7 @@ from regard.errors import UserError
 from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import Rows, vector_text
 
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
@@ -24,19 +24,10 @@ _ROUNDING = 1e-12
 
 @study()
 def designing(
-    beta: Annotated[float, Meta(gt=0, le=100, description="length of u_a, u_b, u_c, u_d")] = 10.0,
-    x: Annotated[
-        Rows, Meta(min_length=1, max_length=8, description="inputs of your own, in brackets each")
-    ] = _INPUTS,
-    targets: Annotated[
-        Rows,
-        Meta(
-            min_length=1,
-            max_length=8,
-            description="the target output for each of them, in brackets; [] for any",
-        ),
-    ] = _WISHES,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
+    beta: Annotated[float, Meta(gt=0, le=100)] = 10.0,
+    x: Annotated[Rows, Meta(min_length=1, max_length=8)] = _INPUTS,
+    targets: Annotated[Rows, Meta(min_length=1, max_length=8)] = _WISHES,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can a head compute with queries, keys and values, but not without them?
 
@@ -65,6 +56,12 @@ def designing(
     Figure. Outputs, one per row, by their parts; blue is positive, orange negative. With x for
     queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ is u_b.
     Right: outputs of the head designed for your own targets.
+
+    Args:
+        beta: length of u_a, u_b, u_c, u_d
+        x: inputs of your own, in brackets each
+        targets: the target output for each of them, in brackets; [] for any
+        seed: where a search begins
     """
     inputs, desired = _own(x, targets)
     try:

@@ -23,15 +23,11 @@ _CPU = torch.device("cpu")
 
 @study()
 def masking(
-    sources: Annotated[
-        Lengths, Meta(min_length=1, max_length=12, description="lengths of the encoder's texts")
-    ] = (8, 5, 3, 6),
-    targets: Annotated[
-        Lengths, Meta(min_length=1, max_length=12, description="lengths of the decoder's texts")
-    ] = (6, 4, 2, 5),
-    row: Annotated[int, Meta(ge=1, le=12, description="which text is drawn alone, from 1")] = 2,
-    hidden: Annotated[int, Meta(ge=1, le=64, description="which token is hidden, from 1")] = 3,
-    size: Annotated[float, Meta(gt=0, le=1000, description="size of queries and keys")] = 1.0,
+    sources: Annotated[Lengths, Meta(min_length=1, max_length=12)] = (8, 5, 3, 6),
+    targets: Annotated[Lengths, Meta(min_length=1, max_length=12)] = (6, 4, 2, 5),
+    row: Annotated[int, Meta(ge=1, le=12)] = 2,
+    hidden: Annotated[int, Meta(ge=1, le=64)] = 3,
+    size: Annotated[float, Meta(gt=0, le=1000)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How are positions masked, and which?
@@ -59,6 +55,13 @@ def masking(
     Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
     padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of
     the source; and self-attention of the decoder, a triangle that ends where the padding begins.
+
+    Args:
+        sources: lengths of the encoder's texts
+        targets: lengths of the decoder's texts
+        row: which text is drawn alone, from 1
+        hidden: which token is hidden, from 1
+        size: size of queries and keys
     """
     _require(sources, targets, row, hidden)
     query, key = queries_and_keys(max(sources), size, seed)

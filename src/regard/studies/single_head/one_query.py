@@ -26,9 +26,9 @@ ATTEND = Softmax(scaled=False)
 
 @study()
 def copying(
-    n: Annotated[int, Meta(ge=2, le=1024, description="keys")] = 10,
-    m: Annotated[float, Meta(ge=0, le=50, description="margin of k_j·q over the others")] = 8.0,
-    d: Annotated[int, Meta(ge=8, le=64, description="length of keys and values")] = 16,
+    n: Annotated[int, Meta(ge=2, le=1024)] = 10,
+    m: Annotated[float, Meta(ge=0, le=50)] = 8.0,
+    d: Annotated[int, Meta(ge=8, le=64)] = 16,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""When does attention copy one of its values?
@@ -50,6 +50,11 @@ def copying(
     Figure. The error of the copy falls exponentially with the margin; the more keys, the later.
     Lines: bound of the formula; dots, all below their line: largest error of {draws} draws of {n}
     random keys; dotted: a hundredth, and the margin.
+
+    Args:
+        n: keys
+        m: margin of k_j·q over the others
+        d: length of keys and values
     """
     bound, alike = least_weight(n, m), weight_among_equals(n, m)
     drawn = draw_heads(n, d, seed)
@@ -113,8 +118,8 @@ def least_weight(n: int, m: float) -> float:
 
 @study()
 def averaging(
-    n: Annotated[int, Meta(ge=3, le=2048, description="keys")] = 10,
-    t: Annotated[float, Meta(ge=0, le=50, description="length of the query along each key")] = 8.0,
+    n: Annotated[int, Meta(ge=3, le=2048)] = 10,
+    t: Annotated[float, Meta(ge=0, le=50)] = 8.0,
 ) -> EvidenceParts:
     r"""Which query makes attention return the average of two of its values?
 
@@ -132,6 +137,10 @@ def averaging(
 
     Figure. The weight of all values other than the two falls exponentially with t; the more keys,
     the later. Lines: formula; dots: measured; dotted: a hundredth, and t.
+
+    Args:
+        n: keys
+        t: length of the query along each key
     """
     weights = pair_weights(n, t)
     predicted, counts = pair_weight(n, t), {*KEYS, n}

@@ -12,7 +12,6 @@ from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, 
 from regard.studies.study import study
 from regard.studies.tensors import Rows, matrix, vector_text
 
-_MATRIX = "a row in brackets for each output"
 _STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
 _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
 """The numbers of the course."""
@@ -20,11 +19,11 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 @study()
 def products(
-    h: Annotated[Rows, Meta(min_length=1, description="states, in brackets each")] = _STATES,
-    w_q: Annotated[Rows, Meta(min_length=1, description=f"W_q, {_MATRIX}")] = _QUERY,
-    w_k: Annotated[Rows, Meta(min_length=1, description=f"W_k, {_MATRIX}")] = _KEY,
-    w_v: Annotated[Rows, Meta(min_length=1, description=f"W_v, {_MATRIX}")] = _VALUE,
-    i: Annotated[int, Meta(ge=1, description="which state asks, from 1")] = 2,
+    h: Annotated[Rows, Meta(min_length=1)] = _STATES,
+    w_q: Annotated[Rows, Meta(min_length=1)] = _QUERY,
+    w_k: Annotated[Rows, Meta(min_length=1)] = _KEY,
+    w_v: Annotated[Rows, Meta(min_length=1)] = _VALUE,
+    i: Annotated[int, Meta(ge=1)] = 2,
 ) -> EvidenceParts:
     r"""What does a head compute for the second of three states, step by step?
 
@@ -42,6 +41,13 @@ def products(
     and its gradient too. That is why products are divided by √d, and why weights start small.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
+
+    Args:
+        h: states, in brackets each
+        w_q: W_q, a row in brackets for each output
+        w_k: W_k, a row in brackets for each output
+        w_v: W_v, a row in brackets for each output
+        i: which state asks, from 1
     """
     states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
     scores = keys @ queries[i - 1]

@@ -35,14 +35,10 @@ NEAR = 0.011
 
 @study()
 def random_heads(
-    h: Annotated[int, Meta(ge=2, le=512, description="length of queries and keys")] = 64,
-    n: Annotated[int, Meta(ge=2, le=512, description="tokens")] = 20,
-    h_beyond: Annotated[
-        int, Meta(ge=2, le=512, description="length where the condition isn't met")
-    ] = 8,
-    n_beyond: Annotated[
-        int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
-    ] = 128,
+    h: Annotated[int, Meta(ge=2, le=512)] = 64,
+    n: Annotated[int, Meta(ge=2, le=512)] = 20,
+    h_beyond: Annotated[int, Meta(ge=2, le=512)] = 8,
+    n_beyond: Annotated[int, Meta(ge=2, le=512)] = 128,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What do the attention maps of random Q and K look like, and what if Q = K?
@@ -72,6 +68,12 @@ def random_heads(
     the weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and
     less so for {beyond}. The curves of the own weight rise with h, later if there are more tokens.
     Lines: formula; dashes: averaged over ‖q‖²; dots: measured.
+
+    Args:
+        h: length of queries and keys
+        n: tokens
+        h_beyond: length where the condition isn't met
+        n_beyond: tokens where the condition isn't met
     """
     apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)

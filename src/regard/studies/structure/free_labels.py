@@ -32,8 +32,8 @@ MASK, FIRST = 1, 2
 
 @study()
 def free_labels(
-    text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
-    masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
+    text: Annotated[str, Meta(min_length=40, max_length=5000)] = TEXT,
+    masking: Annotated[float, Meta(gt=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Are novels useful for pretraining, though they have no labels?
@@ -59,6 +59,10 @@ def free_labels(
     Figure. Loss on the last quarter of the text, which is held out, of predicting by the frequency
     of each character before it (single tokens) and by what follows what (pairs). Dotted: all
     characters equally likely.
+
+    Args:
+        text: raw text
+        masking: share of tokens to choose
     """
     tokenizer = train_tokenizer(CharactersConfig(), [text])
     document = tokenizer.encode(text)

@@ -35,12 +35,12 @@ DRAWN = 12
 
 @study()
 def masked_autoencoder(
-    text: Annotated[str, Meta(min_length=1, max_length=1000, description="input text")] = (
+    text: Annotated[str, Meta(min_length=1, max_length=1000)] = (
         "the man chased the dog and the dog chased the cat"
     ),
-    masking: Annotated[float, Meta(gt=0, lt=1, description="share of words to hide")] = 0.4,
-    positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
-    layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
+    masking: Annotated[float, Meta(gt=0, lt=1)] = 0.4,
+    positions: Kind = "sinusoidal",
+    layers: Annotated[int, Meta(ge=1, le=6)] = 2,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a mask replace the position of a token too?
@@ -62,6 +62,12 @@ def masked_autoencoder(
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.
+
+    Args:
+        text: input text
+        masking: share of words to hide
+        positions: the model's positions
+        layers: layers
     """
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])

@@ -29,12 +29,10 @@ class Size(NamedTuple):
 
 @study()
 def receptive_field(
-    heads: Annotated[int, Meta(ge=1, le=3, description="k, heads")] = 2,
-    layers: Annotated[int, Meta(ge=1, le=4, description="n, layers")] = 4,
-    inputs: Annotated[
-        int, Meta(ge=2, le=300, description="inputs, as many as nodes a layer")
-    ] = 100,
-    attention: Annotated[Kind, Meta(description="how a head attends to keys")] = "argmax",
+    heads: Annotated[int, Meta(ge=1, le=3)] = 2,
+    layers: Annotated[int, Meta(ge=1, le=4)] = 4,
+    inputs: Annotated[int, Meta(ge=2, le=300)] = 100,
+    attention: Kind = "argmax",
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
@@ -60,6 +58,12 @@ def receptive_field(
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
     dots: planted pointers, which reach the number of paths as long as there are so many inputs
     (dotted); dashes: expectation for random pointers, which coincide.
+
+    Args:
+        heads: k, heads
+        layers: n, layers
+        inputs: inputs, as many as nodes a layer
+        attention: how a head attends to keys
     """
     bound = (heads + 1) ** layers
     draw = torch.Generator().manual_seed(seed)

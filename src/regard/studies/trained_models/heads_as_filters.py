@@ -28,10 +28,10 @@ DRAWS = 2000
 
 @study()
 def heads_as_filters(
-    taps: Annotated[int, Meta(ge=2, le=9, description="k, taps of the convolution")] = 3,
-    width: Annotated[int, Meta(ge=1, le=16, description="channels")] = 4,
-    n: Annotated[int, Meta(ge=10, le=40, description="places")] = 16,
-    gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
+    taps: Annotated[int, Meta(ge=2, le=9)] = 3,
+    width: Annotated[int, Meta(ge=1, le=16)] = 4,
+    n: Annotated[int, Meta(ge=10, le=40)] = 16,
+    gap: Annotated[float, Meta(ge=0, le=20)] = 4.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
@@ -65,6 +65,12 @@ def heads_as_filters(
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
     difference between the bank of heads and the convolution, which falls as e^−t.
+
+    Args:
+        taps: k, taps of the convolution
+        width: channels
+        n: places
+        gap: Δ, difference of two scores
     """
     draw = torch.Generator().manual_seed(seed)
     shared, separate = feature_weights(gap)

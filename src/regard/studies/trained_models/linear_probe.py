@@ -36,7 +36,7 @@ class Samples(NamedTuple):
 @study(trains=True)
 def linear_probe(
     steps: Steps = 2000,
-    texts: Annotated[int, Meta(ge=50, le=1000, description="texts of the probe")] = 200,
+    texts: Annotated[int, Meta(ge=50, le=1000)] = 200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Did pretraining help the representations?
@@ -64,6 +64,9 @@ def linear_probe(
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.
+
+    Args:
+        texts: texts of the probe
     """
     read = labeled_texts(seed, "probe", texts)
     run, new = trained_reader(steps, seed), plan_reader(1, seed).run

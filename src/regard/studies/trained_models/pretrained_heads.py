@@ -51,7 +51,7 @@ class Reading(NamedTuple):
 @study(trains=True)
 def pretrained_heads(
     bert: Bert = "",
-    texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
+    texts: Annotated[int, Meta(ge=2, le=200)] = 24,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
@@ -81,6 +81,9 @@ def pretrained_heads(
     Figure. The share of each head's weight by pattern, averaged over pairs of sentences; the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
     value adds little.
+
+    Args:
+        texts: pairs of sentences
     """
     model = pretrained_bert(bert)
     pairs = labeled_texts(seed, "pretrained", texts)

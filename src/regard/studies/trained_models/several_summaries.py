@@ -35,11 +35,11 @@ class Score(NamedTuple):
 
 @study(trains=True)
 def several_summaries(
-    n: Annotated[int, Meta(ge=2, le=10, description="summaries per article")] = 5,
-    temperature: Annotated[float, Meta(gt=0, le=2, description="low temperature")] = 0.5,
-    k: Annotated[int, Meta(ge=1, le=50, description="tokens of top-k")] = 2,
-    p: Annotated[float, Meta(gt=0, le=1, description="probability mass of top-p")] = 0.8,
-    articles: Annotated[int, Meta(ge=10, le=200, description="new articles")] = 60,
+    n: Annotated[int, Meta(ge=2, le=10)] = 5,
+    temperature: Annotated[float, Meta(gt=0, le=2)] = 0.5,
+    k: Annotated[int, Meta(ge=1, le=50)] = 2,
+    p: Annotated[float, Meta(gt=0, le=1)] = 0.8,
+    articles: Annotated[int, Meta(ge=10, le=200)] = 60,
     steps: Steps = 300,
     width: Width = 64,
     seed: Seed = 0,
@@ -67,6 +67,13 @@ def several_summaries(
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles of
     which one of the {n} is exactly the reference; share of different summaries.
+
+    Args:
+        n: summaries per article
+        temperature: low temperature
+        k: tokens of top-k
+        p: probability mass of top-p
+        articles: new articles
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
     questions = new_articles(run)[:articles]

@@ -44,7 +44,7 @@ class Structure(NamedTuple):
 @study(trains=True)
 def structures(
     steps: Steps = 2000,
-    wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.6,
+    wanted: Annotated[float, Meta(ge=0, le=1)] = 0.6,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
@@ -84,6 +84,9 @@ def structures(
 
     Figure. Labeled-relation accuracy: for each structure and head, how often the head's largest
     weight is on the right word.
+
+    Args:
+        wanted: accuracy that counts as found
     """
     run = trained_reader(steps, seed)
     new = plan_reader(1, seed).run

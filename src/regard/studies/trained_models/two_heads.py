@@ -26,8 +26,8 @@ LENGTH, TRAINING, TEST = 12, 20_000, 500
 
 @study(trains=True)
 def two_heads(
-    k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
-    steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
+    k: Annotated[int, Meta(ge=3, le=12)] = 8,
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 400,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can two heads do that one can't?
@@ -52,6 +52,10 @@ def two_heads(
 
     Figure. Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on one
     head of argmax attention.
+
+    Args:
+        k: different tokens
+        steps: steps of training
     """
     runs = {
         (kind, heads): cached_run(plan_rows(kind, heads, k, steps, seed))

@@ -60,9 +60,7 @@ class Measured(NamedTuple):
 
 @study(trains=True)
 def untrained(
-    std: Annotated[
-        float, Meta(ge=0.001, le=0.5, description="standard deviation of weights before training")
-    ] = INITIAL,
+    std: Annotated[float, Meta(ge=0.001, le=0.5)] = INITIAL,
     steps: Steps = 2000,
     seed: Seed = 0,
 ) -> EvidenceParts:
@@ -87,6 +85,9 @@ def untrained(
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after it, each head attends to a few words.
+
+    Args:
+        std: standard deviation of weights before training
     """
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
