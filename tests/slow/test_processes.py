@@ -160,6 +160,20 @@ def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_only_the_process_that_failed_reports(tmp_path: Path) -> None:
+    """The others know of the failure, and might report first."""
+    write_corpus(tmp_path)
+    (tmp_path / "file").touch()
+    slow_report = (
+        "import time, regard.cli.main as main\n"
+        "report = main._may_report\n"
+        "main._may_report = lambda code: (time.sleep(os.environ['RANK'] == '0'), report(code))[1]"
+    )
+    (line,) = failure(command(tmp_path, "file"), slow_report)
+    assert "file: exists but is not a run folder" in line
+    assert "exitcode: 1" not in LOG.read_text()
+
+
 def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(tmp_path: Path) -> None:
     write_corpus(tmp_path)
     launch(1, command(tmp_path, "alone"))

@@ -122,14 +122,14 @@ def run(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _may_report() -> bool:
-    """Whether this process should print its failure; of those that torchrun started, one does."""
+def _may_report(code: int) -> bool:
+    """Return whether this process prints its failure; of those of torchrun, one does."""
     if not _is_one_of_many():
         return True
     from regard.training.processes import join_processes
 
     try:
-        return join_processes().may_report()
+        return join_processes().may_report(code)
     except RegardError:  # no others to agree with
         return True
 
@@ -165,7 +165,7 @@ def _explain(error: OSError) -> tuple[str, int]:
 
 
 def _fail(message: str, code: int) -> int:
-    if _may_report():
+    if _may_report(code):
         print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
     return code
 

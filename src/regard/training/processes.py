@@ -37,7 +37,11 @@ NOTICED = 5.0
 
 
 class StoppedElsewhere(RegardError):
-    """Another process failed, and has said why."""
+    """Another process failed and reports why; this one ends with its exit code."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("another process failed")
+        self.exit_code = exit_code
 
 
 class LostProcessError(RegardError):
@@ -86,7 +90,7 @@ class Processes:
         if failure:
             raise failure
         if failed:
-            raise StoppedElsewhere("the first process failed")
+            raise StoppedElsewhere(self._reported_code())
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """Do work in the first process, then in the others, which find the files of the first."""
@@ -123,9 +127,24 @@ class Processes:
             for rank in range(self.size)
         ]
 
-    def may_report(self) -> bool:
-        """Whether this process is the first to report a failure."""
-        return self.store is None or int(self.store.add("regard/reported", 1)) == 1
+    def may_report(self, exit_code: int) -> bool:
+        """Return whether this process is the first to report a failure."""
+        if self.store is None:
+            return True
+        own = f"{self.rank} {exit_code}"
+        return bool(self.store.compare_set("regard/failure", "", own).decode() == own)
+
+    def _reported_code(self) -> int:
+        """Wait for the report of the process that failed, and return its exit code.
+
+        Torchrun terminates all processes when one ends, the one that reports included.
+        """
+        assert self.store is not None
+        try:
+            self.store.wait(["regard/failure"], timedelta(seconds=NOTICED))
+        except dist.DistStoreError:  # a program that doesn't report
+            return RegardError.exit_code
+        return int(self.store.get("regard/failure").split()[1])
 
     def lost(self, next_step: str) -> LostProcessError:
         """Return the error of a training that lost a process; `next_step` says how to go on."""
