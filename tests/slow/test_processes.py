@@ -152,11 +152,19 @@ def test_processes_wait_for_the_slowest(tmp_path: Path) -> None:
     launch(2, [str(script)])
 
 
-def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("recipe", "f'model.d_model={16 + 16 * rank}'"),
+        ("--parallel", "'--parallel=' + ('ddp', 'fsdp')[rank]"),
+    ],
+)
+def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    changed = "sys.argv.append(f'model.d_model={16 + 16 * int(os.environ[\"RANK\"])}')"
+    changed = f"rank = int(os.environ['RANK']); sys.argv.append({own})"
     (line,) = failure(command(tmp_path, "run"), changed)
-    assert "process 1: has another recipe than process 0" in line
+    assert f"process 1: has another {name} than process 0" in line
+    assert "exitcode: 2" in LOG.read_text()
     assert not (tmp_path / "run").exists()
 
 

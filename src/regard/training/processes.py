@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from regard.errors import RegardError
+from regard.errors import RegardError, UserError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -102,7 +102,7 @@ class Processes:
         """Raise unless all processes have the same values.
 
         Raises:
-            RegardError: names the value and the processes.
+            UserError: names the value and the processes.
         """
         everywhere: list[dict[str, str]] = [values]
         if self.size > 1:
@@ -110,7 +110,7 @@ class Processes:
         for name, here in everywhere[0].items():
             others = [rank for rank, there in enumerate(everywhere) if there[name] != here]
             if others:
-                raise RegardError(
+                raise UserError(
                     f"process {', '.join(map(str, others))}: has another {name} than process 0; "
                     "start all processes with the same command, files and version"
                 )
